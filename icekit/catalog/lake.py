@@ -1,0 +1,163 @@
+"""Connect one catalog for both engines: Spark for large work, pyiceberg without a JVM."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icekit import secrets
+from icekit.catalog import session
+from icekit.catalog.profile import SparkCatalogConf, spark_conf
+from icekit.catalog.source import EmbeddedTables, ProfileTables, SessionTables, Tables
+from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, nearest
+from icekit.sql import Identifier, display_name, parse_identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EMBEDDED = "lake"
+
+
+class Lake:
+    """A catalog and the two ways to reach it.
+
+    ``tables`` answers without a JVM where it can; ``spark`` starts Spark (or borrows the
+    running session) the first time it is asked for. A session that icekit did not start is
+    used as it is and never stopped.
+    """
+
+    def __init__(self, name: str, conf: SparkCatalogConf | None, tables: Tables, borrowed: SparkSession | None = None) -> None:
+        self.name = name
+        self.tables = tables
+        self._conf = conf
+        self._borrowed = borrowed
+
+    def __repr__(self) -> str:
+        return f"Lake({self.name!r}, {self.tables})"
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session with this catalog configured."""
+        if self._borrowed is not None:
+            if self._conf is not None:
+                session.add_catalog(self._borrowed, self._conf)
+            return self._borrowed
+        if self._conf is None:
+            raise SparkUnavailable(f"Catalog {self.name!r} lives in a Spark session that is gone; pass the session to connect().")
+        if isinstance(self.tables, EmbeddedTables):
+            self.tables.path.mkdir(parents=True, exist_ok=True)
+        return session.own_session(self._conf)
+
+    @property
+    def spark_is_running(self) -> bool:
+        """Tell whether using Spark now would start nothing."""
+        return self._borrowed is not None or "spark" in self.__dict__
+
+    def session_conf(self) -> Mapping[str, str] | None:
+        """Iceberg's settings in the session that people use here; None for icekit's own."""
+        if self._borrowed is None:
+            return None
+        key = "spark.sql.iceberg.executor-cache.enabled"
+        deletes = "spark.sql.iceberg.executor-cache.delete-files.enabled"
+        return {k: str(self._borrowed.conf.get(k, "true")) for k in (key, deletes)}
+
+    def identifier(self, table: str) -> Identifier:
+        """Parse a table name; a leading catalog name is allowed and taken off."""
+        parts = parse_identifier(table)
+        return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
+
+    def match(self, patterns: Iterable[str]) -> list[Identifier]:
+        """The tables that names or globs (``db.*``) stand for, in order, without repeats.
+
+        A plain name is taken at its word; a glob that matches nothing raises
+        :class:`~icekit.errors.TableNotFound`.
+        """
+        found: dict[Identifier, None] = {}
+        every: list[Identifier] | None = None
+        for pattern in patterns:
+            if not any(c in pattern for c in "*?[") or "`" in pattern:
+                found[self.identifier(pattern)] = None
+                continue
+            every = self.tables.names() if every is None else every
+            glob = pattern.removeprefix(f"{self.name}.") if pattern.count(".") > 1 else pattern
+            hits = [name for name in every if fnmatch.fnmatchcase(".".join(name), glob)]
+            if not hits:
+                near = nearest(pattern.strip("*."), {name[0] for name in every})
+                raise TableNotFound(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
+            found.update(dict.fromkeys(hits))
+        return list(found)
+
+    def sql_name(self, table: Identifier) -> Identifier:
+        """The identifier with the catalog in front, as Spark SQL wants it."""
+        return (self.name, *table)
+
+    def close(self) -> None:
+        """Let go of Spark; stops the session only if icekit started it."""
+        if "spark" in self.__dict__ and session.is_own(self.spark):
+            session.stop_own()
+            del self.__dict__["spark"]
+
+
+def embedded_path() -> Path:
+    """The embedded lake's folder: ``ICEKIT_LAKE``, or ``./lake``."""
+    return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
+
+
+def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
+    """Connect to a catalog by name; nothing is contacted and no JVM is started yet.
+
+    Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on
+    SQLite under :func:`embedded_path`. Any other name is a catalog of the Spark session
+    given (or running) if it has one of that name, else a profile of pyiceberg's own
+    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
+    :class:`~icekit.errors.ProfileError` for a name that is neither.
+    """
+    name = catalog or EMBEDDED
+    running = spark or session.running_session()
+    borrowed = running if running is not None and not session.is_own(running) else None
+    if borrowed is not None and borrowed.conf.get(f"spark.sql.catalog.{name}", None) is not None and not _has_profile(name):
+        return Lake(name, None, SessionTables(name, borrowed), borrowed)
+    if name == EMBEDDED:
+        path = embedded_path()
+        properties = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": str(path / "warehouse")}
+        return Lake(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
+    properties = _profile(name)
+    secrets.remember(properties)
+    return Lake(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
+
+
+def _has_profile(name: str) -> bool:
+    try:
+        return name == EMBEDDED or bool(_profile(name))
+    except ProfileError:
+        return False
+
+
+def _profile(name: str) -> dict[str, str]:
+    from pyiceberg.utils.config import Config
+
+    try:
+        config = Config()
+        properties = config.get_catalog_config(name)
+        known = config.get_known_catalogs()
+    except Exception as error:
+        raise ProfileError(f"pyiceberg's configuration cannot be read: {secrets.scrub(str(error)).splitlines()[0]}. Mend .pyiceberg.yaml.") from None
+    if properties is None:
+        there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
+        raise ProfileError(f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or '; ' + there}. Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI.")
+    return {key: str(value) for key, value in _flat(properties)}
+
+
+def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
+    for key, value in properties.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+__all__ = ["EMBEDDED", "Lake", "connect", "display_name", "embedded_path"]

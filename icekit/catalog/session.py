@@ -1,0 +1,149 @@
+"""Start, or borrow, the Spark session; nothing else in icekit makes one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icekit.catalog.profile import SparkCatalogConf
+from icekit.errors import SparkUnavailable
+from icekit.secrets import scrub
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+# What icekit's own session differs in from Spark's defaults, and why.
+_OWN_SESSION = {
+    "spark.app.name": "icekit",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.extensions": _EXTENSIONS,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    # The cache of delete files can hang, and can ignore equality deletes (apache/iceberg
+    # issues 10987 and 15039); figures that others rely on are not made with it.
+    "spark.sql.iceberg.executor-cache.enabled": "false",
+    "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
+}
+
+# Java's notes on the vector module and native Hadoop, Ivy's listing: noise unless Spark fails.
+_started: SparkSession | None = None
+
+
+def running_session() -> SparkSession | None:
+    """The session that is there (notebook, EMR, Databricks, Connect), or None; starts nothing."""
+    import sys
+
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = None) -> SparkSession:
+    """Start icekit's session with a catalog in it, or add the catalog to the one started.
+
+    ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces) overrides any setting, for a
+    master other than ``local[*]`` or a larger driver. Raises
+    :class:`~icekit.errors.SparkUnavailable`.
+    """
+    global _started
+    if _started is not None and _is_alive(_started):
+        add_catalog(_started, conf)
+        return _started
+    settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
+    settings.update(conf.settings)
+    settings.update(extra or {})
+    settings.update(pair.split("=", 1) for pair in os.environ.get("ICEKIT_SPARK_CONF", "").split() if "=" in pair)
+    require_java()
+    from pyspark.sql import SparkSession
+
+    builder: SparkSession.Builder = SparkSession.Builder()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _quiet_start() as log:
+        try:
+            _started = builder.getOrCreate()
+        except Exception as error:
+            said = scrub(log.read_text(errors="replace"))
+            raise SparkUnavailable(
+                f"Spark did not start: {_reason(said) or type(error).__name__}. "
+                "Check Java 17 or newer and that Maven packages can be fetched, then try again.",
+                detail=scrub(f"{said}\n{error}"),
+            ) from None
+    return _started
+
+
+def is_own(spark: SparkSession) -> bool:
+    """Tell whether icekit started this session, and so may stop it."""
+    return spark is _started
+
+
+def stop_own() -> None:
+    """Stop the session that icekit started, if it did; never another's."""
+    global _started
+    if _started is not None:
+        _started.stop()
+        _started = None
+
+
+def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
+    """Configure a catalog in a running session, unless the session has one of that name."""
+    base = min(conf.settings, key=len)
+    if spark.conf.get(base, None) is None:
+        for key, value in conf.settings.items():
+            spark.conf.set(key, value)
+
+
+def require_java() -> None:
+    """Raise SparkUnavailable unless Java 17 or newer is found (``JAVA_HOME``, then ``PATH``)."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not java or not os.access(java, os.X_OK):
+        raise SparkUnavailable("Spark needs Java 17 or newer and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME.")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', answer)
+    if version and int(version[1]) < 17:
+        raise SparkUnavailable(f"Spark 4 needs Java 17 or newer and {java} is Java {version[1]}; set JAVA_HOME to a newer one.")
+
+
+def _is_alive(spark: SparkSession) -> bool:
+    context = getattr(spark, "_sc", None)
+    return context is None or context._jsc is not None
+
+
+def _reason(said: str) -> str | None:
+    """The line of a failed start that names the cause."""
+    lines: Sequence[str] = re.findall(r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M)
+    return lines[-1].strip()[:300] if lines else None
+
+
+@contextlib.contextmanager
+def _quiet_start() -> Iterator[Path]:
+    """Send what the JVM prints while it starts to a file: noise, unless the start fails.
+
+    The JVM inherits file descriptor 2 when it is launched, so it keeps writing there for
+    its whole life; the file is unlinked once Spark is up and goes with the process.
+    """
+    with tempfile.NamedTemporaryFile(prefix="icekit-spark-", suffix=".log", delete=False) as log:
+        path = Path(log.name)
+        saved = os.dup(2)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield path
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        path.unlink(missing_ok=True)

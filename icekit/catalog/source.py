@@ -1,0 +1,261 @@
+"""Find a table and read its bytes: embedded lake, pyiceberg profile, or Spark session.
+
+Each kind of catalog answers the same four questions: which tables are there, where is this
+one's current metadata, and what are the bytes at a location. The first two kinds need no JVM.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+# A catalog that has not answered by then is down for the person who waits.
+DEADLINE_SECONDS = 12.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's metadata is, and how to read bytes from its storage."""
+
+    metadata_location: str
+    read: Callable[[str], bytes]
+
+
+class Tables(Protocol):
+    """What every kind of catalog can tell about its tables."""
+
+    def names(self) -> list[Identifier]:
+        """Every table of the catalog, sorted."""
+
+    def source(self, table: Identifier) -> Source:
+        """Find one table; raises TableNotFound with near names, or NotATable for a view."""
+
+
+class EmbeddedTables:
+    """The embedded lake, asked with the standard library alone: a first look takes no imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"embedded lake at {self.path}"
+
+    def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
+        database = self.path / "catalog.db"
+        if not database.exists():
+            raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
+        try:
+            with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS) as connection:
+                return connection.execute(sql, arguments).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise CatalogUnreachable(f"The embedded lake's catalog {database} cannot be read: {error}.") from None
+        except sqlite3.DatabaseError as error:
+            raise CatalogUnreachable(f"The embedded lake's catalog {database} is not a catalog: {error}.") from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of the embedded lake."""
+        rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
+        return sorted((*namespace.split("."), table) for namespace, table in rows)
+
+    def source(self, table: Identifier) -> Source:
+        """Look the table up by namespace and name."""
+        rows = self._query(
+            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+            ".".join(table[:-1]),
+            table[-1],
+        )
+        if not rows:
+            raise not_found(table, self.names())
+        if rows[0][1] != "TABLE":
+            raise _view(table)
+        return Source(rows[0][0], read_local)
+
+
+class ProfileTables:
+    """A catalog that pyiceberg connects to by its profile."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties = properties
+        self._catalog: Any = None
+
+    def __str__(self) -> str:
+        return f"profile {self.name!r}"
+
+    @property
+    def catalog(self) -> Any:
+        """The pyiceberg catalog; the first use contacts it, within the deadline."""
+        if self._catalog is None:
+            from pyiceberg.catalog import load_catalog
+
+            self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
+        return self._catalog
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Answer within the deadline, or say in one sentence why not."""
+        from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, UnauthorizedError
+
+        try:
+            return within(DEADLINE_SECONDS, question)
+        except IcekitError:
+            raise
+        except concurrent.futures.TimeoutError:
+            raise CatalogUnreachable(f"Catalog {self.name!r} did not answer within {DEADLINE_SECONDS:.0f} s; check its uri and the network.") from None
+        except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
+            raise PermissionDenied(f"Catalog {self.name!r} refuses: {_first_line(error)}. Check the profile's credential or token.") from None
+        except Exception as error:
+            if _is_missing(error):
+                raise
+            raise CatalogUnreachable(f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {_first_line(error)}. Check its profile.", detail=_trace(error)) from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of every namespace, nested ones included."""
+        catalog = self.catalog
+
+        def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
+            found: list[Identifier] = []
+            for namespace in catalog.list_namespaces(parent):
+                if len(namespace) <= len(parent):
+                    continue
+                found += [tuple(table) for table in catalog.list_tables(namespace)]
+                if self.properties.get("type") != "glue":
+                    found += walk(tuple(namespace))
+            return found
+
+        return sorted(set(self._ask(walk)))
+
+    def source(self, table: Identifier) -> Source:
+        """Load the table through pyiceberg, which also reads its metadata file."""
+        try:
+            loaded = self._ask(lambda: self.catalog.load_table(table))
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            if self._is_view(table):
+                raise _view(table) from None
+            raise not_found(table, self.names()) from None
+        io = loaded.io
+
+        def read(location: str) -> bytes:
+            if urlsplit(location).scheme in {"", "file"}:
+                return read_local(location)
+            return reading(location, lambda: _read_all(io, location))
+
+        return Source(loaded.metadata_location, read)
+
+    def _is_view(self, table: Identifier) -> bool:
+        try:
+            return bool(self.catalog.view_exists(table))
+        except Exception:  # most catalogs know no views
+            return False
+
+
+class SessionTables:
+    """A catalog known only to a running Spark session."""
+
+    def __init__(self, name: str, spark: SparkSession) -> None:
+        self.name = name
+        self.spark = spark
+
+    def __str__(self) -> str:
+        return f"catalog {self.name!r} of the running Spark session"
+
+    def names(self) -> list[Identifier]:
+        """Every table, as ``SHOW TABLES`` lists them."""
+        found: list[Identifier] = []
+        for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name)}").collect():
+            parts = tuple(namespace.split("."))
+            for row in self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect():
+                found.append((*parts, row["tableName"]))
+        return sorted(found)
+
+    def source(self, table: Identifier) -> Source:
+        """Not without Spark: the collector asks the session itself."""
+        from icekit.facts.bridge import spark_source
+
+        return spark_source(self.spark, (self.name, *table), names=self.names)
+
+
+def read_local(location: str) -> bytes:
+    """Read a file of this machine, given as a path or a ``file:`` URI."""
+    path = unquote(urlsplit(location).path) if location.startswith("file:") else location
+    return reading(location, lambda: Path(path).read_bytes())
+
+
+def _read_all(io: Any, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return bytes(stream.read())
+
+
+def reading(location: str, read: Callable[[], bytes]) -> bytes:
+    """Read, and name the file that is gone or forbidden."""
+    try:
+        return within(60, read)
+    except FileNotFoundError:
+        raise MetadataUnreadable(f"{location} is gone, and the table cannot be read without it; restore it, or roll the catalog back to an older metadata file.") from None
+    except PermissionError:
+        raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
+    except OSError as error:
+        raise MetadataUnreadable(f"{location} cannot be read: {_first_line(error)}.", detail=_trace(error)) from None
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds``.
+
+    A daemon thread, and not an executor's: the process must be able to end while a dead
+    host is still being waited for.
+    """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result(seconds)
+
+
+def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
+    """The error for a missing table, with near names."""
+    name = display_name(table)
+    near = nearest(name, [display_name(k) for k in known])
+    if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
+        near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
+    return TableNotFound(f"There is no table {name}{near or '; list them with `python -m icekit tables`.'}")
+
+
+def _view(table: Identifier) -> NotATable:
+    return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
+
+
+def _is_missing(error: BaseException) -> bool:
+    return type(error).__name__ in {"NoSuchTableError", "NoSuchNamespaceError", "NoSuchIcebergTableError"}
+
+
+def _first_line(error: BaseException) -> str:
+    return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    import traceback
+
+    return scrub("".join(traceback.format_exception(error)))

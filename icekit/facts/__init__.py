@@ -1,0 +1,6 @@
+"""What a table is: one rollup, collected by Spark or without a JVM."""
+
+from icekit.facts.collect import observe
+from icekit.facts.model import FileGroup, Kind, Partition, TableFacts, Totals
+
+__all__ = ["FileGroup", "Kind", "Partition", "TableFacts", "Totals", "observe"]

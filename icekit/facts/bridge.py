@@ -1,0 +1,100 @@
+"""Reach a table through Spark: by the JVM bridge where there is one, by SQL elsewhere.
+
+The one place that knows whether there is a bridge. Under Spark Connect there is none, and
+the metadata file and manifests are read with Spark's own ``binaryFile`` source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from icekit.catalog.source import Source, not_found
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def has_bridge(spark: SparkSession) -> bool:
+    """Tell whether the session gives access to its JVM (Spark Connect does not)."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
+    """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
+    try:
+        spark.sql(f"REFRESH TABLE {identifier(*table)}")
+        return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
+    except IcekitError:
+        raise
+    except Exception as error:
+        raise explain(error, table, names) from None
+
+
+def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
+    jvm: Any = spark._jvm  # type: ignore[attr-defined]
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*table))  # type: ignore[attr-defined]
+    io = loaded.io()
+
+    def read(location: str) -> bytes:
+        try:
+            stream = io.newInputFile(location).newStream()
+            try:
+                return bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+        except Exception as error:
+            raise explain(error, table) from None
+
+    return Source(str(loaded.operations().current().metadataFileLocation()), read)
+
+
+def _by_sql(spark: SparkSession, table: Identifier) -> Source:
+    def read(location: str) -> bytes:
+        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
+        try:
+            return bytes(spark.read.format("binaryFile").load(path).select("content").collect()[0][0])
+        except Exception as error:
+            raise explain(error, table) from None
+
+    log = identifier(*table, "metadata_log_entries")
+    newest = spark.sql(f"SELECT file FROM {log} ORDER BY timestamp DESC LIMIT 1").collect()
+    return Source(str(newest[0][0]), read)
+
+
+# What Iceberg's and Spark's exceptions mean to a person; matched against class names, which
+# are stable, and not against messages.
+_MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
+_MISSING_FILE = re.compile(r"NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
+_FORBIDDEN = re.compile(r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403")
+_CORRUPT = re.compile(r"AvroRuntimeException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException")
+_UNREACHABLE = re.compile(r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException")
+_NOT_ICEBERG = re.compile(r"is not an Iceberg table|EXPECT_TABLE_NOT_VIEW|ClassCastException")
+
+
+def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:
+    """Turn what Spark or the JVM raised into one sentence; unknown errors come back as they are."""
+    text = scrub(str(error))
+    name = display_name(table[1:])
+    first = text.strip().split("\n", 1)[0][:300]
+    if isinstance(error, IcekitError):
+        return error
+    if _NOT_ICEBERG.search(text):
+        return NotATable(f"{name} is a view or not an Iceberg table; give an Iceberg table.", detail=text)
+    if _MISSING_TABLE.search(text):
+        return not_found(table[1:], names() if names else [])
+    if _FORBIDDEN.search(text):
+        return PermissionDenied(f"Reading {name} is not permitted; ask for read access to its catalog and location.", detail=text)
+    if _MISSING_FILE.search(text):
+        gone = re.search(r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)", text)
+        what = gone[1] if gone else "a file of its metadata"
+        return MetadataUnreadable(f"{what} is gone, and {name} cannot be read without it; restore it, or roll back to a snapshot before it.", detail=text)
+    if _UNREACHABLE.search(text):
+        return CatalogUnreachable(f"The catalog of {name} cannot be reached by Spark; check its uri and the network.", detail=text)
+    if _CORRUPT.search(text):
+        return MetadataUnreadable(f"A metadata file of {name} is corrupt ({first}); restore it, or roll back to a snapshot before it.", detail=text)
+    return error

@@ -1,0 +1,206 @@
+"""Observe a table: choose a collector, and put its facts together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from icekit.errors import MetadataUnreadable, ParameterError, nearest
+from icekit.facts import local, metadata, sizes
+from icekit.facts.avro import Record, manifest_list
+from icekit.facts.manifests import is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
+from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, TableFacts
+from icekit.facts.rollup import Cut, Rollup, sequence_width
+from icekit.sql import Identifier
+
+if TYPE_CHECKING:
+    from icekit.catalog.lake import Lake
+    from icekit.catalog.source import Source
+
+Collector = Literal["auto", "spark", "local"]
+
+# Where starting Spark pays: a cold start takes as long as reading this many files without it.
+LOCAL_FILES = 200_000
+# And where it pays when it runs already.
+LOCAL_FILES_BESIDE_SPARK = 20_000
+FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
+
+
+def observe(
+    lake: Lake,
+    table: str | Identifier,
+    *,
+    ref: str | int | None = None,
+    collector: Collector = "auto",
+    size_ratios: Iterable[float] = (),
+    filter_columns: Sequence[str] | None = None,
+    storage: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> TableFacts:
+    """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
+
+    ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector``
+    ``auto`` reads without Spark while the snapshot summary counts few files.
+    ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
+    ``filter_columns`` are the columns that queries filter by; default: the table property
+    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark.
+    ``progress`` is called with (manifests read, of how many).
+
+    Raises the errors of :mod:`icekit.errors`, each of which says what to do.
+    """
+    started = time.monotonic()
+    name = lake.identifier(table) if isinstance(table, str) else table
+    source = lake.tables.source(name)
+    meta = load_metadata(source)
+    snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
+    properties = dict(meta.get("properties") or {})
+    specs = metadata.specs(meta)
+    schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
+    columns = metadata.columns(meta, schema)
+    in_force = metadata.settings(properties)
+    value = {s.name: s.value or "" for s in in_force}
+    target = int(value["write.target-file-size-bytes"])
+    ratios = tuple(size_ratios)
+    cut = Cut(
+        sizes.edges(target, ratios), sizes.edges(int(value["write.delete.target-file-size-bytes"]), ratios), target
+    )
+    manifests = _manifests(snapshot, source)
+    counts, sample = ManifestFacts(), MetricsSample()
+    rollup, width, used = Rollup(), 1, "local"
+    if snapshot is not None:
+        counts = manifest_facts(manifests, specs, int(value["commit.manifest.target-size-bytes"]))
+        sample = sample_metrics(manifests, columns, source.read)
+        used = choose(lake, collector, _file_count(snapshot, manifests))
+        rollup, width = _roll_up(lake, name, used, snapshot, meta, specs, cut, manifests, source, progress)
+    sort = metadata.sort_order(meta)
+    default_spec_id = meta.get("default-spec-id", 0)
+    facts = TableFacts(
+        catalog=lake.name,
+        table=name,
+        table_uuid=meta.get("table-uuid"),
+        location=meta["location"],
+        format_version=meta["format-version"],
+        snapshot_id=snapshot["snapshot-id"] if snapshot is not None else None,
+        ref=chosen_ref,
+        snapshot_ms=snapshot["timestamp-ms"] if snapshot is not None else None,
+        schema_id=schema.get("schema-id", 0),
+        columns=columns,
+        top_level_column_count=len(schema["fields"]),
+        specs=specs,
+        default_spec_id=default_spec_id,
+        sort_order=sort,
+        properties=properties,
+        settings=in_force,
+        distribution=metadata.distribution_modes(
+            properties, partitioned=any(s.spec_id == default_spec_id and _is_partitioned(s) for s in specs), is_sorted=bool(sort)
+        ),
+        filter_columns=_filter_columns(filter_columns, properties, [c.name for c in columns]),
+        data_edges=cut.data,
+        delete_edges=cut.deletes,
+        groups=rollup.groups(),
+        sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and not s.fields for s in specs)),
+        sequence_width=width,
+        manifests=counts,
+        history=metadata.history(meta, snapshot),
+        metrics_sample=sample,
+        storage=_storage(lake, name) if storage else None,
+        collector=used,
+        collected_at_ms=int(time.time() * 1000),
+        seconds=time.monotonic() - started,
+    )
+    return facts
+
+
+def load_metadata(source: Source) -> dict[str, Any]:
+    """The table's metadata JSON, compressed or not."""
+    raw = source.read(source.metadata_location)
+    try:
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        loaded = json.loads(raw)
+        if not isinstance(loaded, dict) or "format-version" not in loaded:
+            raise ValueError("no format-version in it")
+    except (ValueError, OSError, EOFError) as error:
+        raise MetadataUnreadable(
+            f"{source.metadata_location} is not table metadata ({error}); point the catalog at the metadata file before it (register_table)."
+        ) from None
+    return loaded
+
+
+def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
+    """Which collector to use for a number of files, unless told."""
+    if collector in ("spark", "local"):
+        return collector
+    if collector != "auto":
+        raise ParameterError(f"There is no collector {collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}")
+    limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
+    return "local" if file_count <= limit else "spark"
+
+
+def _is_partitioned(spec: PartitionSpec) -> bool:
+    return any(f.transform != "void" for f in spec.fields)
+
+
+def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
+    if snapshot is None:
+        return []
+    location = snapshot.get("manifest-list")
+    if location is None:
+        raise MetadataUnreadable(
+            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; rewrite it with any commit of a current engine."
+        )
+    return manifest_list(source.read(location), location)
+
+
+def _file_count(snapshot: metadata.Json, manifests: Iterable[Record]) -> int:
+    summary = snapshot.get("summary") or {}
+    if "total-data-files" in summary:
+        return int(summary["total-data-files"]) + int(summary.get("total-delete-files", 0))
+    return sum(map(live_count, manifests))
+
+
+def _roll_up(
+    lake: Lake,
+    name: Identifier,
+    used: str,
+    snapshot: metadata.Json,
+    meta: metadata.Json,
+    specs: Sequence[PartitionSpec],
+    cut: Cut,
+    manifests: Sequence[Record],
+    source: Source,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Rollup, int]:
+    by_id = {spec.spec_id: spec for spec in specs}
+    file_count = sum(map(live_count, manifests))
+
+    def width(partition_count: int) -> int:
+        return sequence_width(file_count, partition_count, int(meta.get("last-sequence-number", 0)))
+
+    if used == "local":
+        return local.roll_up(manifests, by_id, cut, source.read, width, progress)
+    from icekit.facts import spark
+
+    with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
+    return spark.roll_up(lake.spark, lake.sql_name(name), snapshot["snapshot-id"], by_id, cut, width, with_deletes=with_deletes)
+
+
+def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
+    """The columns stated, else those the table property names; unknown ones are refused or left."""
+    if not stated:
+        declared = [c.strip() for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")]
+        return tuple(c for c in declared if c in known)
+    for column in stated:
+        if column not in known:
+            near = nearest(column, known) or "; there are " + ", ".join(known[:10]) + "."
+            raise ParameterError(f"There is no column {column!r} to filter by{near}")
+    return tuple(stated)
+
+
+def _storage(lake: Lake, name: Identifier) -> Any:
+    from icekit.facts.storage import list_orphans
+
+    return list_orphans(lake.spark, lake.sql_name(name))

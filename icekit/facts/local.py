@@ -1,0 +1,143 @@
+"""Collect the file rollup without a JVM, manifest by manifest."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from icekit.facts.avro import BOUND_FIELDS, FILE_FIELDS, Record, entries
+from icekit.facts.manifests import is_delete_manifest, may_have_live
+from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec
+from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, range_end
+from icekit.facts.values import to_scalar
+
+# Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
+PATH_FIELD_ID = 2147483546
+
+
+def roll_up(
+    manifests: Sequence[Record],
+    specs: Mapping[int, PartitionSpec],
+    cut: Cut,
+    read: Callable[[str], bytes],
+    width: Callable[[int], int],
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Rollup, int]:
+    """Roll every live file up; returns the rollup and the width of its sequence numbers.
+
+    Memory grows with partitions and sequence numbers, not with files: one manifest is held
+    at a time. ``width`` gives the sequence width for a number of partitions; without
+    deletes no sequence is counted.
+    """
+    live = [m for m in manifests if may_have_live(m)]
+    with_deletes = any(map(is_delete_manifest, live))
+    # (partition, kind, sequence number or None) -> bucket edge -> [count, bytes, records, min, max]
+    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = {}
+    rollup = Rollup()
+    for place, manifest in enumerate(live):
+        if progress:
+            progress(place, len(live))
+        _count_manifest(manifest, specs, cut, read, counted, rollup, with_deletes=with_deletes)
+    merged: dict[tuple[Partition, Kind], dict[int, list[int]]] = {}
+    for (partition, kind, _), buckets in counted.items():
+        into = merged.setdefault((partition, kind), {})
+        for edge, row in buckets.items():
+            _merge(into.setdefault(edge, [0, 0, 0, row[3], row[4]]), row)
+    for (partition, kind), buckets in merged.items():
+        for edge, row in buckets.items():
+            rollup.add_bucket(partition, kind, Bucket(edge, *row))
+    step = width(len({partition for partition, _ in merged})) if with_deletes else 1
+    if with_deletes:
+        _count_sequences(counted, rollup, cut, step)
+    return rollup, step
+
+
+def _count_manifest(
+    manifest: Record,
+    specs: Mapping[int, PartitionSpec],
+    cut: Cut,
+    read: Callable[[str], bytes],
+    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]],
+    rollup: Rollup,
+    *,
+    with_deletes: bool,
+) -> None:
+    location, deletes = manifest["manifest_path"], is_delete_manifest(manifest)
+    edges = cut.deletes if deletes else cut.data
+    inherited = manifest.get("sequence_number") or 0
+    spec = specs[manifest["partition_spec_id"]]
+    known: dict[tuple[Any, ...], Partition] = {}
+    # Only position deletes need their bounds, to tell whether they name one data file.
+    for entry in entries(read(location), location, FILE_FIELDS | BOUND_FIELDS if deletes else FILE_FIELDS):
+        file = entry["data_file"]
+        raw = tuple(file["partition"].values())
+        partition = known.get(raw)
+        if partition is None:
+            partition = known[raw] = Partition(spec.spec_id, tuple(to_scalar(v) for v in raw))
+        if deletes:
+            kind = kind_of(file["content"], file["file_format"])
+            if kind is Kind.POSITION_DELETES and _is_file_scoped(file):
+                rollup.file_scoped[partition] += 1
+        else:
+            kind = Kind.DATA
+        size = file["file_size_in_bytes"]
+        if kind is Kind.DELETION_VECTORS:
+            size = file["content_size_in_bytes"]
+        sequence = 0
+        if with_deletes:
+            own = entry.get("sequence_number")
+            sequence = inherited if own is None else own
+        buckets = counted.setdefault((partition, kind, sequence), {})
+        edge = edges[bisect_right(edges, size) - 1]
+        row = buckets.get(edge)
+        records = file["record_count"]
+        if row is None:
+            buckets[edge] = [1, size, records, size, size]
+        else:
+            row[0] += 1
+            row[1] += size
+            row[2] += records
+            if size < row[3]:
+                row[3] = size
+            elif size > row[4]:
+                row[4] = size
+
+
+def _is_file_scoped(file: Record) -> bool:
+    """One data file only: named outright, or by equal bounds of its path column.
+
+    Source: ContentFileUtil.referencedDataFile.
+    """
+    if file.get("referenced_data_file") is not None:
+        return True
+    lower, upper = _bound(file.get("lower_bounds")), _bound(file.get("upper_bounds"))
+    return lower is not None and lower == upper
+
+
+def _bound(pairs: Iterator[Record] | None) -> bytes | None:
+    return next((pair["value"] for pair in pairs or () if pair["key"] == PATH_FIELD_ID), None)
+
+
+def _merge(into: list[int], row: list[int]) -> None:
+    into[0] += row[0]
+    into[1] += row[1]
+    into[2] += row[2]
+    into[3] = min(into[3], row[3])
+    into[4] = max(into[4], row[4])
+
+
+def _count_sequences(counted: Mapping[tuple[Partition, Kind, int], dict[int, list[int]]], rollup: Rollup, cut: Cut, width: int) -> None:
+    low, high = cut.well_sized
+    for (partition, kind, sequence), buckets in counted.items():
+        rows = buckets.values()
+        # Both limits are bucket edges, so a bucket lies wholly on one side of each.
+        well = [row for row in rows if kind is Kind.DATA and low <= row[3] and row[4] <= high]
+        add_sequence(
+            rollup.by_sequence[partition, range_end(sequence, width)],
+            kind,
+            sum(row[0] for row in rows),
+            sum(row[2] for row in rows),
+            sum(row[0] for row in well),
+            sum(row[1] for row in well),
+        )

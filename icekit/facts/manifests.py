@@ -1,0 +1,140 @@
+"""Count manifests, measure how their partition ranges overlap, sample their statistics.
+
+Works on the bytes of the manifest list and of a few manifests, so both collectors share it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from icekit.facts.avro import BOUND_FIELDS, COUNT_FIELDS, Record, entries
+from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap
+from icekit.facts.values import from_bytes
+
+SAMPLED_MANIFESTS = 3
+SAMPLED_FILES = 300
+
+
+def is_delete_manifest(manifest: Record) -> bool:
+    """Tell whether a manifest holds delete files."""
+    return manifest.get("content", 0) == 1
+
+
+def live_count(manifest: Record) -> int:
+    """Added and existing entries; manifest lists of old writers spell the counts differently."""
+    return sum(
+        manifest.get(name) or manifest.get(old) or 0
+        for name, old in (("added_files_count", "added_data_files_count"), ("existing_files_count", "existing_data_files_count"))
+    )
+
+
+def may_have_live(manifest: Record) -> bool:
+    """Tell whether a manifest is worth reading: format v1 may leave the counts out."""
+    unknown = manifest.get("added_files_count", manifest.get("added_data_files_count")) is None
+    return unknown or live_count(manifest) > 0
+
+
+def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int) -> ManifestFacts:
+    """Roll the manifest list up; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
+
+    A data manifest under half the target is counted as undersized (a stated choice:
+    two of them fit into one).
+    """
+    data = [m for m in manifests if not is_delete_manifest(m)]
+    deletes = [m for m in manifests if is_delete_manifest(m)]
+    lengths = [m["manifest_length"] for m in manifests]
+    return ManifestFacts(
+        data_count=len(data),
+        data_bytes=sum(m["manifest_length"] for m in data),
+        data_entry_count=sum(map(live_count, data)),
+        delete_count=len(deletes),
+        delete_bytes=sum(m["manifest_length"] for m in deletes),
+        delete_entry_count=sum(map(live_count, deletes)),
+        deleted_entry_count=sum(m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0 for m in manifests),
+        min_bytes=min(lengths, default=None),
+        max_bytes=max(lengths, default=None),
+        undersized_data_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
+        overlaps=tuple(_overlaps(data, specs)),
+    )
+
+
+def _overlaps(manifests: Sequence[Record], specs: Iterable[PartitionSpec]) -> Iterable[RangeOverlap]:
+    for spec in specs:
+        of_spec = [m for m in manifests if m["partition_spec_id"] == spec.spec_id and may_have_live(m)]
+        for place, field in enumerate(spec.fields):
+            ranges = []
+            for manifest in of_spec:
+                summaries = manifest.get("partitions") or []
+                decoded = _range(summaries[place], field.result_type) if place < len(summaries) else None
+                if decoded is not None:
+                    ranges.append(decoded)
+            if len(ranges) > 1:
+                yield RangeOverlap(spec.spec_id, field.name, len(ranges), _mean_share(ranges))
+
+
+def _range(summary: Record, type_name: str) -> tuple[Any, Any] | None:
+    low, high = summary.get("lower_bound"), summary.get("upper_bound")
+    if low is None or high is None:
+        return None
+    try:
+        return from_bytes(type_name, low), from_bytes(type_name, high)
+    except (ValueError, struct.error):
+        return None
+
+
+def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
+    """Mean share of the other ranges that intersect a range, in n log n."""
+    lows = sorted(low for low, _ in ranges)
+    highs = sorted(high for _, high in ranges)
+    apart = sum(bisect_left(highs, low) + len(lows) - bisect_right(lows, high) for low, high in ranges)
+    n = len(ranges)
+    return 1 - apart / (n * (n - 1))
+
+
+def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes]) -> MetricsSample:
+    """Look at the statistics of up to 300 data files in up to three data manifests.
+
+    The newest, the oldest and a middle one, so that files written before a setting changed
+    are seen as well.
+    """
+    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    if not data:
+        return MetricsSample()
+    places = sorted({0, len(data) // 2, len(data) - 1}) if len(data) > SAMPLED_MANIFESTS else range(len(data))
+    files: list[Record] = []
+    for place in places:
+        location = data[place]["manifest_path"]
+        room = SAMPLED_FILES // len(places)
+        for entry in entries(read(location), location, BOUND_FIELDS | COUNT_FIELDS):
+            files.append(entry["data_file"])
+            room -= 1
+            if not room:
+                break
+    decoded = [({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files]
+    return MetricsSample(len(files), len(places), tuple(_column_sample(c, decoded) for c in columns))
+
+
+def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:
+    return {pair["key"]: pair["value"] for pair in pairs or ()}
+
+
+def _column_sample(column: Column, files: Sequence[tuple[set[int], Mapping[int, bytes], Mapping[int, bytes]]]) -> ColumnSample:
+    key = column.field_id
+    counted = sum(key in counts for counts, _, _ in files)
+    bounded = [(lower[key], upper[key]) for _, lower, upper in files if key in lower and key in upper]
+    try:
+        ranges = [(from_bytes(column.type, low), from_bytes(column.type, high)) for low, high in bounded]
+    except (ValueError, struct.error):
+        ranges = []
+    return ColumnSample(column.name, len(bounded), counted, _stab_share(ranges) if len(ranges) > 1 else None)
+
+
+def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
+    """Mean share of ranges that hold a value; each range's own lower bound is tried once."""
+    lows = sorted(low for low, _ in ranges)
+    highs = sorted(high for _, high in ranges)
+    hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)
+    return hits / len(ranges) ** 2

@@ -1,0 +1,240 @@
+"""Read table metadata JSON: identity, schema, specs, properties, history.
+
+The JSON itself is read, not a library's model of it: both collectors hold the same text,
+it costs no import, and a table with a type that a library does not know yet can still be
+diagnosed. Format versions 1 to 3 (table spec, "Table Metadata Fields").
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icekit.errors import SnapshotNotFound, nearest
+from icekit.facts.model import Column, Commit, DistributionMode, History, PartitionField, PartitionSpec, Ref, Setting, SortField
+from icekit.facts.values import result_type
+
+Json = Mapping[str, Any]
+
+MAX_COMMITS = 1000
+
+# Table properties that findings and advice rest on, with Iceberg's defaults (TableProperties).
+DEFAULTS: Mapping[str, str | None] = {
+    "write.format.default": "parquet",
+    "write.target-file-size-bytes": "536870912",
+    "write.delete.target-file-size-bytes": "67108864",
+    "write.parquet.compression-codec": "zstd",
+    "write.parquet.row-group-size-bytes": "134217728",
+    "write.distribution-mode": None,
+    "write.delete.distribution-mode": None,
+    "write.update.distribution-mode": None,
+    "write.merge.distribution-mode": None,
+    "write.spark.advisory-partition-size-bytes": None,
+    "write.spark.fanout.enabled": "false",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+    "write.delete.granularity": "partition",
+    "write.metadata.metrics.default": "truncate(16)",
+    "write.metadata.metrics.max-inferred-column-defaults": "100",
+    "write.metadata.previous-versions-max": "100",
+    "write.metadata.delete-after-commit.enabled": "false",
+    "commit.manifest.target-size-bytes": "8388608",
+    "commit.manifest.min-count-to-merge": "100",
+    "commit.manifest-merge.enabled": "true",
+    "history.expire.max-snapshot-age-ms": "432000000",
+    "history.expire.min-snapshots-to-keep": "1",
+    "gc.enabled": "true",
+}
+
+
+def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
+    """The snapshot to look at, and the name of the branch or tag it was chosen by.
+
+    ``ref`` is a branch, a tag, a snapshot id, or None for the current snapshot. Raises
+    :class:`~icekit.errors.SnapshotNotFound`.
+    """
+    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+    refs = metadata.get("refs") or {}
+    if ref is None or ref == "":
+        current = metadata.get("current-snapshot-id")
+        return snapshots.get(current), None
+    if str(ref) in refs:
+        return snapshots[refs[str(ref)]["snapshot-id"]], str(ref)
+    if str(ref).lstrip("-").isdigit():
+        if int(ref) in snapshots:
+            return snapshots[int(ref)], None
+        newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
+        there = f"the newest of {len(snapshots)} is {newest['snapshot-id']}" if newest else "the table has no snapshots"
+        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
+    known = ", ".join(sorted(refs)) or "none"
+    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; there are {known}.'}")
+
+
+def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
+    """A schema by id, the current one without."""
+    schemas = metadata.get("schemas") or [metadata["schema"]]
+    wanted = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
+    return next((s for s in schemas if s.get("schema-id", 0) == wanted), schemas[-1])
+
+
+def leaves(fields: Sequence[Json], prefix: str = "", top: int | None = None) -> Iterator[tuple[int, str, str, bool, int]]:
+    """Every leaf as (field id, dotted name, type, required, top-level position)."""
+    for place, column in enumerate(fields):
+        name = prefix + column["name"]
+        position = place if top is None else top
+        yield from _leaf(column["id"], name, column["type"], column.get("required", False), position)
+
+
+def _leaf(field_id: int, name: str, kind: Any, required: bool, position: int) -> Iterator[tuple[int, str, str, bool, int]]:
+    if isinstance(kind, str):
+        yield field_id, name, kind, required, position
+    elif kind["type"] == "struct":
+        yield from leaves(kind["fields"], f"{name}.", position)
+    elif kind["type"] == "list":
+        yield from _leaf(kind["element-id"], f"{name}.element", kind["element"], kind["element-required"], position)
+    elif kind["type"] == "map":
+        yield from _leaf(kind["key-id"], f"{name}.key", kind["key"], True, position)
+        yield from _leaf(kind["value-id"], f"{name}.value", kind["value"], kind["value-required"], position)
+
+
+def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
+    """Every partition spec, by id; sources are named as in the current schema."""
+    raw = metadata.get("partition-specs") or [{"spec-id": 0, "fields": metadata.get("partition-spec") or []}]
+    types: dict[int, tuple[str | None, str]] = {}
+    for schema in metadata.get("schemas") or [metadata["schema"]]:
+        types.update({i: (None, kind) for i, _, kind, _, _ in leaves(schema["fields"])})
+    types.update({i: (name, kind) for i, name, kind, _, _ in leaves(schema_of(metadata)["fields"])})
+    found = []
+    for spec in sorted(raw, key=lambda s: s["spec-id"]):
+        fields = []
+        for place, field in enumerate(spec["fields"]):
+            source_id = field.get("source-id") or (field.get("source-ids") or [0])[0]
+            source, kind = types.get(source_id, (None, "string"))
+            fields.append(
+                PartitionField(
+                    field.get("field-id", 1000 + place), field["name"], field["transform"], source_id, source, result_type(field["transform"], kind)
+                )
+            )
+        found.append(PartitionSpec(spec["spec-id"], tuple(fields)))
+    return tuple(found)
+
+
+def sort_order(metadata: Json) -> tuple[SortField, ...]:
+    """The default sort order; empty when unsorted."""
+    names = {i: name for i, name, _, _, _ in leaves(schema_of(metadata)["fields"])}
+    wanted = metadata.get("default-sort-order-id", 0)
+    order = next((o for o in metadata.get("sort-orders") or () if o["order-id"] == wanted), {"fields": ()})
+    return tuple(
+        SortField(names.get(f.get("source-id"), f"field {f.get('source-id')}"), f["transform"], f["direction"], f["null-order"])
+        for f in order["fields"]
+    )
+
+
+def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
+    """The properties that matter here, explicit and defaulted told apart."""
+    return tuple(
+        Setting(name, properties[name], "table property") if name in properties else Setting(name, default, "default")
+        for name, default in DEFAULTS.items()
+    )
+
+
+def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_sorted: bool) -> tuple[DistributionMode, ...]:
+    """The distribution in force for appends and for the three row-level operations.
+
+    Source: SparkWriteConf and SparkWriteUtil. A session's
+    ``spark.sql.iceberg.distribution-mode`` and a write option override all of them.
+    """
+    if is_sorted:
+        append = DistributionMode("append", "range", "default for a sorted table")
+    elif partitioned:
+        append = DistributionMode("append", "hash", "default for a partitioned table")
+    else:
+        append = DistributionMode("append", "none", "default for an unpartitioned, unsorted table")
+    if (stated := properties.get("write.distribution-mode")) is not None:
+        append = DistributionMode("append", stated, "table property write.distribution-mode")
+    found = [append]
+    for operation in ("delete", "update", "merge"):
+        name = f"write.{operation}.distribution-mode"
+        if name in properties:
+            found.append(DistributionMode(operation, properties[name], f"table property {name}"))
+        elif operation == "merge" and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write" and not partitioned:
+            found.append(DistributionMode(operation, append.mode, f"as append: {append.origin}"))
+        else:
+            found.append(DistributionMode(operation, "hash", f"default of {name}"))
+    return tuple(found)
+
+
+def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
+    """The leaf columns with the metrics mode in force for new files (MetricsConfig)."""
+    properties = metadata.get("properties") or {}
+    fields = schema["fields"]
+    default = properties.get("write.metadata.metrics.default")
+    limit = int(properties.get("write.metadata.metrics.max-inferred-column-defaults", DEFAULTS["write.metadata.metrics.max-inferred-column-defaults"] or 0))
+    ordered = {f.source for f in sort_order(metadata)}
+    found = []
+    for field_id, name, kind, required, position in leaves(fields):
+        mode = default or ("truncate(16)" if len(fields) <= limit or position < limit else "none")
+        if name in ordered and mode in {"none", "counts"}:
+            mode = "truncate(16)"
+        mode = properties.get(f"write.metadata.metrics.column.{name}", mode)
+        found.append(Column(field_id, name, kind, required, position, mode))
+    return tuple(found)
+
+
+def history(metadata: Json, snapshot: Json | None) -> History:
+    """Cadence, operations, writers and refs; of all snapshots and of the chosen one's lineage."""
+    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+    lineage: list[Json] = []
+    current = snapshot
+    while current is not None:
+        lineage.append(current)
+        current = snapshots.get(current.get("parent-snapshot-id"))
+    lineage.reverse()
+    times = [s["timestamp-ms"] for s in lineage]
+    gaps = [(b - a) / 1000 for a, b in zip(times, times[1:], strict=False)]
+    every = [s["timestamp-ms"] for s in snapshots.values()]
+    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in lineage)
+    return History(
+        snapshot_count=len(snapshots),
+        lineage_count=len(lineage),
+        oldest_snapshot_ms=min(every, default=None),
+        newest_snapshot_ms=max(every, default=None),
+        median_seconds_between_commits=statistics.median(gaps) if gaps else None,
+        operations=tuple(sorted(operations.items())),
+        commits=tuple(_commit(s) for s in lineage[-MAX_COMMITS:]),
+        refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
+        metadata_log_count=len(metadata.get("metadata-log") or ()),
+    )
+
+
+def _commit(snapshot: Json) -> Commit:
+    summary = snapshot.get("summary") or {}
+
+    def number(key: str) -> int | None:
+        return int(summary[key]) if key in summary else None
+
+    return Commit(
+        snapshot["snapshot-id"],
+        snapshot["timestamp-ms"],
+        summary.get("operation"),
+        _writer(summary),
+        number("added-data-files"),
+        number("added-delete-files"),
+        number("added-files-size"),
+        number("added-records"),
+        number("deleted-data-files"),
+        number("changed-partition-count"),
+    )
+
+
+def _writer(summary: Mapping[str, str]) -> str | None:
+    if "engine-name" in summary:
+        return " ".join(filter(None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))))
+    if "flink.job-id" in summary:
+        return f"flink {summary['flink.job-id']}"
+    if "spark.app.id" in summary:
+        return f"spark {summary['spark.app.id']}"
+    return summary.get("iceberg-version")

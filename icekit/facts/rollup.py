@@ -1,0 +1,117 @@
+"""Turn aggregated rows into file groups and sequence counts; both collectors end here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from icekit.facts.model import Bucket, FileGroup, Kind, Partition, SequenceCounts
+from icekit.facts.sizes import max_file_size, min_file_size
+
+#: Rows of sequence counts that the driver holds at most; above it, sequence numbers are
+#: counted in ranges.
+MAX_SEQUENCE_ROWS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How sizes are cut: bucket edges for data and for delete files, and what is well-sized."""
+
+    data: tuple[int, ...]
+    deletes: tuple[int, ...]
+    target_bytes: int
+
+    @property
+    def well_sized(self) -> tuple[int, int]:
+        """Smallest and largest data file that no size rule of rewrite_data_files selects."""
+        return min_file_size(self.target_bytes), max_file_size(self.target_bytes)
+
+
+def kind_of(content: int, file_format: str) -> Kind:
+    """What a file is, from its content and format (deletion vectors are Puffin blobs)."""
+    if content == 0:
+        return Kind.DATA
+    if content == 2:
+        return Kind.EQUALITY_DELETES
+    return Kind.DELETION_VECTORS if file_format.upper() == "PUFFIN" else Kind.POSITION_DELETES
+
+
+def sequence_width(file_count: int, partition_count: int, last_sequence_number: int) -> int:
+    """How many consecutive sequence numbers are counted as one: 1 unless there are very many.
+
+    There cannot be more rows than files, nor more than partitions times sequence numbers.
+    """
+    if file_count <= MAX_SEQUENCE_ROWS:
+        return 1
+    return max(1, -(-partition_count * last_sequence_number // MAX_SEQUENCE_ROWS))
+
+
+def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, str], ...]]:
+    """A total order over partitions whose values may be null or of different types."""
+
+    def one(value: object) -> tuple[bool, str, float, str]:
+        if isinstance(value, (int, float)):
+            return value is not None, "", float(value), ""
+        return value is not None, "s", 0.0, str(value)
+
+    return partition.spec_id, tuple(one(value) for value in partition.values)
+
+
+@dataclass(slots=True)
+class Rollup:
+    """Collects buckets and sequence counts; :meth:`groups` and :meth:`sequences` freeze them."""
+
+    buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
+    file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
+    by_sequence: dict[tuple[Partition, int], dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+
+    def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
+        """Add the counts of one (partition, kind, bucket); each comes once."""
+        self.buckets[partition, kind].append(bucket)
+
+    def groups(self) -> tuple[FileGroup, ...]:
+        """Freeze the buckets, ordered by partition and kind."""
+        kinds = list(Kind)
+        ordered = sorted(self.buckets, key=lambda key: (sort_key(key[0]), kinds.index(key[1])))
+        return tuple(FileGroup(p, k, tuple(sorted(self.buckets[p, k])), self._scoped(p, k)) for p, k in ordered)
+
+    def _scoped(self, partition: Partition, kind: Kind) -> int:
+        if kind is Kind.DELETION_VECTORS:
+            return sum(b.file_count for b in self.buckets[partition, kind])
+        return self.file_scoped.get(partition, 0) if kind is Kind.POSITION_DELETES else 0
+
+    def sequences(self, is_global: Callable[[int], bool]) -> tuple[SequenceCounts, ...]:
+        """Freeze the sequence counts of the partitions to which deletes may apply.
+
+        Deletes of an unpartitioned spec are global: with equality deletes among them, every
+        partition counts (table spec, "Scan Planning").
+        """
+        with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
+        everywhere = any(is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES)
+        kept = ((p, s) for p, s in self.by_sequence if everywhere or p in with_deletes)
+        ordered = sorted(kept, key=lambda key: (sort_key(key[0]), key[1]))
+        return tuple(SequenceCounts(p, s, **self.by_sequence[p, s]) for p, s in ordered)
+
+
+def add_sequence(counts: dict[str, int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int) -> None:
+    """Add files of one kind to the counts of one (partition, sequence number)."""
+    if kind is Kind.DATA:
+        counts["data_file_count"] += files
+        counts["data_record_count"] += records
+        counts["well_sized_file_count"] += well_files
+        counts["well_sized_bytes"] += well_bytes
+        return
+    prefix = "equality" if kind is Kind.EQUALITY_DELETES else "position"
+    counts[f"{prefix}_delete_file_count"] += files
+    counts[f"{prefix}_delete_record_count"] += records
+
+
+def range_end(sequence_number: int, width: int) -> int:
+    """The highest sequence number of the range that one falls into."""
+    return -(-sequence_number // width) * width
+
+
+def distinct_partitions(keys: Iterable[tuple[Partition, Kind]]) -> int:
+    """How many partitions hold files."""
+    return len({partition for partition, _ in keys})

