@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit import secrets
 from icekit.catalog import session
@@ -18,6 +18,8 @@ from icekit.sql import Identifier, display_name, parse_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from icekit.facts import TableFacts
 
 EMBEDDED = "lake"
 
@@ -90,6 +92,12 @@ class Lake:
                 raise TableNotFound(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
             found.update(dict.fromkeys(hits))
         return list(found)
+
+    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
+        """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
+        from icekit.facts import observe
+
+        return observe(self, table, **options)
 
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""

@@ -66,7 +66,9 @@ def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = Non
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
     settings.update(conf.settings)
     settings.update(extra or {})
-    settings.update(pair.split("=", 1) for pair in os.environ.get("ICEKIT_SPARK_CONF", "").split() if "=" in pair)
+    for pair in os.environ.get("ICEKIT_SPARK_CONF", "").split():
+        key, _, value = pair.partition("=")
+        settings[key] = value
     require_java()
     from pyspark.sql import SparkSession
 

@@ -36,8 +36,8 @@ def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], lis
 
 
 def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
-    jvm: Any = spark._jvm  # type: ignore[attr-defined]
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*table))  # type: ignore[attr-defined]
+    jvm: Any = spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*table))
     io = loaded.io()
 
     def read(location: str) -> bytes:

@@ -20,7 +20,7 @@ SAMPLED_FILES = 300
 
 def is_delete_manifest(manifest: Record) -> bool:
     """Tell whether a manifest holds delete files."""
-    return manifest.get("content", 0) == 1
+    return bool(manifest.get("content", 0) == 1)
 
 
 def live_count(manifest: Record) -> int:

@@ -1,0 +1,124 @@
+"""Build the lab: tables made sick from a year of real flights, one illness a table.
+
+Each table is made the way such tables come about: by many commits of real writers (Spark,
+pyiceberg, and Iceberg's Java API as Flink uses it), never by writing metadata. What an
+owner would meet at 512 MB a file is met here at ``write.target-file-size-bytes`` of 256 KiB
+times the scale, so that a laptop-size table has the shape of a large one. Every table but
+the healthy ones has the findings that its :class:`LabTable` names, and no others.
+
+A table is built on demand, skipped when it is there, and built from nothing when a build
+was killed half-way, the scale differs or the lab has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from icekit.errors import ParameterError, nearest
+from icekit.lab import deletes, flights, healthy, history, layout, upserts
+from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
+from icekit.sql import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+
+TABLES: Mapping[str, LabTable] = MappingProxyType(
+    {table.name: table for room in (healthy, layout, deletes, upserts, history) for table in room.TABLES}
+)
+
+# Small shuffles for small tables, and the writers' own defaults whatever the session says.
+_SESSION = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def build(
+    lake: Lake,
+    names: Iterable[str] | None = None,
+    *,
+    scale: int = 1,
+    rebuild: bool = False,
+    progress: Callable[[str], None] = print,
+) -> list[str]:
+    """Build the lab's tables, or those named; return the names of those that were built.
+
+    ``scale`` multiplies rows and target file size alike (scale 1: 336,776 flights). Tables
+    that are complete are left as they are unless ``rebuild`` is set. Raises
+    :class:`~icekit.errors.ParameterError` for a name that is not in :data:`TABLES`, a scale
+    below 1, or a catalog other than the embedded lake.
+    """
+    if scale < 1:
+        raise ParameterError(f"scale is {scale}; it multiplies the rows, so give 1 or more.")
+    wanted = [_table(name) for name in dict.fromkeys(names if names is not None else TABLES)]
+    embedded(lake)
+    todo = [table for table in wanted if rebuild or not is_complete(lake, table.name, scale)]
+    for table in wanted:
+        if table not in todo:
+            progress(f"{table.name:<28} is there")
+    if not todo:
+        return []
+    started = time.monotonic()
+    with _bench(lake, scale) as lab_for:
+        progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
+        for table in todo:
+            begun = time.monotonic()
+            lab = lab_for(table.name)
+            lab.start()
+            table.build(lab)
+            lab.finish()
+            progress(f"{table.name:<28} {time.monotonic() - begun:5.1f} s  {table.illness}")
+    progress(f"{len(todo)} tables in {time.monotonic() - started:.0f} s")
+    return [table.name for table in todo]
+
+
+def _table(name: str) -> LabTable:
+    if name not in TABLES:
+        raise ParameterError(f"The lab has no table {name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}")
+    return TABLES[name]
+
+
+@contextlib.contextmanager
+def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
+    """Lay out the flights and both engines; clear all of it away again."""
+    spark = lake.spark
+    folder = Path(tempfile.mkdtemp(prefix="flights-", dir=embedded(lake)))
+    catalog = open_catalog(lake)
+    try:
+        flights.write(folder, scale)
+        with _session(spark):
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
+            spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
+            yield lambda name: Lab(lake, spark, catalog, folder, scale, name)
+            spark.catalog.dropTempView(FLIGHTS)
+    finally:
+        catalog.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _session(spark: SparkSession) -> Iterator[None]:
+    """Lend the session the lab's settings."""
+    before = {key: spark.conf.get(key, None) for key in _SESSION}
+    for key, value in _SESSION.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+__all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build"]

@@ -1,0 +1,39 @@
+# Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
+.DEFAULT_GOAL := help
+.PHONY: help report lab notebook test bench clean
+
+RUN := scripts/run.sh
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+
+report:  ## report on the lab's tables into reports/ (makes those that are not there)
+	@scripts/setup.sh
+	@$(RUN) python -m icekit lab
+	@$(RUN) scripts/report.sh
+
+lab:  ## make the lab's tables, one per illness, in the embedded lake
+	@scripts/setup.sh
+	@$(RUN) python -m icekit lab
+
+notebook:  ## open the notebooks in JupyterLab
+	@scripts/setup.sh notebook
+	@# A notebook runs in its own folder, and finds the same lake there.
+	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab notebooks
+
+test:  ## lint, types, tests, and every notebook run from top to bottom
+	@scripts/setup.sh dev
+	$(RUN) python -m ruff check
+	$(RUN) python -m ruff format --check
+	$(RUN) python -m mypy
+	$(RUN) python -m pytest
+	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
+
+bench:  ## measure on large tables
+	@scripts/setup.sh dev
+	$(RUN) python -m tests.bench
+
+clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +

@@ -1,0 +1,176 @@
+"""``python -m icekit``: look at a table, report on many, list them, build the lab."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
+from icekit.secrets import scrub
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with the nearest known option for a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        hint = nearest(unknown[0].partition("=")[0], self.known(), count=1) if unknown else ""
+        self.exit(EXIT_MISCONFIGURED, f"icekit: {message}{hint}\nTry `{self.prog} --help`.\n")
+
+    def known(self) -> list[str]:
+        """Every option of this parser and of its commands."""
+        options = [o for a in self._actions for o in a.option_strings]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                options += [o for sub in action.choices.values() for a in sub._actions for o in a.option_strings]
+        return options
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="python -m icekit", description="Diagnose Apache Iceberg tables.")
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = _Parser(add_help=False)
+    common.add_argument("--catalog", default="", help="a profile of pyiceberg's configuration (default: the embedded lake)")
+    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    observing = _Parser(add_help=False)
+    observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
+    observing.add_argument("--collector", default="auto", help="auto, spark or local (default: auto)")
+    observing.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
+    observing.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a limit; may be repeated")
+
+    look = commands.add_parser("look", parents=[common, observing], help="a health card of one table in the terminal; starts no JVM for small ones")
+    look.add_argument("table")
+    report = commands.add_parser(
+        "report",
+        parents=[common, observing],
+        help="HTML and JSON reports of tables, by the diagnosis notebook",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured, 3 crashed. Every report is written before a gate fails.",
+    )
+    report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
+    report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
+    report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
+    report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
+    commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
+    lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
+    lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
+    lab.add_argument("--scale", type=int, default=1, help="multiply the rows (default: 1, 336,776 flights)")
+    lab.add_argument("--rebuild", action="store_true", help="build anew what is there already")
+    lab.add_argument("--list", action="store_true", help="only say what each table suffers from")
+    return parser
+
+
+def _thresholds(pairs: Sequence[str]) -> dict[str, float]:
+    changes: dict[str, float] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            changes[name.strip()] = float(value)
+        except ValueError:
+            raise ParameterError(f"--threshold {pair!r} is not NAME=VALUE with a number; for example min_file_size_ratio=0.5.") from None
+    return changes
+
+
+def _columns(text: str) -> list[str]:
+    return [column.strip() for column in text.split(",") if column.strip()]
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    from icekit.catalog import connect
+    from icekit.diagnose import diagnose
+    from icekit.findings import Thresholds
+    from icekit.show.card import card
+
+    limits = Thresholds().with_changes(**_thresholds(arguments.threshold))
+    lake = connect(arguments.catalog or None)
+    try:
+        facts = lake.observe(
+            arguments.table,
+            ref=arguments.ref or None,
+            collector=arguments.collector,
+            size_ratios=limits.size_ratios,
+            filter_columns=_columns(arguments.filter_columns) or None,
+        )
+        print(card(facts, diagnose(facts, limits, session_conf=lake.session_conf()), color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    finally:
+        lake.close()
+    return EXIT_HEALTHY
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from icekit.report import Options, report
+
+    options = Options(
+        catalog=arguments.catalog,
+        ref=arguments.ref,
+        thresholds=_thresholds(arguments.threshold),
+        filter_columns=_columns(arguments.filter_columns),
+        collector=arguments.collector,
+        storage=arguments.storage,
+        fail_on=arguments.fail_on,
+        output=arguments.output,
+    )
+    run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
+    print(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
+    return run.exit_status
+
+
+def _tables(arguments: argparse.Namespace) -> int:
+    from icekit.catalog import connect
+    from icekit.sql import display_name
+
+    for name in connect(arguments.catalog or None).tables.names():
+        print(display_name(name))
+    return EXIT_HEALTHY
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    from icekit.lab import TABLES, build
+
+    if arguments.list:
+        for table in TABLES.values():
+            print(f"lab.{table.name:<28} {table.illness}")
+        return EXIT_HEALTHY
+    from icekit.catalog import connect
+
+    lake = connect(arguments.catalog or None)
+    try:
+        build(lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=lambda line: print(line, flush=True))
+    finally:
+        lake.close()
+    return EXIT_HEALTHY
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    commands = {"look": _look, "report": _report, "tables": _tables, "lab": _lab}
+    try:
+        return commands[arguments.command](arguments)
+    except IcekitError as problem:
+        print(f"icekit: {scrub(str(problem))}", file=sys.stderr)
+        if arguments.debug and problem.detail:
+            print(scrub(problem.detail), file=sys.stderr)
+        return problem.exit_status
+    except KeyboardInterrupt:
+        print("icekit: stopped; reports finished so far are complete.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_HEALTHY
+    except Exception as problem:
+        import traceback
+
+        said = scrub(str(problem)).strip().split("\n", 1)[0][:300]
+        print(f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {said}. Run again with --debug, and report it.", file=sys.stderr)
+        if arguments.debug:
+            print(scrub(traceback.format_exc()), file=sys.stderr)
+        return EXIT_CRASHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

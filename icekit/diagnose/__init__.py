@@ -1,0 +1,53 @@
+"""From facts and thresholds to findings: pure functions, one per symptom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from icekit.diagnose import columns, deletes, files, layers, writes
+from icekit.diagnose.context import Context
+from icekit.facts.model import TableFacts
+from icekit.findings import Finding, Findings, Severity, Thresholds
+
+#: Every symptom, by the name of its finding.
+SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
+    check.__name__: check
+    for check in (
+        files.small_files,
+        files.oversized_files,
+        files.skewed_partitions,
+        files.old_partition_spec,
+        files.orphan_files,
+        deletes.equality_deletes,
+        deletes.executor_cache,
+        deletes.position_deletes,
+        deletes.v2_position_deletes,
+        deletes.deletion_vectors,
+        deletes.dangling_deletes,
+        deletes.deletes_default_rewrite_ignores,
+        layers.fragmented_manifests,
+        layers.overlapping_manifests,
+        layers.snapshots_piling_up,
+        layers.metadata_files_piling_up,
+        writes.distribution_mode,
+        columns.metrics_missing,
+        columns.columns_past_metrics_limit,
+        columns.too_many_metrics,
+        columns.unclustered_filter_columns,
+    )
+}
+
+
+def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session_conf: Mapping[str, str] | None = None) -> Findings:
+    """Name what is wrong with a table, gravest first; empty when there is nothing to do.
+
+    ``session_conf`` holds Spark settings of the session that reads the table, where known
+    (:meth:`icekit.catalog.Lake.session_conf`). Findings of equal severity are ordered by
+    the bytes, then the files at stake.
+    """
+    context = Context(facts, thresholds or Thresholds(), session_conf)
+    found = [finding for check in SYMPTOMS.values() if (finding := check(context)) is not None]
+    return Findings(sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name)))
+
+
+__all__ = ["SYMPTOMS", "Finding", "Findings", "Severity", "Thresholds", "diagnose"]

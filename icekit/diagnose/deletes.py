@@ -1,0 +1,238 @@
+"""Symptoms of merge-on-read: deletes that pile up, apply to nothing, or are never cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from icekit.diagnose.context import CHOICE, Context, count, percent
+from icekit.facts.measures import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
+from icekit.facts.model import DELETE_KINDS, Kind, Partition
+from icekit.findings import Finding, Severity
+
+_Count = Callable[[DeleteRatio], int]
+
+_CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
+
+
+def equality_deletes(context: Context) -> Finding | None:
+    """Equality deletes that apply to data: the dearest kind to read."""
+    facts, limits = context.facts, context.thresholds
+    applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
+    if not applied:
+        return None
+    total = facts.total(Kind.EQUALITY_DELETES)
+    rows = sum(a.data_record_count for a in applied)
+    files = sum(a.data_file_count for a in applied)
+    ratio = total.record_count / facts.data.record_count if facts.data.record_count else 1.0
+    return context.finding(
+        "equality_deletes",
+        Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
+        context.paths([a.partition for a in applied]),
+        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to {files:,} of {facts.data.file_count:,} data files "
+        f"({percent(rows / facts.data.record_count)} of the rows); one data file needs up to {applied[0].max_deletes_per_file:,} of them, "
+        f"a full scan loads {sum(a.loads for a in applied):,}",
+        threshold="any equality delete of a higher sequence number than data beside it",
+        source="table spec, Scan Planning",
+        effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
+        remedy="Rewrite the data files under them while they are few; from then on commit less often, or write position deletes or deletion vectors.",
+        sql=(context.call("rewrite_data_files", options={"delete-file-threshold": "1", "partial-progress.enabled": "true", "remove-dangling-deletes": "true"}),),
+        files_at_stake=files + total.file_count,
+        bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
+    )
+
+
+def executor_cache(context: Context) -> Finding | None:
+    """Equality deletes read through the executor cache, which can hang or return wrong rows."""
+    if not any(True for _ in equality_deletes_applied(context.facts)):
+        return None
+    conf = context.session_conf
+    if conf is not None and any(conf.get(key, "true").lower() == "false" for key in _CACHE_KEYS):
+        return None
+    said = "is on in this session" if conf is not None else "is on in every Spark session that does not turn it off"
+    total = context.facts.total(Kind.EQUALITY_DELETES)
+    return context.finding(
+        "executor_cache",
+        Severity.WARNING,
+        (),
+        evidence=f"the executor cache for delete files {said}, and {count(total.file_count, 'equality delete file')} apply to this table",
+        threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
+        source="apache/iceberg issues 10987 and 15039",
+        effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang for ever.",
+        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false (it is fixed at its first use), until no equality delete is left.",
+        files_at_stake=total.file_count,
+    )
+
+
+def position_deletes(context: Context) -> Finding | None:
+    """Position deletes of a noticeable share of the rows."""
+    facts = context.facts
+    sick = _heavy(context, lambda r: r.position_delete_record_count)
+    total = facts.total(Kind.POSITION_DELETES)
+    if not sick or not total.file_count:
+        return None
+    scoped = sum(g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES))
+    # The ratio rule sees only deletes that name one file; the count rule sees all.
+    option = {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"} if scoped == total.file_count else {"delete-file-threshold": "1"}
+    return context.finding(
+        "position_deletes",
+        _severity(context, sick, lambda r: r.position_delete_record_count),
+        context.paths([r.partition for r in sick if r.partition]),
+        evidence=f"{count(total.record_count, 'position delete record')} in {count(total.file_count, 'file')} against {facts.data.record_count:,} rows "
+        f"({percent(total.record_count / facts.data.record_count)}); {scoped:,} of the files name a single data file",
+        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
+        source=CHOICE,
+        effect="Every scan reads these files and drops the rows again; space is not given back, and rows that are gone still count in file statistics.",
+        remedy="Rewrite the data files that many deletes point at; what is left can be combined on its own.",
+        sql=(
+            context.call("rewrite_data_files", options={**option, "partial-progress.enabled": "true"}),
+            context.call("rewrite_position_delete_files"),
+        ),
+        files_at_stake=total.file_count,
+        bytes_at_stake=total.size_in_bytes,
+    )
+
+
+def v2_position_deletes(context: Context) -> Finding | None:
+    """Position delete files where format v3 would keep one deletion vector per data file."""
+    facts = context.facts
+    total = facts.total(Kind.POSITION_DELETES)
+    if facts.format_version != 2 or not total.file_count or _dangling(context, Kind.POSITION_DELETES)[0] == total.file_count:
+        return None
+    return context.finding(
+        "v2_position_deletes",
+        Severity.INFO,
+        (),
+        evidence=f"format version 2 with {count(total.file_count, 'position delete file')}",
+        threshold="any live position delete file on a version 2 table",
+        source="table spec, version 3: Deletion Vectors",
+        effect="Version 3 keeps at most one small bitmap per data file, merged at each write, where version 2 adds a file per change that scans must sort out.",
+        remedy="If every engine that reads or writes the table supports version 3, upgrade it; there is no way back. Then convert the delete files.",
+        sql=(context.alter({"format-version": "3"}), context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})),
+        files_at_stake=total.file_count,
+        bytes_at_stake=total.size_in_bytes,
+    )
+
+
+def deletion_vectors(context: Context) -> Finding | None:
+    """Deletion vectors over a noticeable share of the rows."""
+    facts = context.facts
+    sick = _heavy(context, lambda r: r.deletion_vector_record_count)
+    total = facts.total(Kind.DELETION_VECTORS)
+    if not sick or not total.file_count:
+        return None
+    return context.finding(
+        "deletion_vectors",
+        _severity(context, sick, lambda r: r.deletion_vector_record_count),
+        context.paths([r.partition for r in sick if r.partition]),
+        evidence=f"{count(total.file_count, 'deletion vector')} hide {total.record_count:,} of {facts.data.record_count:,} rows ({percent(total.record_count / facts.data.record_count)}) "
+        f"in {percent(total.file_count / facts.data.file_count)} of the data files",
+        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
+        source=CHOICE,
+        effect="Scans read rows only to drop them, and space is not given back; vectors are cheap, but what they hide is not.",
+        remedy="Rewrite the data files that have lost a noticeable share of their rows.",
+        sql=(context.call("rewrite_data_files", options={"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}", "partial-progress.enabled": "true"}),),
+        files_at_stake=total.file_count,
+        bytes_at_stake=total.size_in_bytes,
+    )
+
+
+def dangling_deletes(context: Context) -> Finding | None:
+    """Delete files older than all data they could apply to.
+
+    Source: RemoveDanglingDeleteFiles (position: sequence number below the partition's
+    lowest data; equality: not above it).
+    """
+    facts = context.facts
+    found = {kind: _dangling(context, kind) for kind in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES)}
+    files = sum(n for n, _, _ in found.values())
+    if not files:
+        return None
+    records = sum(n for _, n, _ in found.values())
+    partitions = list(dict.fromkeys(p for _, _, where in found.values() for p in where))
+    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
+    return context.finding(
+        "dangling_deletes",
+        Severity.WARNING,
+        context.paths(partitions),
+        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) are older than all data of their partition",
+        threshold="one delete file that can apply to nothing",
+        source="rewrite_data_files: remove-dangling-deletes",
+        effect="Planning still matches them to every data file, and nothing removes them: they outlive the data they were written for.",
+        remedy="Let a rewrite drop them; it does so even where no data file needs rewriting.",
+        sql=(context.call("rewrite_data_files", options={"remove-dangling-deletes": "true", "partial-progress.enabled": "true"}),),
+        files_at_stake=files,
+        bytes_at_stake=sum(facts.total(kind).size_in_bytes for kind in found) * files // max(total, 1),
+    )
+
+
+def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
+    """Well-sized data files under deletes that the default rewrite does not count.
+
+    ``delete-ratio-threshold`` counts only deletes that name a single file, and
+    ``delete-file-threshold`` is unlimited by default: equality deletes and partition-scoped
+    position deletes over files of the right size stay for ever.
+    """
+    facts = context.facts
+    blind: dict[Partition, tuple[int, int]] = {}
+    for applied in equality_deletes_applied(facts):
+        if applied.well_sized_file_count:
+            blind[applied.partition] = applied.well_sized_file_count, applied.well_sized_bytes
+    scoped = {g.partition: g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES)}
+    for partition, rows in sequences_by_partition(facts).items():
+        if partition in blind or scoped.get(partition, True):
+            continue
+        newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
+        under = [r for r in rows if r.sequence_number <= newest and r.well_sized_file_count]
+        if under:
+            blind[partition] = sum(r.well_sized_file_count for r in under), sum(r.well_sized_bytes for r in under)
+    if not blind:
+        return None
+    files, total = (sum(row[i] for row in blind.values()) for i in (0, 1))
+    return context.finding(
+        "deletes_default_rewrite_ignores",
+        Severity.WARNING,
+        context.paths(sorted(blind, key=lambda p: -blind[p][1])),
+        evidence=f"{files:,} of {facts.data.file_count:,} data files are well-sized and under deletes that a default rewrite_data_files does not count",
+        threshold="one well-sized data file under equality deletes, or under position deletes that name no single file",
+        source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold (file-scoped deletes only)",
+        effect="Nightly compaction reports success and leaves these deletes in place, so reads get slower all the same.",
+        remedy="Ask for it: delete-file-threshold=1 selects every data file that any delete may apply to.",
+        sql=(context.call("rewrite_data_files", options={"delete-file-threshold": "1", "partial-progress.enabled": "true"}),),
+        files_at_stake=files,
+        bytes_at_stake=total,
+    )
+
+
+def _heavy(context: Context, records: _Count) -> list[DeleteRatio]:
+    """Partitions whose share of deleted records is over the limit; one partition is enough."""
+    limit = context.thresholds.delete_ratio
+    sick = [r for r in delete_ratios(context.facts) if r.data_record_count and records(r) / r.data_record_count >= limit]
+    return sorted(sick, key=lambda r: -records(r) / r.data_record_count)
+
+
+def _severity(context: Context, sick: list[DeleteRatio], records: _Count) -> Severity:
+    """Critical when so much is deleted over the whole table that a rewrite's own rule would act."""
+    rows = context.facts.data.record_count
+    deleted = sum(records(r) for r in sick)
+    return Severity.CRITICAL if rows and deleted / rows >= context.thresholds.critical_delete_ratio else Severity.WARNING
+
+
+def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
+    """Files, records and partitions of delete files that can apply to nothing."""
+    facts = context.facts
+    by_partition = sequences_by_partition(facts)
+    lowest_anywhere = min((r.sequence_number for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
+    files = records = 0
+    where = []
+    for partition, rows in by_partition.items():
+        is_global = kind is Kind.EQUALITY_DELETES and not facts.spec(partition.spec_id).fields
+        lowest = lowest_anywhere if is_global else min((r.sequence_number for r in rows if r.data_file_count), default=None)
+        for row in rows:
+            if kind is Kind.EQUALITY_DELETES:
+                dead, n, m = lowest is None or row.sequence_number <= lowest, row.equality_delete_file_count, row.equality_delete_record_count
+            else:
+                dead, n, m = lowest is None or row.sequence_number < lowest, row.position_delete_file_count, row.position_delete_record_count
+            if dead and n:
+                files, records = files + n, records + m
+                where.append(partition)
+    return files, records, where

@@ -1,0 +1,160 @@
+"""What a lab table is, and the bench that the builders make it on.
+
+Builders say only what happens to a table in its life. Creating it, writing to it by either
+engine, and knowing whether it is finished is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from icekit.catalog.source import EmbeddedTables
+from icekit.errors import ParameterError, TableNotFound
+from icekit.lab import flights
+from icekit.sql import identifier, literal, set_properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+
+NAMESPACE = "lab"
+FLIGHTS = "icekit_lab_flights"
+FILTER_COLUMNS = "icekit.filter-columns"
+COMPLETE = "icekit.lab.complete"
+
+# Counted up when a builder changes, so that what an older lab left is built again.
+VERSION = 1
+
+# At scale 1. The target grows with the scale as the rows do, so that a table has the same
+# files at every scale, only larger: at scale 2048 this is Iceberg's default of 512 MB.
+TARGET_SIZE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LabTable:
+    """One table of the lab.
+
+    ``illness`` is one sentence for a person, ``findings`` the names of the findings meant
+    for it (none for a healthy table), and ``build`` makes it from nothing.
+    """
+
+    name: str
+    illness: str
+    findings: frozenset[str]
+    build: Callable[[Lab], None]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The bench: the lake, both engines, the folder of flights, and the table in work."""
+
+    lake: Lake
+    spark: SparkSession
+    catalog: Any
+    folder: Path
+    scale: int
+    name: str
+
+    @property
+    def target_size_bytes(self) -> int:
+        """The target file size of the lab's tables."""
+        return TARGET_SIZE_BYTES * self.scale
+
+    @property
+    def location(self) -> Path:
+        """The table's folder."""
+        return _location(self.lake, self.name)
+
+    @property
+    def sql_name(self) -> str:
+        """The table, quoted for Spark SQL."""
+        return identifier(self.lake.name, NAMESPACE, self.name)
+
+    def sql(self, statement: str) -> None:
+        """Run a statement in Spark; it writes ``{t}`` for the table and ``{flights}`` for all flights."""
+        self.spark.sql(statement.format(t=self.sql_name, flights=identifier(FLIGHTS)))
+
+    def call(self, procedure: str, arguments: str = "") -> None:
+        """Run one of Iceberg's procedures on the table; ``arguments`` is SQL."""
+        table = literal(f"{NAMESPACE}.{self.name}")
+        self.spark.sql(f"CALL {identifier(self.lake.name)}.system.{procedure}(table => {table}{', ' * bool(arguments)}{arguments})")
+
+    def create(self, partitioned_by: str = "", properties: Mapping[str, str] | None = None, *, columns: str = flights.DDL) -> None:
+        """Create the table with the lab's small target size; ``partitioned_by`` is SQL and may be empty."""
+        target = self.target_size_bytes
+        # A file is rolled by its length and what its open row group holds uncompressed, so
+        # that small row groups are what makes a writer meet a small target.
+        sizes = {"write.target-file-size-bytes": str(target), "write.parquet.row-group-size-bytes": str(target // 2)}
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in {**sizes, **(properties or {})}.items())
+        partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+        self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")
+
+    def set(self, properties: Mapping[str, str]) -> None:
+        """Set table properties, which makes a metadata file and no snapshot."""
+        self.spark.sql(set_properties((self.lake.name, NAMESPACE, self.name), dict(properties)))
+
+    def days(self, first: int, count: int = 1) -> Any:
+        """The flights of ``count`` days as an Arrow table; day 0 is 1 January."""
+        start = date(2013, 1, 1) + timedelta(days=first)
+        return pq.read_table(self.folder, filters=[("flight_date", ">=", start), ("flight_date", "<", start + timedelta(days=count))])
+
+    def pyiceberg_table(self) -> Any:
+        """The table as pyiceberg sees it now."""
+        return self.catalog.load_table((NAMESPACE, self.name))
+
+    def refresh(self) -> None:
+        """Tell Spark, which caches tables, that another writer has committed."""
+        self.sql("REFRESH TABLE {t}")
+
+    def start(self) -> None:
+        """Remove what an older or a killed build left: the table, and every file in its folder."""
+        # Not DROP … PURGE, which leaves behind what no snapshot references.
+        self.sql("DROP TABLE IF EXISTS {t}")
+        shutil.rmtree(self.location, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Mark the table as complete: the last thing that a build does."""
+        self.refresh()
+        self.set({COMPLETE: _mark(self.scale)})
+
+
+def is_complete(lake: Lake, name: str, scale: int) -> bool:
+    """Tell whether the table is there, finished, of this scale and of this version of the lab."""
+    try:
+        source = lake.tables.source((NAMESPACE, name))
+        metadata = json.loads(source.read(source.metadata_location))
+    except (TableNotFound, OSError):
+        return False
+    return bool(metadata["properties"].get(COMPLETE) == _mark(scale))
+
+
+def open_catalog(lake: Lake) -> Any:
+    """The embedded lake as a pyiceberg catalog, over the same database as Spark's."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    path = embedded(lake)
+    return SqlCatalog(lake.name, uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse"))
+
+
+def embedded(lake: Lake) -> Path:
+    """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
+    if not isinstance(lake.tables, EmbeddedTables):
+        raise ParameterError(f"The lab is built in the embedded lake only, not in catalog {lake.name!r}; connect() without a name.")
+    return lake.tables.path
+
+
+def _location(lake: Lake, name: str) -> Path:
+    return embedded(lake) / "warehouse" / NAMESPACE / name
+
+
+def _mark(scale: int) -> str:
+    return f"version {VERSION}, scale {scale}"

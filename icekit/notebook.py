@@ -1,0 +1,150 @@
+"""What the notebooks' set-up and closing cells call; a person's cells call the package itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from icekit.catalog import Lake, connect
+from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
+from icekit.facts.collect import Collector
+from icekit.facts.model import TableFacts
+from icekit.findings import Findings, Severity, Thresholds
+
+GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
+
+
+class Unhealthy(IcekitError):
+    """The gate that ``fail_on`` sets; everything has been written by then."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
+def begin(parameters: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Make errors readable, and refuse parameters that the notebook does not have.
+
+    ``parameters`` are the cell's globals, ``known`` the names of the parameters cell.
+    papermill itself only warns about an unknown one. Raises
+    :class:`~icekit.errors.ParameterError` with the nearest known name.
+    """
+    _plain_errors()
+    for cell in reversed(list(parameters.get("In", ()))):
+        if cell.lstrip().startswith("# Parameters"):
+            check_names(_assigned(cell), known)
+            break
+    # A notebook that is opened in notebooks/ and one that is run from the root find the same lake.
+    if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists() and Path("../lake").is_dir():
+        os.environ["ICEKIT_LAKE"] = str(Path("../lake").resolve())
+
+
+def check_names(given: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a parameter name that is not known."""
+    for name in given:
+        if name not in known:
+            raise ParameterError(f"There is no parameter {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(known) + '.'}")
+
+
+def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
+    """The default thresholds with some changed; checks the gate's name too."""
+    check_gate(fail_on)
+    return Thresholds().with_changes(**dict(thresholds or {}))
+
+
+def check_gate(fail_on: str) -> None:
+    """Refuse a gate that is not one of never, warning, critical."""
+    if fail_on not in GATES:
+        raise ParameterError(f"fail_on is {fail_on!r}{nearest(fail_on, GATES, count=1) or '; use ' + ', '.join(GATES) + '.'}")
+
+
+def observe(
+    catalog: str,
+    table: str,
+    thresholds: Thresholds,
+    *,
+    ref: str | int = "",
+    filter_columns: Sequence[str] = (),
+    collector: Collector = "auto",
+    storage: bool = False,
+    facts_file: str = "",
+) -> tuple[Lake, TableFacts]:
+    """Connect and observe, or take facts that a report has collected for several tables at once."""
+    lake = connect(catalog or None)
+    if facts_file:
+        from icekit.report.document import load_facts
+
+        return lake, load_facts(Path(facts_file))
+    facts = lake.observe(
+        table,
+        ref=ref or None,
+        collector=collector,
+        size_ratios=thresholds.size_ratios,
+        filter_columns=list(filter_columns) or None,
+        storage=storage,
+    )
+    return lake, facts
+
+
+def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, output: str = "", fail_on: str = "never") -> str:
+    """Write the JSON document if a folder is given, then apply the gate.
+
+    Raises :class:`Unhealthy` when a finding is as grave as ``fail_on`` or graver.
+    """
+    said = "Nothing was written: no output folder was given."
+    if output:
+        from icekit.report.document import write
+
+        path = write(facts, findings, thresholds, Path(output) / f"{slug(facts.name)}.json")
+        said = f"Facts and findings are in {path}."
+    if gated(findings.worst, fail_on):
+        grave = [f.name for f in findings if gated(f.severity, fail_on)]
+        raise Unhealthy(f"{facts.name} is unhealthy by fail_on={fail_on}: {', '.join(grave)}. {said}")
+    return said
+
+
+def gated(worst: Severity | None, fail_on: str) -> bool:
+    """Tell whether a severity fails a gate."""
+    check_gate(fail_on)
+    return fail_on != "never" and worst is not None and worst >= Severity[fail_on.upper()]
+
+
+def slug(name: str) -> str:
+    """A file name for a table: its own where that is safe, distinct otherwise."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    if safe == name and len(safe) < 120:
+        return safe
+    import hashlib
+
+    return f"{safe[:100]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def _assigned(cell: str) -> list[str]:
+    """Names that a cell assigns at its top level."""
+    return [
+        target.id
+        for statement in ast.parse(cell).body
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else [])
+        if isinstance(target, ast.Name)
+    ]
+
+
+def _plain_errors() -> None:
+    """In IPython, show an IcekitError as its sentence; ``ICEKIT_DEBUG`` keeps the stack trace."""
+    if "IPython" not in sys.modules or os.environ.get("ICEKIT_DEBUG"):
+        return
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is not None:
+        shell.set_custom_exc((IcekitError,), lambda _shell, kind, error, _trace, **_more: [f"{kind.__name__}: {error}"])
+
+
+
+def html(text: str) -> Any:
+    """Show HTML as a cell's result."""
+    from IPython.display import HTML
+
+    return HTML(text)  # type: ignore[no-untyped-call]

@@ -1,0 +1,184 @@
+"""Run the diagnosis notebook unattended: HTML, JSON, an index, an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from icekit.catalog import Lake, connect
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, IcekitError, MetadataUnreadable
+from icekit.facts.collect import Collector
+from icekit.notebook import gated, limits, slug
+from icekit.report.document import read, save_facts, write_text
+from icekit.report.page import Row, write_index, write_page
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name
+
+NOTEBOOK = "01_diagnose.ipynb"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a report is made; the defaults are the notebook's."""
+
+    catalog: str = ""
+    ref: str = ""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    filter_columns: Sequence[str] = ()
+    collector: Collector = "auto"
+    storage: bool = False
+    fail_on: str = "never"
+    output: Path = Path("reports")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a report run left: a row per table, the index, the exit status."""
+
+    rows: tuple[Row, ...]
+    index: Path
+    exit_status: int
+
+
+def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print) -> Run:
+    """Report on tables (names or globs); every report is written before the gate fails.
+
+    One connection, and one Spark session where one is needed, serve all tables: facts are
+    collected here and handed to the notebook. A table that cannot be read gets a row that
+    says so and does not stop the others. Raises :class:`~icekit.errors.IcekitError` only
+    for what concerns them all: the profile, the catalog, a parameter.
+    """
+    limits(options.thresholds, options.fail_on)
+    lake = connect(options.catalog or None)
+    names = lake.match(tables)
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="icekit-") as scratch, _absolute_lake():
+        for place, name in enumerate(names, 1):
+            progress(f"[{place}/{len(names)}] {display_name(name)} …")
+            row = _one(lake, name, options, output, Path(scratch))
+            rows.append(row)
+            progress(f"[{place}/{len(names)}] {row.table}: {row.status}, {row.seconds:.1f} s{': ' + row.error if row.error else ''}")
+    made_at = f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC"
+    index = write_index(rows, output / "index.html", made_at=made_at, catalog=lake.name)
+    return Run(tuple(rows), index, exit_status(rows, options.fail_on))
+
+
+def exit_status(rows: Sequence[Row], fail_on: str) -> int:
+    """The gravest of: crashed 3, misconfigured 2, unhealthy by the gate 1, healthy 0."""
+    found = {EXIT_HEALTHY}
+    for row in rows:
+        if row.status == "crashed":
+            found.add(EXIT_CRASHED)
+        elif row.status == "misconfigured":
+            found.add(EXIT_MISCONFIGURED)
+        elif row.outcome and gated(row.outcome.worst, fail_on):
+            found.add(EXIT_UNHEALTHY)
+    return max(found)
+
+
+def _one(lake: Lake, name: Identifier, options: Options, output: Path, scratch: Path) -> Row:
+    started = time.monotonic()
+    table = display_name(name)
+    base = slug(table)
+    # What an earlier run left under these names is not this run's.
+    for suffix in (".html", ".json", ".ipynb"):
+        (output / f"{base}{suffix}").unlink(missing_ok=True)
+    try:
+        facts = lake.observe(
+            name,
+            ref=options.ref or None,
+            collector=options.collector,
+            size_ratios=limits(options.thresholds).size_ratios,
+            filter_columns=list(options.filter_columns) or None,
+            storage=options.storage,
+        )
+        facts_file = save_facts(facts, scratch / f"{base}.facts.json")
+        notebook, error = _execute(facts_file, table, options, output, output / f"{base}.ipynb")
+        page = write_page(notebook, f"{table}: table health", output / f"{base}.html")
+        if error:
+            return Row(table, "crashed", time.monotonic() - started, page=page.name, error=error)
+        outcome = read(output / f"{base}.json")
+        return Row(table, outcome.status, time.monotonic() - started, outcome, page.name)
+    except IcekitError as problem:
+        return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(problem)))
+    except Exception as problem:
+        write_text(output / f"{base}.error.txt", traceback.format_exc())
+        first = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:200]
+        return Row(table, "crashed", time.monotonic() - started, error=f"{first}; the whole of it is in {base}.error.txt")
+
+
+def _execute(facts_file: Path, table: str, options: Options, output: Path, executed: Path) -> tuple[Any, str | None]:
+    """Run the notebook through papermill; returns it and, if a cell failed, why."""
+    import nbformat
+    import papermill
+
+    parameters = {
+        "catalog": options.catalog,
+        "table": table,
+        "ref": options.ref,
+        "thresholds": dict(options.thresholds),
+        "filter_columns": list(options.filter_columns),
+        "collector": options.collector,
+        "storage": options.storage,
+        "output": str(output),
+        "facts_file": str(facts_file),
+    }
+    error = None
+    with _quiet():
+        try:
+            papermill.execute_notebook(str(notebook_path()), str(executed), parameters, progress_bar=False, cwd=str(Path.cwd()), kernel_name="python3")
+        except papermill.PapermillExecutionError as problem:
+            error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
+    notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
+    # Scratch paths mean nothing to a reader, and secrets must not stay in the notebook either.
+    write_text(executed, executed.read_text(encoding="utf-8"))
+    return notebook, error
+
+
+def notebook_path() -> Path:
+    """Where the notebook is: beside the package in a checkout, under share/ when installed."""
+    for folder in (Path(__file__).parents[2] / "notebooks", Path(sys.prefix) / "share" / "icekit" / "notebooks"):
+        if (folder / NOTEBOOK).exists():
+            return folder / NOTEBOOK
+    raise MetadataUnreadable(f"The notebook {NOTEBOOK} is not installed; run from a checkout, or install icekit again.")
+
+
+@contextlib.contextmanager
+def _absolute_lake() -> Iterator[None]:
+    """Let kernels find the same embedded lake whatever folder they run in."""
+    from icekit.catalog.lake import embedded_path
+
+    before = os.environ.get("ICEKIT_LAKE")
+    os.environ["ICEKIT_LAKE"] = str(embedded_path())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["ICEKIT_LAKE"]
+        else:
+            os.environ["ICEKIT_LAKE"] = before
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out papermill's own notes; what matters of them is in the row."""
+    import logging
+
+    logger = logging.getLogger("papermill")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,117 @@
+"""Save facts and findings as JSON with a schema version, and read them back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import json
+import platform
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from icekit.errors import ParameterError
+from icekit.facts.measures import worst_partitions
+from icekit.facts.model import TableFacts
+from icekit.findings import Findings, Severity, Thresholds
+from icekit.secrets import scrub
+
+#: Raised by one when a field changes its meaning or goes; added fields do not count.
+SCHEMA_VERSION = 1
+#: Partitions that a report document lists; the others are counted in ``facts_left_out``.
+MAX_PARTITIONS = 1000
+_PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
+_FACTS = TypeAdapter(TableFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a report says of one table, as read back from its document."""
+
+    catalog: str
+    table: str
+    status: str
+    worst: Severity | None
+    findings: tuple[dict[str, Any], ...]
+    totals: dict[str, Any]
+    seconds: float
+
+
+def status_of(findings: Findings) -> str:
+    """``healthy``, or the gravest severity in lower case."""
+    return findings.worst.name.lower() if findings.worst else "healthy"
+
+
+def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> dict[str, Any]:
+    """The report of one table as plain data; secrets are taken out when it is written."""
+    kept, left_out = _bounded(facts)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "catalog": facts.catalog,
+        "table": facts.name,
+        "status": status_of(findings),
+        "collected_at": dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
+        "collector": facts.collector,
+        "seconds": round(facts.seconds, 3),
+        "versions": versions(),
+        "thresholds": asdict(thresholds),
+        "totals": {str(kind): asdict(facts.total(kind)) for kind in facts._by_kind},
+        "findings": [asdict(f) | {"severity": f.severity.name.lower()} for f in findings],
+        "facts": _FACTS.dump_python(kept, mode="json"),
+        "facts_left_out": left_out,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that figures may depend on; imports none of them."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
+    """Write the document; a reader never sees half of one."""
+    return write_text(path, json.dumps(document(facts, findings, thresholds), indent=1))
+
+
+def read(path: Path) -> Outcome:
+    """Read what a document says, for an index or a gate; raises ParameterError for another schema."""
+    said = json.loads(path.read_text(encoding="utf-8"))
+    if said.get("schema_version") != SCHEMA_VERSION:
+        raise ParameterError(f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew.")
+    worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
+    return Outcome(said["catalog"], said["table"], said["status"], worst, tuple(said["findings"]), said["totals"], said["seconds"])
+
+
+def save_facts(facts: TableFacts, path: Path) -> Path:
+    """Save facts whole, so that :func:`load_facts` gives equal ones."""
+    return write_text(path, _FACTS.dump_json(facts).decode())
+
+
+def load_facts(path: Path) -> TableFacts:
+    """Read facts that :func:`save_facts` wrote."""
+    try:
+        return _FACTS.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table.") from None
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write text without secrets, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(scrub(text), encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
+    """The facts of the worst partitions only, where there are more than a document lists."""
+    partitions = len(set(facts.partitions()))
+    if partitions <= MAX_PARTITIONS and len(facts.sequences) <= MAX_PARTITIONS * 10:
+        return facts, {}
+    kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
+    groups = tuple(g for g in facts.groups if g.partition in kept)
+    sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
+    left_out = {"partitions": partitions - len(kept), "groups": len(facts.groups) - len(groups), "sequences": len(facts.sequences) - len(sequences)}
+    return replace(facts, groups=groups, sequences=sequences), left_out

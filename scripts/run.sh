@@ -1,0 +1,12 @@
+#!/bin/sh
+# Run a command in what scripts/setup.sh made: .venv's Python and a Java that Spark runs on.
+#
+#   scripts/run.sh python -m icekit report 'lab.*'
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+PATH=$root/.venv/bin:$PATH
+JAVA_HOME=$(cat "$root/.venv/java-home")
+export PATH JAVA_HOME
+# The Spark that is tested is the one in .venv, whichever else this machine has.
+unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+exec "$@"

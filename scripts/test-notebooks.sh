@@ -1,0 +1,9 @@
+#!/bin/sh
+# Run every notebook from top to bottom as a test, on a lab of its own. Run by scripts/run.sh.
+#
+# The lake that a person works in is not touched, and its state does not decide the outcome.
+set -eu
+ICEKIT_LAKE=$PWD/build/lake
+export ICEKIT_LAKE
+python -m icekit lab
+python -m pytest --nbval-lax --nbval-current-env notebooks

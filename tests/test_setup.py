@@ -1,0 +1,108 @@
+"""scripts/setup.sh installs once, and settles on a Java that Spark runs on.
+
+A stub stands in for .venv's Python and for each Java, so that nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+class Checkout:
+    """A copy of what set-up reads, with a stub of .venv that writes down how pip is called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(ROOT / "scripts", folder / "scripts")
+        (folder / "pyproject.toml").write_text("[project]\n")
+        _script(folder / ".venv/bin/python", f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac')
+
+    def set_up(self, *extra: str, java_home: Path, path_java: Path | None = None) -> subprocess.CompletedProcess[str]:
+        path = f"{path_java}/bin:{os.environ['PATH']}" if path_java else os.environ["PATH"]
+        return subprocess.run(
+            [self.folder / "scripts/setup.sh", *extra],
+            env=os.environ | {"JAVA_HOME": str(java_home), "PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    @property
+    def installs(self) -> list[str]:
+        return [line.rpartition(" ")[2] for line in (self.folder / "installs").read_text().splitlines()]
+
+    @property
+    def java_home(self) -> str:
+        return (self.folder / ".venv/java-home").read_text().strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "odd name")
+
+
+def java(home: Path, version: str) -> Path:
+    """A Java that says of itself what a real one says, in the same words."""
+    properties = f"    java.home = {home}\\n    java.specification.version = {version}\\n"
+    _script(home / "bin/java", f"printf '{properties}' >&2")
+    return home
+
+
+def _script(path: Path, line: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+def test_packages_are_installed_once_for_each_pyproject(checkout: Checkout, tmp_path: Path) -> None:
+    jdk = java(tmp_path / "jdk", "17")
+    checkout.set_up(java_home=jdk)
+    checkout.set_up(java_home=jdk)
+    assert checkout.installs == ["."]
+    (checkout.folder / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    checkout.set_up(java_home=jdk)
+    assert checkout.installs == [".", "."]
+
+
+def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path: Path) -> None:
+    jdk = java(tmp_path / "jdk", "17")
+    checkout.set_up("dev", java_home=jdk)
+    checkout.set_up(java_home=jdk)
+    checkout.set_up("notebook", java_home=jdk)
+    assert checkout.installs == [".[dev]"]
+
+
+@pytest.mark.parametrize("version", ["17", "21"])
+def test_java_home_is_taken_at_its_word(checkout: Checkout, tmp_path: Path, version: str) -> None:
+    jdk = java(tmp_path / "jdk", version)
+    checkout.set_up(java_home=jdk)
+    assert checkout.java_home == str(jdk)
+
+
+@pytest.mark.parametrize("version", ["1.8", "11", "25"])
+def test_a_java_that_spark_does_not_run_on_is_passed_over(checkout: Checkout, tmp_path: Path, version: str) -> None:
+    jdk, other = java(tmp_path / "jdk", version), java(tmp_path / "other", "17")
+    said = checkout.set_up(java_home=jdk, path_java=other).stderr
+    assert checkout.java_home == str(other)
+    assert f"JAVA_HOME ({jdk}) is not a Java 17 to 22" in said
+
+
+def test_a_command_runs_with_the_java_and_the_python_that_were_found(checkout: Checkout, tmp_path: Path) -> None:
+    jdk = java(tmp_path / "jdk", "17")
+    checkout.set_up(java_home=jdk)
+    show = ["sh", "-c", 'echo "$JAVA_HOME" "${SPARK_HOME-none}"; command -v python']
+    run = subprocess.run(
+        [checkout.folder / "scripts/run.sh", *show],
+        env=os.environ | {"SPARK_HOME": "/another"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.splitlines() == [f"{jdk} none", str(checkout.folder / ".venv/bin/python")]
