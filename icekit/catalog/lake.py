@@ -104,7 +104,8 @@ class Lake:
         return (self.name, *table)
 
     def close(self) -> None:
-        """Let go of Spark; stops the session only if icekit started it."""
+        """Let go of both engines; stops the Spark session only if icekit started it."""
+        self.tables.close()
         if "spark" in self.__dict__ and session.is_own(self.spark):
             session.stop_own()
             del self.__dict__["spark"]

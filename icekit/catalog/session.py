@@ -82,7 +82,7 @@ def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = Non
             said = scrub(log.read_text(errors="replace"))
             raise SparkUnavailable(
                 f"Spark did not start: {_reason(said) or type(error).__name__}. "
-                "Check Java 17 or newer and that Maven packages can be fetched, then try again.",
+                "Check Java (17 to 22) and that Maven packages can be fetched, then try again.",
                 detail=scrub(f"{said}\n{error}"),
             ) from None
     return _started
@@ -110,15 +110,18 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
 
 
 def require_java() -> None:
-    """Raise SparkUnavailable unless Java 17 or newer is found (``JAVA_HOME``, then ``PATH``)."""
+    """Raise SparkUnavailable unless a Java that Spark runs on is found (``JAVA_HOME``, then ``PATH``).
+
+    17 or newer, and older than 23: from there on Hadoop's use of the security manager fails.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not java or not os.access(java, os.X_OK):
-        raise SparkUnavailable("Spark needs Java 17 or newer and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME.")
+        raise SparkUnavailable("Spark needs Java 17 to 22 and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME.")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', answer)
-    if version and int(version[1]) < 17:
-        raise SparkUnavailable(f"Spark 4 needs Java 17 or newer and {java} is Java {version[1]}; set JAVA_HOME to a newer one.")
+    if version and not 17 <= int(version[1]) <= 22:
+        raise SparkUnavailable(f"Spark 4 needs Java 17 to 22 and {java} is Java {version[1]}; set JAVA_HOME to one of those.")
 
 
 def _is_alive(spark: SparkSession) -> bool:

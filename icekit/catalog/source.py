@@ -7,6 +7,7 @@ one's current metadata, and what are the bytes at a location. The first two kind
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -45,6 +46,9 @@ class Tables(Protocol):
     def source(self, table: Identifier) -> Source:
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
 
+    def close(self) -> None:
+        """Let go of connections."""
+
 
 class EmbeddedTables:
     """The embedded lake, asked with the standard library alone: a first look takes no imports."""
@@ -60,7 +64,7 @@ class EmbeddedTables:
         if not database.exists():
             raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
         try:
-            with sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS) as connection:
+            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS)) as connection:
                 return connection.execute(sql, arguments).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
@@ -86,6 +90,9 @@ class EmbeddedTables:
         if rows[0][1] != "TABLE":
             raise _view(table)
         return Source(rows[0][0], read_local)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
 
 
 class ProfileTables:
@@ -160,6 +167,12 @@ class ProfileTables:
 
         return Source(loaded.metadata_location, read)
 
+    def close(self) -> None:
+        """Close the pyiceberg catalog, if it was opened."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
     def _is_view(self, table: Identifier) -> bool:
         try:
             return bool(self.catalog.view_exists(table))
@@ -182,8 +195,8 @@ class SessionTables:
         found: list[Identifier] = []
         for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name)}").collect():
             parts = tuple(namespace.split("."))
-            for row in self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect():
-                found.append((*parts, row["tableName"]))
+            rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
+            found += [(*parts, row["tableName"]) for row in rows]
         return sorted(found)
 
     def source(self, table: Identifier) -> Source:
@@ -191,6 +204,9 @@ class SessionTables:
         from icekit.facts.bridge import spark_source
 
         return spark_source(self.spark, (self.name, *table), names=self.names)
+
+    def close(self) -> None:
+        """The session is not icekit's to stop."""
 
 
 def read_local(location: str) -> bytes:

@@ -77,7 +77,7 @@ def observe(
         rollup, width = _roll_up(lake, name, used, snapshot, meta, specs, cut, manifests, source, progress)
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
-    facts = TableFacts(
+    return TableFacts(
         catalog=lake.name,
         table=name,
         table_uuid=meta.get("table-uuid"),
@@ -111,7 +111,6 @@ def observe(
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
     )
-    return facts
 
 
 def load_metadata(source: Source) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from icekit.errors import SnapshotNotFound, nearest
@@ -194,7 +195,7 @@ def history(metadata: Json, snapshot: Json | None) -> History:
         current = snapshots.get(current.get("parent-snapshot-id"))
     lineage.reverse()
     times = [s["timestamp-ms"] for s in lineage]
-    gaps = [(b - a) / 1000 for a, b in zip(times, times[1:], strict=False)]
+    gaps = [(b - a) / 1000 for a, b in pairwise(times)]
     every = [s["timestamp-ms"] for s in snapshots.values()]
     operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in lineage)
     return History(

@@ -35,10 +35,13 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
     {table.name: table for room in (healthy, layout, deletes, upserts, history) for table in room.TABLES}
 )
 
-# Small shuffles for small tables, and the writers' own defaults whatever the session says.
+# What the tables' files depend on, so that they do not depend on the machine: the number of
+# cores would decide how many tasks share a partition, and thus how many files it has.
 _SESSION = {
-    "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
 
 

@@ -36,8 +36,7 @@ def _dangling_deletes(lab: Lab) -> None:
     """Compact the months that are hot, and leave their position deletes behind.
 
     A compaction rewrites data without the deleted rows; the delete files stay, pointing at
-    nothing, for as long as some other partition has data older than they are. Format v2
-    wrote them; the table has been upgraded since.
+    nothing, for as long as some other partition has data older than they are.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
@@ -45,7 +44,6 @@ def _dangling_deletes(lab: Lab) -> None:
     lab.sql("DELETE FROM {t} WHERE month >= 3 AND dep_time IS NULL AND dest = 'ORD'")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 5")
     lab.call("rewrite_data_files", "where => 'month >= 3', options => map('rewrite-all', 'true')")
-    lab.set({"format-version": "3"})
 
 
 TABLES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from icekit.lab.workbench import Lab, LabTable
 
-COMMITS = 110
+DAYS = 15 * 7
 
 
 def _fragmented_manifests(lab: Lab) -> None:
@@ -21,9 +21,10 @@ def _fragmented_manifests(lab: Lab) -> None:
             "write.metadata.delete-after-commit.enabled": "true",
             "write.metadata.previous-versions-max": "10",
         },
+        rolls=False,
     )
     table = lab.pyiceberg_table()
-    for day in range(COMMITS):
+    for day in range(DAYS):
         table.append(lab.days(day))
     lab.refresh()
     # All but the last: nobody reads the lab meanwhile. In production keep days of history.
@@ -31,20 +32,19 @@ def _fragmented_manifests(lab: Lab) -> None:
 
 
 def _overlapping_manifests(lab: Lab) -> None:
-    """Load month after month into buckets: every manifest then has files of every bucket.
+    """Load week after week, each load bringing corrections for a day of every week before.
 
-    Manifests are skipped by the partitions they span, and here no filter skips any.
+    A scan skips a manifest by the range of partitions in it. Here each has its own week
+    and something of the first one, so that a query for an early day opens them all.
     """
-    lab.create(
-        "bucket(24, flight_id)",
-        {
-            # A month's share of a bucket is a well-sized file, and its manifest a full one.
-            "write.target-file-size-bytes": str(lab.target_size_bytes // 8),
-            "commit.manifest.target-size-bytes": str(16 * 1024),
-        },
-    )
-    for month in range(1, 13):
-        lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE month = {month}")
+    # A target for manifests as small as the one for files: these count as full.
+    lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)})
+    for week in range(12):
+        lab.sql(
+            "INSERT INTO {t} SELECT * FROM {flights} "
+            f"WHERE dayofyear(flight_date) - 1 BETWEEN {7 * week} AND {7 * week + 6} "
+            f"OR (dayofyear(flight_date) - 1 < {7 * week} AND (dayofyear(flight_date) - 1) % 7 = {week % 7} AND flight_id % 20 = 0)"
+        )
 
 
 def _snapshot_pile_up(lab: Lab) -> None:
@@ -52,9 +52,9 @@ def _snapshot_pile_up(lab: Lab) -> None:
 
     Compaction replaces files; the snapshots before it still hold on to what it replaced.
     """
-    lab.create("month", {"write.metadata.previous-versions-max": "1000"})
+    lab.create("month", {"write.metadata.previous-versions-max": "1000"}, target_size_bytes=4 * lab.target_size_bytes, rolls=False)
     table = lab.pyiceberg_table()
-    for day in range(COMMITS):
+    for day in range(DAYS):
         table.append(lab.days(day))
     lab.refresh()
     lab.call("rewrite_data_files")
@@ -70,7 +70,7 @@ TABLES = (
     ),
     LabTable(
         "overlapping_manifests",
-        "Each manifest has files of every bucket, so that no filter lets a scan skip one.",
+        "Every load corrects days long past, so each manifest spans nearly all days and scans cannot skip it.",
         frozenset({"overlapping_manifests"}),
         _overlapping_manifests,
     ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
 from icekit.lab import flights
-from icekit.lab.workbench import FILTER_COLUMNS, Lab, LabTable
+from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, TARGET, Lab, LabTable
+from icekit.sql import identifier, literal
 
 TEN_DAYS_S = 10 * 24 * 3600
 
@@ -18,28 +20,27 @@ def _small_files(lab: Lab) -> None:
     every batch leaves a file in each partition it has rows for.
     """
     lab.create("days(time_hour)", {"write.distribution-mode": "none"})
-    for batch in range(6 * 6):
-        first_day, quarter = divmod(batch, 6)
+    for day, hour in itertools.product(range(1, 5), range(5, 23, 3)):
         lab.sql(
-            f"INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ * FROM {{flights}} "
-            f"WHERE flight_date = DATE '2013-01-01' + {first_day} AND hour BETWEEN {4 * quarter} AND {4 * quarter + 3}"
+            "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} "
+            f"WHERE month = 1 AND day = {day} AND hour BETWEEN {hour} AND {hour + 2}"
         )
 
 
 def _oversized_files(lab: Lab) -> None:
-    """Load by the default target, then lower the target: existing files keep their size.
+    """Load by a larger target, then lower it: existing files keep their size.
 
     The same comes of a writer that cannot roll its files, or of a target set in another job.
     """
-    lab.create("months(time_hour)", {"write.target-file-size-bytes": str(2048 * lab.target_size_bytes)})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights}")
-    lab.set({"write.target-file-size-bytes": str(lab.target_size_bytes)})
+    lab.create("origin", target_size_bytes=64 * lab.target_size_bytes, rolls=False)
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.set({TARGET: str(lab.target_size_bytes)})
 
 
 def _skewed_partitions(lab: Lab) -> None:
     """Partition by a value that most rows share: hours of delay, which most flights have none of."""
     lab.create("truncate(60, dep_delay)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights}")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6 AND dep_delay IS NOT NULL")
 
 
 def _wide_table(lab: Lab) -> None:
@@ -48,13 +49,16 @@ def _wide_table(lab: Lab) -> None:
     Iceberg infers metrics for the first hundred columns only, so that the columns added
     last have no bounds, while every file's entry carries the bounds of a hundred others.
     """
-    destinations = [row["dest"] for row in lab.spark.table("icekit_lab_flights").select("dest").distinct().orderBy("dest").collect()]
-    one_hot = {f"to_{dest.lower()}": f"CAST(dest = '{dest}' AS INT) * distance" for dest in destinations}
+    destinations = [row["dest"] for row in lab.spark.table(FLIGHTS).select("dest").distinct().orderBy("dest").collect()]
+    one_hot = {f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for dest in destinations}
     last = ["tailnum", "carrier", "origin", "dest"]
     first = [name for name in flights.COLUMNS if name not in last]
-    columns = {**{name: flights.COLUMNS[name] for name in first}, **dict.fromkeys(one_hot, "int"), **{name: "string" for name in last}}
-    lab.create("months(time_hour)", {FILTER_COLUMNS: "tailnum,carrier"}, columns=", ".join(f"{name} {kind}" for name, kind in columns.items()))
-    lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 3")
+    columns = {**{name: flights.COLUMNS[name] for name in first}, **dict.fromkeys(one_hot, "int"), **dict.fromkeys(last, "string")}
+    ddl = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    lab.create(
+        "months(time_hour)", {FILTER_COLUMNS: "tailnum,carrier"}, columns=ddl, target_size_bytes=64 * lab.target_size_bytes, rolls=False
+    )
+    lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 2")
 
 
 def _unclustered(lab: Lab) -> None:
@@ -63,7 +67,7 @@ def _unclustered(lab: Lab) -> None:
     Every file then has the smallest and the largest tail number, and none is ever skipped.
     """
     lab.create("", {FILTER_COLUMNS: "tailnum"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights}")
+    lab.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM {flights} WHERE month <= 6")
 
 
 def _evolved(lab: Lab) -> None:
@@ -71,17 +75,17 @@ def _evolved(lab: Lab) -> None:
 
     Iceberg keeps old files in their old spec, where the new partitioning does not prune.
     """
-    lab.create("months(time_hour)")
+    lab.create("origin")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
     lab.sql("ALTER TABLE {t} RENAME COLUMN tailnum TO tail_number")
     lab.sql("ALTER TABLE {t} DROP COLUMN minute")
     lab.sql("ALTER TABLE {t} ALTER COLUMN distance TYPE bigint")
     lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean AFTER arr_delay")
-    lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD months(time_hour) WITH days(time_hour)")
+    lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD origin WITH months(time_hour)")
     columns = [name for name in flights.COLUMNS if name not in {"minute", "tailnum"}]
     lab.sql(
         f"INSERT INTO {{t}} ({', '.join(columns)}, tail_number, on_time) "
-        f"SELECT {', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month = 4 AND day <= 7"
+        f"SELECT {', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month BETWEEN 4 AND 5"
     )
 
 
@@ -90,10 +94,10 @@ def _orphan_files(lab: Lab) -> None:
 
     Nothing references what they wrote, and nothing but `remove_orphan_files` removes it.
     """
-    lab.create("origin")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.create("origin", target_size_bytes=8 * lab.target_size_bytes, rolls=False)
+    lab.pyiceberg_table().append(lab.days(0, 31))
     committed = set(lab.location.rglob("*"))
-    for day in range(181, 184):
+    for day in range(31, 34):
         writer = lab.pyiceberg_table().transaction()
         writer.append(lab.days(day))
         del writer  # Files, manifest and manifest list are written; the commit never comes.
@@ -135,7 +139,7 @@ TABLES = (
     ),
     LabTable(
         "evolved",
-        "Its partitioning was refined from months to days and most of its files still lie in months.",
+        "It is partitioned by month now, and what was written before still lies in partitions by airport.",
         frozenset({"old_partition_spec"}),
         _evolved,
     ),

@@ -30,6 +30,7 @@ NAMESPACE = "lab"
 FLIGHTS = "icekit_lab_flights"
 FILTER_COLUMNS = "icekit.filter-columns"
 COMPLETE = "icekit.lab.complete"
+TARGET = "write.target-file-size-bytes"
 
 # Counted up when a builder changes, so that what an older lab left is built again.
 VERSION = 1
@@ -88,12 +89,24 @@ class Lab:
         table = literal(f"{NAMESPACE}.{self.name}")
         self.spark.sql(f"CALL {identifier(self.lake.name)}.system.{procedure}(table => {table}{', ' * bool(arguments)}{arguments})")
 
-    def create(self, partitioned_by: str = "", properties: Mapping[str, str] | None = None, *, columns: str = flights.DDL) -> None:
-        """Create the table with the lab's small target size; ``partitioned_by`` is SQL and may be empty."""
-        target = self.target_size_bytes
-        # A file is rolled by its length and what its open row group holds uncompressed, so
-        # that small row groups are what makes a writer meet a small target.
-        sizes = {"write.target-file-size-bytes": str(target), "write.parquet.row-group-size-bytes": str(target // 2)}
+    def create(
+        self,
+        partitioned_by: str = "",
+        properties: Mapping[str, str] | None = None,
+        *,
+        columns: str = flights.DDL,
+        target_size_bytes: int | None = None,
+        rolls: bool = True,
+    ) -> None:
+        """Create the table; ``partitioned_by`` is SQL and may be empty.
+
+        ``rolls`` is for tables whose files are cut at the target size. Spark does so by a
+        file's length so far plus what the open row group holds uncompressed, and meets a
+        small target only with small row groups. pyiceberg knows no such setting.
+        """
+        sizes = {TARGET: str(target_size_bytes or self.target_size_bytes)}
+        if rolls:
+            sizes["write.parquet.row-group-size-bytes"] = str(self.target_size_bytes // 2)
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in {**sizes, **(properties or {})}.items())
         partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
         self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")

@@ -1,0 +1,169 @@
+"""A chart as people get it: a picture, a sentence that says the same, and the figures as a table."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import io
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
+
+from icekit.show import html
+from icekit.show.units import printable, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.legend import Legend
+
+# Okabe and Ito, "Color Universal Design": told apart with any colour vision.
+BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
+GREY, BAND = "#595959", "#D9EFE6"
+
+# On a phone a figure of 1152 pixels shrinks to 360: 13 points become 9 pixels there.
+WIDTH, DPI, FONT, SMALL = 7.2, 160, 13, 12
+#: Letters of a row's name: a third of the width.
+NAME = 25
+TABLE_ROWS = 50
+_STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": FONT,
+    "axes.labelsize": FONT,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "hatch.linewidth": 1.2,
+    # Names of tables and partitions may hold dollar signs, which are not formulas.
+    "text.parse_math": False,
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Chart:
+    """A chart that displays in a cell, with a sentence and a table of its figures.
+
+    ``alt`` is the sentence. ``figure`` is None when there is nothing to draw; then the
+    sentence says so.
+    """
+
+    figure: Figure | None
+    title: str
+    alt: str
+    table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return self.alt
+
+    def png(self) -> bytes:
+        """The picture; raises ValueError when there is nothing to draw."""
+        if self.figure is None:
+            raise ValueError(self.alt)
+        stream = io.BytesIO()
+        with styled(), warnings.catch_warnings():
+            # A partition name in a script that the font lacks shows as boxes; the table has it in full.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            self.figure.savefig(stream, format="png")
+        return stream.getvalue()
+
+    def _repr_html_(self) -> str:
+        said = html.text(self.alt)
+        if self.figure is None:
+            return html.framed(f"<p>{said}</p>")
+        source = base64.b64encode(self.png()).decode()
+        return html.framed(
+            f'<img alt="{said}" width="800" style="max-width:100%;height:auto" src="data:image/png;base64,{source}">',
+            # The sentence is in alt already: a screen reader should not say it twice.
+            f'<p aria-hidden="true">{said}</p>',
+            f"<details><summary>Figures as a table</summary>{table_html(self.table)}</details>",
+        )
+
+
+def nothing(title: str, sentence: str) -> Chart:
+    """A chart of nothing: a sentence instead of an empty axis."""
+    return Chart(None, title, sentence, pd.DataFrame())
+
+
+def styled() -> AbstractContextManager[None]:
+    """The house style for the time of drawing, whatever the notebook has set; nothing is left behind."""
+    return style.context(["default", _STYLE])
+
+
+def canvas(title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+    """A titled figure with panels one above the other, of the relative heights given."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    what, _, name = printable(title).partition(": ")
+    figure.suptitle(f"{what}: {shorten(name, 56 - len(what))}", x=0.01, ha="left", fontsize=FONT + 1, fontweight="bold")
+    grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
+    return figure, list(grid[:, 0])
+
+
+def legend(axes: Axes, *, columns: int = 2, **options: Any) -> Legend:
+    """A legend above the plot, where it covers no data."""
+    return axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2, **options)
+
+
+def named_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Rows from top to bottom, with names short enough to leave room for the bars."""
+    axes.set_yticks(range(len(names)), [shorten(printable(name), NAME) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.2)
+
+
+def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
+    """Rows named by partition; where the paths are long, by values, with the fields beside the axis."""
+    if max(map(len, paths)) > NAME:
+        fields = {"/".join(part.partition("=")[0] for part in path.split("/")) for path in paths if "=" in path}
+        axes.set_ylabel(shorten(printable(fields.pop()), 40) if len(fields) == 1 else "partition values")
+        paths = ["/".join(part.partition("=")[2] or part for part in path.split("/")) for path in paths]
+    named_rows(axes, paths)
+
+
+def beside(there: int, needed: int) -> str:
+    """``24 → 1`` where fewer would do; else only how many there are."""
+    return f"{there:,} → {needed:,}" if needed < there else f"{there:,}"
+
+
+def whole_numbers(axis: Axis, steps: int = 4) -> None:
+    """Ticks at whole numbers, with commas."""
+    axis.set_major_locator(MaxNLocator(steps, integer=True))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def percentages(axis: Axis, steps: int = 5) -> None:
+    """Ticks of shares as percentages; the axis title has the unit."""
+    axis.set_major_locator(MaxNLocator(steps))
+    axis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:,.4g}"))
+
+
+def table_html(frame: pd.DataFrame) -> str:
+    """A frame's figures, the first fifty rows, with absent ones as a dash."""
+    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
+    rows = [[_cell(value) for value in row] for row in frame.head(TABLE_ROWS).itertuples(index=False, name=None)]
+    more = f"<p>The first {TABLE_ROWS} of {len(frame):,} rows.</p>" if len(frame) > TABLE_ROWS else ""
+    return html.table([str(c) for c in frame.columns], rows, numeric) + more
+
+
+def _cell(value: object) -> str:
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return "–"
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else f"{value:,.0f}"

@@ -1,0 +1,87 @@
+"""Small pieces of HTML that look the same in JupyterLab, light or dark, and in a report; no pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+# Colours of text keep a contrast of at least 4.5 to their ground (WCAG AA). Ground and text
+# are both set, since JupyterLab's dark theme would otherwise lend us white text.
+_STYLE = """
+.icekit { background: #fff; color: #1b1b1b; font: 15px/1.45 system-ui, sans-serif; text-align: left; padding: 4px; max-width: 60em; }
+.icekit p { margin: .35em 0; color: inherit; }
+.icekit code, .icekit pre { font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; background: #f2f2f0; color: #1b1b1b; }
+.icekit code { padding: 0 .25em; overflow-wrap: anywhere; }
+.icekit pre { margin: .2em 0; padding: .6em 5.2em .6em .7em; white-space: pre-wrap; overflow-wrap: anywhere; border: 0; }
+.icekit img { background: #fff; }
+.icekit summary { cursor: pointer; color: #0b5394; padding: .3em 0; }
+.icekit .scroll { overflow-x: auto; }
+.icekit table { border-collapse: collapse; font-size: 13px; margin: 0; color: inherit; background: #fff; border: 0; }
+.icekit th, .icekit td { padding: .2em .7em; border: 0; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; color: inherit; background: #fff; }
+.icekit .n { text-align: right; font-variant-numeric: tabular-nums; }
+.icekit .finding, .icekit .card { border: 1px solid #ccc; border-left-width: 6px; padding: .5em .8em; margin: 0 0 .7em; }
+.icekit .critical { border-left-color: #a1260d; } .icekit .critical .badge { background: #a1260d; }
+.icekit .warning { border-left-color: #e69f00; } .icekit .warning .badge { background: #7a4b00; }
+.icekit .info { border-left-color: #0072b2; } .icekit .info .badge { background: #0b5394; }
+.icekit .fine { border-left-color: #009e73; } .icekit .fine .badge { background: #00634a; }
+.icekit .badge { color: #fff; padding: .1em .55em; font-size: 13px; white-space: nowrap; }
+.icekit .title { font-size: 17px; font-weight: 600; margin: 0 0 .3em; }
+.icekit dl { display: grid; grid-template-columns: 7.5em minmax(0, 1fr); gap: .15em .8em; margin: .3em 0; }
+.icekit dt { color: #595959; font-weight: 400; } .icekit dd { margin: 0; overflow-wrap: anywhere; }
+.icekit .sql { position: relative; }
+.icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
+.icekit .bar { display: inline-block; height: .8em; background: #0072b2; vertical-align: middle; margin-right: .4em; }
+.icekit .band th, .icekit .band td { background: #e3f1ea; }
+@media (max-width: 480px) { .icekit dl { grid-template-columns: 1fr; gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
+"""
+
+# The button is hidden until this runs, so that a page without scripts has no dead button.
+# Outside https and localhost there is no clipboard: the older command copies a selection.
+_COPY = """
+(() => {
+  document.querySelectorAll('.icekit .sql button[hidden]').forEach(b => { b.hidden = false; });
+  if (window.icekitCopies) return;
+  window.icekitCopies = true;
+  document.addEventListener('click', event => {
+    const button = event.target.closest && event.target.closest('.icekit .sql button');
+    if (!button) return;
+    const pre = button.parentElement.querySelector('pre');
+    const say = text => { button.textContent = text; setTimeout(() => { button.textContent = 'Copy'; }, 1500); };
+    const select = () => {
+      getSelection().selectAllChildren(pre);
+      say(document.execCommand('copy') ? 'Copied' : 'Press Ctrl+C');
+    };
+    if (navigator.clipboard) navigator.clipboard.writeText(pre.textContent).then(() => say('Copied'), select);
+    else select();
+  });
+})();
+"""
+
+
+def framed(*parts: str) -> str:
+    """Put parts into icekit's frame, with its style; MathJax leaves the text in it alone."""
+    return f'<div class="icekit tex2jax_ignore mathjax_ignore"><style>{_STYLE}</style>{"".join(parts)}</div>'
+
+
+def text(value: object) -> str:
+    """Escape a value for text or an attribute."""
+    return escape(str(value), quote=True)
+
+
+def statements(sql: Iterable[str]) -> str:
+    """SQL statements one by one, each with a button that copies it."""
+    boxes = [f'<div class="sql"><pre>{text(s)}</pre><button type="button" hidden>Copy</button></div>' for s in sql]
+    return "".join(boxes) + f"<script>{_COPY}</script>" if boxes else ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
+    """A table that scrolls sideways where the screen is narrow; cells are text."""
+    sides = [' class="n"' if n else "" for n in numeric]
+    top = "".join(f'<th scope="col"{side}>{text(h)}</th>' for h, side in zip(head, sides, strict=True))
+    body = "".join("<tr>" + "".join(f"<td{side}>{text(c)}</td>" for c, side in zip(row, sides, strict=True)) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and what is said of them; values are HTML."""
+    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"

@@ -1,0 +1,204 @@
+"""Catalogs are found by name, asked without a JVM, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icekit
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, ProfileError, TableNotFound
+from icekit.facts import TableFacts
+
+
+@pytest.fixture
+def own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlCatalog]:
+    """An embedded lake of this test, written by pyiceberg alone."""
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        table = catalog.create_table(("db", "events"), pa.schema([("id", pa.int64())]))
+        table.append(pa.table({"id": [1, 2, 3]}))
+        yield catalog
+
+
+def observe(table: str, **options: object) -> TableFacts:
+    return icekit.connect().observe(table, collector="local", **options)
+
+
+def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg(own_lake: SqlCatalog) -> None:
+    code = (
+        "import sys, icekit; f = icekit.connect().observe('db.events'); print(f.data.record_count);"
+        "print([m for m in ('pyspark', 'pyiceberg', 'pandas', 'matplotlib') if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
+
+    assert said.split("\n")[:2] == ["3", "[]"]
+
+
+def test_a_catalog_name_in_front_of_a_table_is_allowed(own_lake: SqlCatalog) -> None:
+    assert observe("lake.db.events").table == ("db", "events")
+
+
+def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
+    own_lake.create_table(("db", "empty"), pa.schema([("id", pa.int64())]))
+    lake = icekit.connect()
+
+    assert lake.match(["db.*"]) == [("db", "empty"), ("db", "events")]
+    assert lake.match(["db.ev*", "db.events"]) == [("db", "events")]
+    with pytest.raises(TableNotFound, match="matches 'nothing"):
+        lake.match(["nothing.*"])
+
+
+def test_a_missing_table_is_named_with_near_ones(own_lake: SqlCatalog) -> None:
+    with pytest.raises(TableNotFound, match=r"no table db\.evnets; did you mean db\.events\?"):
+        observe("db.evnets")
+
+
+def test_a_view_is_no_table(own_lake: SqlCatalog, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(iceberg_tables)")]
+        if "iceberg_type" not in columns:
+            database.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+        database.execute("UPDATE iceberg_tables SET iceberg_type = 'VIEW'")
+
+    with pytest.raises(NotATable, match="is a view"):
+        observe("db.events")
+
+
+def test_no_lake_at_all_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "none"))
+
+    with pytest.raises(TableNotFound, match="make lab"):
+        observe("db.events")
+    assert not (tmp_path / "none").exists()
+
+
+def metadata_file(catalog: SqlCatalog) -> Path:
+    return Path(catalog.load_table(("db", "events")).metadata_location.removeprefix("file://"))
+
+
+def test_a_metadata_file_that_is_gone_is_named(own_lake: SqlCatalog) -> None:
+    metadata_file(own_lake).unlink()
+
+    with pytest.raises(MetadataUnreadable, match=r"metadata\.json is gone.*restore it"):
+        observe("db.events")
+
+
+def test_a_metadata_file_that_is_no_json_is_named(own_lake: SqlCatalog) -> None:
+    metadata_file(own_lake).write_text("{]")
+
+    with pytest.raises(MetadataUnreadable, match="is not table metadata"):
+        observe("db.events")
+
+
+@pytest.mark.parametrize("damage", [b"not avro at all", b"Obj\x01", None, b""])
+@pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
+def test_a_corrupt_or_missing_manifest_is_named(own_lake: SqlCatalog, damage: bytes | None, pattern: str) -> None:
+    (path,) = metadata_file(own_lake).parent.glob(pattern)
+    if damage is None:
+        path.unlink()
+    elif damage:
+        path.write_bytes(damage)
+    else:
+        path.write_bytes(path.read_bytes()[:-30])
+
+    with pytest.raises(MetadataUnreadable, match=path.name):
+        observe("db.events")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(own_lake: SqlCatalog) -> None:
+    metadata_file(own_lake).chmod(0)
+
+    with pytest.raises(PermissionDenied, match="not permitted"):
+        observe("db.events")
+
+
+def test_a_catalog_file_that_is_no_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    (tmp_path / "catalog.db").write_text("hello, this is no database, however long one looks at it")
+
+    with pytest.raises(CatalogUnreachable, match="is not a catalog"):
+        observe("db.events")
+
+
+def test_an_unknown_catalog_is_named_with_how_to_add_it() -> None:
+    with pytest.raises(ProfileError, match="PYICEBERG_CATALOG__PROD__URI"):
+        icekit.connect("prod")
+
+
+def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path}/other.db"
+    with SqlCatalog("other", uri=uri, warehouse=str(tmp_path)) as catalog:
+        catalog.create_namespace("db")
+        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__WAREHOUSE", str(tmp_path))
+    lake = icekit.connect("other")
+
+    assert lake.tables.names() == [("db", "t")]
+    assert lake.observe("db.t", collector="local").data.record_count == 1
+    with pytest.raises(TableNotFound, match=r"did you mean db\.t\?"):
+        lake.observe("db.tt")
+    lake.close()
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """A catalog that answers every request with 403 and repeats the token it was given."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"error": {"message": f"denied for {self.headers.get('Authorization')}", "type": "Forbidden", "code": 403}}).encode()
+        self.send_response(403)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_a_catalog_that_refuses_is_told_apart_and_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__URI", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__TOKEN", "very-secret-token")
+        with pytest.raises(PermissionDenied, match="refuses") as raised:
+            icekit.connect("refusing").observe("db.t")
+        server.shutdown()
+
+    assert "very-secret-token" not in f"{raised.value} {raised.value.detail}"
+    assert raised.value.__cause__ is None
+
+
+def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__DOWN__URI", "http://127.0.0.1:1")
+
+    with pytest.raises(CatalogUnreachable, match="'down' cannot be used"):
+        icekit.connect("down").observe("db.t")
+
+
+def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icekit.catalog.source.DEADLINE_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        started = time.monotonic()
+        with pytest.raises(IcekitError, match="did not answer within"):
+            icekit.connect("silent").observe("db.t")
+
+    assert time.monotonic() - started < 10

@@ -1,0 +1,140 @@
+"""Spark and the JVM-free collector give equal facts, for the lab and for odd tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.facts import Kind, TableFacts
+from icekit.lab import TABLES
+
+pytestmark = pytest.mark.spark
+
+
+def observed_both_ways(lake: Lake, table: str, **options: object) -> TableFacts:
+    by_spark = lake.observe(table, collector="spark", **options)
+    without_jvm = lake.observe(table, collector="local", **options)
+
+    assert (by_spark.collector, without_jvm.collector) == ("spark", "local")
+    assert by_spark == without_jvm
+    return without_jvm
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_collectors_agree_on_every_lab_table(lake: Lake, name: str) -> None:
+    observed_both_ways(lake, f"lab.{name}")
+
+
+@pytest.mark.parametrize("name", ["small_files", "equality_deletes", "deletion_vectors", "position_deletes"])
+def test_facts_count_what_the_metadata_tables_count(lake: Lake, name: str) -> None:
+    facts = lake.observe(f"lab.{name}", collector="local")
+    counted = {
+        row["content"]: (row["files"], row["records"])
+        for row in lake.spark.sql(
+            f"SELECT content, count(*) AS files, sum(record_count) AS records FROM lake.lab.{name}.files GROUP BY content"
+        ).collect()
+    }
+
+    position = [facts.total(Kind.POSITION_DELETES), facts.total(Kind.DELETION_VECTORS)]
+    assert (facts.data.file_count, facts.data.record_count) == counted[0]
+    assert (sum(t.file_count for t in position), sum(t.record_count for t in position)) == counted.get(1, (0, 0))
+    equality = facts.total(Kind.EQUALITY_DELETES)
+    assert (equality.file_count, equality.record_count) == counted.get(2, (0, 0))
+
+
+def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch: str) -> None:
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.typed (i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, "
+        "ts timestamp, tn timestamp_ntz, flag boolean, nested struct<inner: int>) USING iceberg "
+        "PARTITIONED BY (i, l, f, d, s, b, dec, day, ts, tn, flag, nested.inner)"
+    )
+    lake.spark.sql(
+        f"INSERT INTO lake.{scratch}.typed VALUES "
+        "(1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5', "
+        "TIMESTAMP_NTZ '2013-01-01 00:00:00', true, named_struct('inner', 7)), "
+        "(null, null, null, null, null, null, null, null, null, null, null, null)"
+    )
+    facts = observed_both_ways(lake, f"{scratch}.typed")
+
+    paths = [facts.partition_path(p) for p in facts.partitions()]
+    assert any("s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true" in p for p in paths)
+    assert any(set(p.split("/")[i].partition("=")[2] for i in range(12)) == {"null"} for p in paths)
+
+
+def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.moved (id int, name string, a timestamp, b timestamp, c timestamp, d date) USING iceberg "
+        "PARTITIONED BY (bucket(4, id), truncate(2, name), years(a), hours(b), days(c), months(d))"
+    )
+    moment = "TIMESTAMP '2013-05-06 07:08:09'"
+    lake.spark.sql(f"INSERT INTO lake.{scratch}.moved VALUES (1, 'abcdef', {moment}, {moment}, {moment}, DATE '2013-05-06')")
+    facts = observed_both_ways(lake, f"{scratch}.moved")
+
+    (path,) = [facts.partition_path(p) for p in facts.partitions()]
+    assert path.endswith("name_trunc=ab/a_year=2013/b_hour=2013-05-06-07/c_day=2013-05-06/d_month=2013-05")
+
+
+def test_collectors_agree_when_spec_and_schema_have_changed(lake: Lake, scratch: str) -> None:
+    table = f"lake.{scratch}.changed"
+    spark = lake.spark
+    spark.sql(f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '1')")
+    spark.sql(f"INSERT INTO {table} VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')")
+    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD region")
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD days(day)")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN day TO `the day`")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN more bigint")
+    spark.sql(f"INSERT INTO {table} VALUES (3, DATE '2013-01-03', 'c', 4)")
+    facts = observed_both_ways(lake, f"{scratch}.changed")
+
+    assert len({p.spec_id for p in facts.partitions()}) == 2
+    assert facts.default_spec.fields[-1].source == "the day"
+
+
+def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(lake: Lake, scratch: str) -> None:
+    table = f"lake.{scratch}.branched"
+    spark = lake.spark
+    spark.sql(f"CREATE TABLE {table} (id int) USING iceberg")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    spark.sql(f"ALTER TABLE {table} CREATE TAG first")
+    spark.sql(f"ALTER TABLE {table} CREATE BRANCH work")
+    spark.sql(f"INSERT INTO {table}.branch_work VALUES (2)")
+    spark.sql(f"INSERT INTO {table}.branch_work VALUES (3)")
+    rows = {ref: observed_both_ways(lake, f"{scratch}.branched", ref=ref).data.record_count for ref in (None, "first", "work")}
+
+    assert rows == {None: 1, "first": 1, "work": 3}
+    tagged = lake.observe(f"{scratch}.branched", ref="first").snapshot_id
+    assert observed_both_ways(lake, f"{scratch}.branched", ref=str(tagged)).data.record_count == 1
+
+
+def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(lake: Lake, scratch: str) -> None:
+    lake.spark.sql(f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))")
+    lake.spark.sql(f"INSERT INTO lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` VALUES (1, DATE '2013-01-01'), (2, null)")
+    facts = observed_both_ways(lake, f"{scratch}.o'dd \"näme\"; DROP TABLE x")
+
+    assert [facts.partition_path(p) for p in facts.partitions()] == ["a.b c=1/it's_day=2013-01-01", "a.b c=2/it's_day=null"]
+
+
+def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str) -> None:
+    """A writer outside this session commits; the session's cached table must not be trusted."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    import pyarrow as pa
+
+    lake.spark.sql(f"CREATE TABLE lake.{scratch}.shared (id int) USING iceberg")
+    lake.spark.sql(f"INSERT INTO lake.{scratch}.shared VALUES (1)")
+    lake.spark.sql(f"SELECT * FROM lake.{scratch}.shared").collect()
+    with SqlCatalog("lake", uri=f"sqlite:///{lake.tables.path}/catalog.db") as other:  # type: ignore[attr-defined]
+        other.load_table((scratch, "shared")).append(pa.table({"id": pa.array([2, 3], pa.int32())}))
+
+    assert observed_both_ways(lake, f"{scratch}.shared").data.record_count == 3
+
+
+def test_orphans_are_counted_by_the_dry_run_and_left_where_they_are(lake: Lake) -> None:
+    first = lake.observe("lab.orphan_files", storage=True).storage
+    second = lake.observe("lab.orphan_files", storage=True).storage
+
+    assert first is not None
+    assert second is not None
+    assert first.orphan_count == second.orphan_count > 0
+    assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)

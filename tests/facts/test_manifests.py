@@ -1,0 +1,57 @@
+"""Overlap of ranges is measured by counting, and agrees with looking at every pair."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+from icekit.facts.manifests import _mean_share, _stab_share
+from icekit.facts.rollup import range_end, sequence_width
+from icekit.facts.sizes import bucket_of, edges, max_file_size, min_file_size
+
+
+def some_ranges(seed: int) -> list[tuple[int, int]]:
+    random_ = random.Random(seed)
+    return [(low := random_.randrange(50), low + random_.randrange(10)) for _ in range(40)]
+
+
+def test_mean_overlap_is_what_all_pairs_say() -> None:
+    for seed in range(20):
+        ranges = some_ranges(seed)
+        pairs = list(permutations(ranges, 2))
+        meeting = sum(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)
+
+        assert abs(_mean_share(ranges) - meeting / len(pairs)) < 1e-12
+
+
+def test_stab_share_is_what_trying_every_lower_bound_says() -> None:
+    for seed in range(20):
+        ranges = some_ranges(seed)
+        hits = sum(low <= value <= high for value, _ in ranges for low, high in ranges)
+
+        assert abs(_stab_share(ranges) - hits / len(ranges) ** 2) < 1e-12
+
+
+def test_sorted_files_are_near_zero_and_scattered_ones_at_one() -> None:
+    assert _stab_share([(i, i) for i in range(100)]) == 0.01
+    assert _stab_share([(0, 9)] * 100) == 1.0
+    assert _mean_share([(i, i) for i in range(100)]) == 0.0
+
+
+def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
+    target = 1_000_003
+    cut = edges(target, (0.33,))
+
+    for ratio in (0.75, 0.33):
+        assert min_file_size(target, ratio) in cut
+    for ratio in (1.8, 0.33):
+        assert max_file_size(target, ratio) + 1 in cut
+    assert bucket_of(0, cut) == 0
+    assert bucket_of(min_file_size(target), cut) == min_file_size(target)
+
+
+def test_sequence_numbers_are_exact_until_there_are_very_many() -> None:
+    assert sequence_width(200_000, 1000, 10_000) == 1
+    wide = sequence_width(5_000_000, 1000, 10_000)
+    assert 1000 * 10_000 / wide <= 200_000
+    assert [range_end(s, 50) for s in (1, 50, 51)] == [50, 50, 100]
