@@ -43,7 +43,9 @@ def _parser() -> _Parser:
     observing.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
     observing.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a limit; may be repeated")
 
-    look = commands.add_parser("look", parents=[common, observing], help="a health card of one table in the terminal; starts no JVM for small ones")
+    look = commands.add_parser(
+        "look", parents=[common, observing], help="a health card of one table in the terminal; starts no JVM for small ones"
+    )
     look.add_argument("table")
     report = commands.add_parser(
         "report",
@@ -95,7 +97,11 @@ def _look(arguments: argparse.Namespace) -> int:
             size_ratios=limits.size_ratios,
             filter_columns=_columns(arguments.filter_columns) or None,
         )
-        print(card(facts, diagnose(facts, limits, session_conf=lake.session_conf()), color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        print(
+            card(
+                facts, diagnose(facts, limits, session_conf=lake.session_conf()), color=sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            )
+        )
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -139,7 +145,9 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     lake = connect(arguments.catalog or None)
     try:
-        build(lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=lambda line: print(line, flush=True))
+        build(
+            lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=lambda line: print(line, flush=True)
+        )
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -166,7 +174,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         import traceback
 
         said = scrub(str(problem)).strip().split("\n", 1)[0][:300]
-        print(f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {said}. Run again with --debug, and report it.", file=sys.stderr)
+        print(
+            f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {said}. Run again with --debug, and report it.",
+            file=sys.stderr,
+        )
         if arguments.debug:
             print(scrub(traceback.format_exc()), file=sys.stderr)
         return EXIT_CRASHED

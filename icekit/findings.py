@@ -107,7 +107,9 @@ class Thresholds:
             if name not in known:
                 raise ParameterError(f"There is no threshold {name!r}{nearest(name, known) or '; there are ' + ', '.join(known) + '.'}")
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or (known[name] is int and value != int(value)):
-                raise ParameterError(f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}.")
+                raise ParameterError(
+                    f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}."
+                )
         return replace(self, **{name: known[name](value) for name, value in changes.items()})
 
 

@@ -45,7 +45,9 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
     """Refuse a parameter name that is not known."""
     for name in given:
         if name not in known:
-            raise ParameterError(f"There is no parameter {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(known) + '.'}")
+            raise ParameterError(
+                f"There is no parameter {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(known) + '.'}"
+            )
 
 
 def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
@@ -126,7 +128,9 @@ def _assigned(cell: str) -> list[str]:
     return [
         target.id
         for statement in ast.parse(cell).body
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else [])
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else []
+        )
         if isinstance(target, ast.Name)
     ]
 
@@ -139,8 +143,14 @@ def _plain_errors() -> None:
 
     shell: Any = get_ipython()
     if shell is not None:
-        shell.set_custom_exc((IcekitError,), lambda _shell, kind, error, _trace, **_more: [f"{kind.__name__}: {error}"])
+        shell.set_custom_exc((IcekitError,), _one_sentence)
 
+
+def _one_sentence(shell: Any, kind: type[IcekitError], error: IcekitError, _trace: object, **_offset: object) -> list[str]:
+    """Show an error without its stack, in colour as IPython shows errors."""
+    said = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}"]
+    shell._showtraceback(kind, error, said)
+    return said
 
 
 def html(text: str) -> Any:

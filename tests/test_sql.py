@@ -16,7 +16,7 @@ from icekit.errors import InvalidName
         ("db.`my.table`", ("db", "my.table")),
         ("db.`back``tick`", ("db", "back`tick")),
         ("db.with space", ("db", "with space")),
-        ("db.o'dd \"quotes\"", ("db", "o'dd \"quotes\"")),
+        ('db.o\'dd "quotes"', ("db", 'o\'dd "quotes"')),
         ("db.täble", ("db", "täble")),
         ("db.t; DROP TABLE x", ("db", "t; DROP TABLE x")),
     ],

@@ -154,10 +154,14 @@ def _profile(name: str) -> dict[str, str]:
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(f"pyiceberg's configuration cannot be read: {secrets.scrub(str(error)).splitlines()[0]}. Mend .pyiceberg.yaml.") from None
+        raise ProfileError(
+            f"pyiceberg's configuration cannot be read: {secrets.scrub(str(error)).splitlines()[0]}. Mend .pyiceberg.yaml."
+        ) from None
     if properties is None:
         there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
-        raise ProfileError(f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or '; ' + there}. Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI.")
+        raise ProfileError(
+            f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or '; ' + there}. Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
+        )
     return {key: str(value) for key, value in _flat(properties)}
 
 

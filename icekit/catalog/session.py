@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.catalog.profile import SparkCatalogConf
 from icekit.errors import SparkUnavailable
+from icekit.quiet import stderr_to_file
 from icekit.secrets import scrub
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ _OWN_SESSION = {
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
 }
 
-# Java's notes on the vector module and native Hadoop, Ivy's listing: noise unless Spark fails.
 _started: SparkSession | None = None
 
 
@@ -75,7 +73,8 @@ def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = Non
     builder: SparkSession.Builder = SparkSession.Builder()
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _quiet_start() as log:
+    # Java's notes on the vector module and native Hadoop, Ivy's listing.
+    with stderr_to_file() as log:
         try:
             _started = builder.getOrCreate()
         except Exception as error:
@@ -117,7 +116,9 @@ def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not java or not os.access(java, os.X_OK):
-        raise SparkUnavailable("Spark needs Java 17 to 22 and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME.")
+        raise SparkUnavailable(
+            "Spark needs Java 17 to 22 and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
+        )
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', answer)
     if version and not 17 <= int(version[1]) <= 22:
@@ -133,22 +134,3 @@ def _reason(said: str) -> str | None:
     """The line of a failed start that names the cause."""
     lines: Sequence[str] = re.findall(r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M)
     return lines[-1].strip()[:300] if lines else None
-
-
-@contextlib.contextmanager
-def _quiet_start() -> Iterator[Path]:
-    """Send what the JVM prints while it starts to a file: noise, unless the start fails.
-
-    The JVM inherits file descriptor 2 when it is launched, so it keeps writing there for
-    its whole life; the file is unlinked once Spark is up and goes with the process.
-    """
-    with tempfile.NamedTemporaryFile(prefix="icekit-spark-", suffix=".log", delete=False) as log:
-        path = Path(log.name)
-        saved = os.dup(2)
-        os.dup2(log.fileno(), 2)
-    try:
-        yield path
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        path.unlink(missing_ok=True)

@@ -124,13 +124,20 @@ class ProfileTables:
         except IcekitError:
             raise
         except concurrent.futures.TimeoutError:
-            raise CatalogUnreachable(f"Catalog {self.name!r} did not answer within {DEADLINE_SECONDS:.0f} s; check its uri and the network.") from None
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} did not answer within {DEADLINE_SECONDS:.0f} s; check its uri and the network."
+            ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
-            raise PermissionDenied(f"Catalog {self.name!r} refuses: {_first_line(error)}. Check the profile's credential or token.") from None
+            raise PermissionDenied(
+                f"Catalog {self.name!r} refuses: {_first_line(error)}. Check the profile's credential or token."
+            ) from None
         except Exception as error:
             if _is_missing(error):
                 raise
-            raise CatalogUnreachable(f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {_first_line(error)}. Check its profile.", detail=_trace(error)) from None
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {_first_line(error)}. Check its profile.",
+                detail=_trace(error),
+            ) from None
 
     def names(self) -> list[Identifier]:
         """Every table of every namespace, nested ones included."""
@@ -225,7 +232,9 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
     try:
         return within(60, read)
     except FileNotFoundError:
-        raise MetadataUnreadable(f"{location} is gone, and the table cannot be read without it; restore it, or roll the catalog back to an older metadata file.") from None
+        raise MetadataUnreadable(
+            f"{location} is gone, and the table cannot be read without it; restore it, or roll the catalog back to an older metadata file."
+        ) from None
     except PermissionError:
         raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
     except OSError as error:

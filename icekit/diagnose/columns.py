@@ -39,7 +39,9 @@ def metrics_missing(context: Context) -> Finding | None:
         "metrics_missing",
         Severity.WARNING,
         tuple(sick),
-        evidence="; ".join(f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} sampled data files" for name in list(sick)[:5]),
+        evidence="; ".join(
+            f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} sampled data files" for name in list(sick)[:5]
+        ),
         threshold="a partition-source, sort or declared filter column without bounds",
         source="write.metadata.metrics.*: scan planning skips files by bounds only",
         effect="A filter on such a column skips no file: every file that the partition lets through is opened.",
@@ -102,7 +104,12 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     sick: list[tuple[ColumnSample, float]] = []
     for name in wanted:
         seen = sample.column(name)
-        if seen and seen.stab_share is not None and seen.bounds_file_count >= limits.min_sampled_files and seen.stab_share >= limits.stab_share:
+        if (
+            seen
+            and seen.stab_share is not None
+            and seen.bounds_file_count >= limits.min_sampled_files
+            and seen.stab_share >= limits.stab_share
+        ):
             sick.append((seen, seen.stab_share))
     if not sick:
         return None
@@ -112,13 +119,18 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         "unclustered_filter_columns",
         Severity.WARNING,
         tuple(names),
-        evidence="; ".join(f"a value of {seen.column} lies within the bounds of {percent(share)} of {seen.bounds_file_count} sampled data files" for seen, share in sick),
+        evidence="; ".join(
+            f"a value of {seen.column} lies within the bounds of {percent(share)} of {seen.bounds_file_count} sampled data files"
+            for seen, share in sick
+        ),
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
         source=CHOICE,
         effect="Bounds are kept and read, and skip almost nothing: each file holds the whole range of values.",
         remedy="Sort by these columns: once by a rewrite, and from then on as the table's write order.",
         sql=(
-            context.call("rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true", "rewrite-all": "true"}),
+            context.call(
+                "rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true", "rewrite-all": "true"}
+            ),
             f"ALTER TABLE {sql.identifier(*context.full_name)} WRITE ORDERED BY {order}",
         ),
         files_at_stake=facts.data.file_count,

@@ -35,7 +35,12 @@ def equality_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
         remedy="Rewrite the data files under them while they are few; from then on commit less often, or write position deletes or deletion vectors.",
-        sql=(context.call("rewrite_data_files", options={"delete-file-threshold": "1", "partial-progress.enabled": "true", "remove-dangling-deletes": "true"}),),
+        sql=(
+            context.call(
+                "rewrite_data_files",
+                options={"delete-file-threshold": "1", "partial-progress.enabled": "true", "remove-dangling-deletes": "true"},
+            ),
+        ),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
     )
@@ -72,7 +77,9 @@ def position_deletes(context: Context) -> Finding | None:
         return None
     scoped = sum(g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES))
     # The ratio rule sees only deletes that name one file; the count rule sees all.
-    option = {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"} if scoped == total.file_count else {"delete-file-threshold": "1"}
+    option = (
+        {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"} if scoped == total.file_count else {"delete-file-threshold": "1"}
+    )
     return context.finding(
         "position_deletes",
         _severity(context, sick, lambda r: r.position_delete_record_count),
@@ -130,7 +137,12 @@ def deletion_vectors(context: Context) -> Finding | None:
         source=CHOICE,
         effect="Scans read rows only to drop them, and space is not given back; vectors are cheap, but what they hide is not.",
         remedy="Rewrite the data files that have lost a noticeable share of their rows.",
-        sql=(context.call("rewrite_data_files", options={"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}", "partial-progress.enabled": "true"}),),
+        sql=(
+            context.call(
+                "rewrite_data_files",
+                options={"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}", "partial-progress.enabled": "true"},
+            ),
+        ),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
     )
@@ -229,9 +241,17 @@ def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
         lowest = lowest_anywhere if is_global else min((r.sequence_number for r in rows if r.data_file_count), default=None)
         for row in rows:
             if kind is Kind.EQUALITY_DELETES:
-                dead, n, m = lowest is None or row.sequence_number <= lowest, row.equality_delete_file_count, row.equality_delete_record_count
+                dead, n, m = (
+                    lowest is None or row.sequence_number <= lowest,
+                    row.equality_delete_file_count,
+                    row.equality_delete_record_count,
+                )
             else:
-                dead, n, m = lowest is None or row.sequence_number < lowest, row.position_delete_file_count, row.position_delete_record_count
+                dead, n, m = (
+                    lowest is None or row.sequence_number < lowest,
+                    row.position_delete_file_count,
+                    row.position_delete_record_count,
+                )
             if dead and n:
                 files, records = files + n, records + m
                 where.append(partition)

@@ -46,7 +46,9 @@ def overlapping_manifests(context: Context) -> Finding | None:
     target = facts.int_setting("commit.manifest.target-size-bytes")
     if facts.manifests.data_bytes <= 2 * target:
         return None
-    overlaps = [o for o in facts.manifests.overlaps if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests]
+    overlaps = [
+        o for o in facts.manifests.overlaps if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests
+    ]
     if not overlaps:
         return None
     # A filter on the best clustered field still skips manifests.

@@ -52,7 +52,7 @@ def _snapshot_pile_up(lab: Lab) -> None:
 
     Compaction replaces files; the snapshots before it still hold on to what it replaced.
     """
-    lab.create("month", {"write.metadata.previous-versions-max": "1000"}, target_size_bytes=4 * lab.target_size_bytes, rolls=False)
+    lab.create("month", {"write.metadata.previous-versions-max": "1000"}, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
     table = lab.pyiceberg_table()
     for day in range(DAYS):
         table.append(lab.days(day))

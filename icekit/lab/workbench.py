@@ -38,6 +38,7 @@ VERSION = 1
 # At scale 1. The target grows with the scale as the rows do, so that a table has the same
 # files at every scale, only larger: at scale 2048 this is Iceberg's default of 512 MB.
 TARGET_SIZE_BYTES = 256 * 1024
+ROW_GROUP_SIZE_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Lab:
         """
         sizes = {TARGET: str(target_size_bytes or self.target_size_bytes)}
         if rolls:
-            sizes["write.parquet.row-group-size-bytes"] = str(self.target_size_bytes // 2)
+            sizes["write.parquet.row-group-size-bytes"] = str(max(self.target_size_bytes // 16, ROW_GROUP_SIZE_BYTES))
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in {**sizes, **(properties or {})}.items())
         partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
         self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")

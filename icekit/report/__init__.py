@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
 import os
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from icekit.catalog import Lake, connect
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, IcekitError, MetadataUnreadable
 from icekit.facts.collect import Collector
 from icekit.notebook import gated, limits, slug
+from icekit.quiet import stderr_to_file
 from icekit.report.document import read, save_facts, write_text
 from icekit.report.page import Row, write_index, write_page
 from icekit.secrets import scrub
@@ -135,13 +137,17 @@ def _execute(facts_file: Path, table: str, options: Options, output: Path, execu
         "facts_file": str(facts_file),
     }
     error = None
-    with _quiet():
+    # The kernel's and papermill's own notes; what matters of them is in the row.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    with stderr_to_file():
         try:
-            papermill.execute_notebook(str(notebook_path()), str(executed), parameters, progress_bar=False, cwd=str(Path.cwd()), kernel_name="python3")
+            papermill.execute_notebook(
+                str(notebook_path()), str(executed), parameters, progress_bar=False, cwd=str(Path.cwd()), kernel_name="python3"
+            )
         except papermill.PapermillExecutionError as problem:
             error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
     notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
-    # Scratch paths mean nothing to a reader, and secrets must not stay in the notebook either.
+    # papermill wrote it as it ran; secrets must not stay in it.
     write_text(executed, executed.read_text(encoding="utf-8"))
     return notebook, error
 
@@ -168,17 +174,3 @@ def _absolute_lake() -> Iterator[None]:
             del os.environ["ICEKIT_LAKE"]
         else:
             os.environ["ICEKIT_LAKE"] = before
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out papermill's own notes; what matters of them is in the row."""
-    import logging
-
-    logger = logging.getLogger("papermill")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -78,7 +78,9 @@ def read(path: Path) -> Outcome:
     """Read what a document says, for an index or a gate; raises ParameterError for another schema."""
     said = json.loads(path.read_text(encoding="utf-8"))
     if said.get("schema_version") != SCHEMA_VERSION:
-        raise ParameterError(f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew.")
+        raise ParameterError(
+            f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew."
+        )
     worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
     return Outcome(said["catalog"], said["table"], said["status"], worst, tuple(said["findings"]), said["totals"], said["seconds"])
 
@@ -93,7 +95,9 @@ def load_facts(path: Path) -> TableFacts:
     try:
         return _FACTS.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table.") from None
+        raise ParameterError(
+            f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table."
+        ) from None
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -113,5 +117,9 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
     groups = tuple(g for g in facts.groups if g.partition in kept)
     sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
-    left_out = {"partitions": partitions - len(kept), "groups": len(facts.groups) - len(groups), "sequences": len(facts.sequences) - len(sequences)}
+    left_out = {
+        "partitions": partitions - len(kept),
+        "groups": len(facts.groups) - len(groups),
+        "sequences": len(facts.sequences) - len(sequences),
+    }
     return replace(facts, groups=groups, sequences=sequences), left_out

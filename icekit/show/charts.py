@@ -64,9 +64,12 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA) -> Chart:
         files.margins(y=0.3 if crowded else 0.16)
         whole_numbers(files.yaxis)
         in_all = max(1, facts.total(kind).size_in_bytes)
-        share.bar(places, [b.size_in_bytes / in_all for b in bars], width=0.86, facecolor=ORANGE, edgecolor=BLACK, linewidth=0.6, hatch="//")
+        share.bar(
+            places, [b.size_in_bytes / in_all for b in bars], width=0.86, facecolor=ORANGE, edgecolor=BLACK, linewidth=0.6, hatch="//"
+        )
         share.set_ylabel("Bytes (%)")
-        percentages(share.yaxis, steps=2)
+        percentages(share.yaxis, ticks=3)
+        share.margins(y=0.15)
         limits = [b.lower_bytes for b in bars]
         last = bars[-1].upper_bytes
         names = [*map(edge, limits), "∞" if last is None else edge(last)]
@@ -125,9 +128,19 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
             # A partition without data has no ratio; its bar is a note.
             parts = [n / r.data_record_count if r.data_record_count else 0.0 for n, r in zip(records, worst, strict=True)]
             if any(records):
-                axes.barh(range(len(worst)), parts, left=ends, height=0.7, facecolor=color, edgecolor=BLACK, linewidth=0.6, hatch=hatch, label=name)
+                axes.barh(
+                    range(len(worst)),
+                    parts,
+                    left=ends,
+                    height=0.7,
+                    facecolor=color,
+                    edgecolor=BLACK,
+                    linewidth=0.6,
+                    hatch=hatch,
+                    label=name,
+                )
             ends = [end + part for end, part in zip(ends, parts, strict=True)]
-        axes.axvline(limit, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
+        axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
         for row, (ratio, end) in enumerate(zip(worst, ends, strict=True)):
             axes.annotate(_share(ratio), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=_GROUND)
         partition_rows(axes, [tables.partition_name(facts, r.partition) for r in worst])
@@ -175,7 +188,16 @@ def partitions(facts: TableFacts) -> Chart:
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
         axes.barh(rows, files, height=0.7, color=BLUE, label="data files")
-        axes.plot(needed, rows, linestyle="none", marker="D", markersize=8, color=ORANGE, markeredgecolor=BLACK, label=f"needed at {edge(facts.target_bytes)} each")
+        axes.plot(
+            needed,
+            rows,
+            linestyle="none",
+            marker="D",
+            markersize=8,
+            color=ORANGE,
+            markeredgecolor=BLACK,
+            label=f"needed at {edge(facts.target_bytes)} each",
+        )
         for row, (there, enough) in enumerate(zip(files, needed, strict=True)):
             axes.annotate(beside(there, enough), (max(there, enough), row), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
         partition_rows(axes, [tables.partition_name(facts, g.partition) for g in groups])

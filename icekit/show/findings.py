@@ -38,15 +38,15 @@ def badge(severity: Severity) -> str:
 
 
 def _card(finding: Finding) -> str:
-    said = [("Evidence", html.text(finding.evidence))]
+    said = [("Evidence", html.prose(finding.evidence))]
     if finding.where:
         more = finding.where_count - len(finding.where)
         where = " ".join(f"<code>{html.text(name)}</code>" for name in finding.where)
         said.append(("Where", where + (f" and {more:,} more" if more > 0 else "")))
     said += [
-        ("Effect", html.text(finding.effect)),
-        ("Threshold", f"{html.text(finding.threshold)} <br>({html.text(finding.source)})"),
-        ("Remedy", html.text(finding.remedy)),
+        ("Effect", html.prose(finding.effect)),
+        ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
+        ("Remedy", html.prose(finding.remedy)),
     ]
     heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)} <code>{html.text(finding.table)}</code></p>'
     return f'<div class="finding {finding.severity.name.lower()}">{heading}{html.definitions(said)}{html.statements(finding.sql)}</div>'

@@ -76,7 +76,7 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
             shares = [o.mean_share for o in overlaps]
             drawn = axes.barh(range(len(overlaps)), shares, height=0.6, facecolor=ORANGE, edgecolor=BLACK, linewidth=0.6, hatch="//")
             axes.bar_label(drawn, [percent(share) for share in shares], padding=5, fontsize=SMALL)
-            axes.axvline(limit, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
+            axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
             # The same field may be in several specs.
             several = len({o.spec_id for o in overlaps}) > 1
             named_rows(axes, [f"{o.field} (spec {o.spec_id})" if several else o.field for o in overlaps])
@@ -91,7 +91,16 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
 def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], target: int) -> None:
     there, enough = [row[1] for row in rows], [row[2] for row in rows]
     axes.barh(range(len(rows)), there, height=0.5, color=BLUE, label="manifests")
-    axes.plot(enough, range(len(rows)), linestyle="none", marker="D", markersize=8, color=ORANGE, markeredgecolor=BLACK, label=f"needed at {edge(target)} each")
+    axes.plot(
+        enough,
+        range(len(rows)),
+        linestyle="none",
+        marker="D",
+        markersize=8,
+        color=ORANGE,
+        markeredgecolor=BLACK,
+        label=f"needed at {edge(target)} each",
+    )
     for place, (_, n, m, told) in enumerate(rows):
         axes.annotate(beside(n, m), (max(n, m), place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
         axes.annotate(told, (0, place + 0.27), (2, -2), textcoords="offset points", va="top", fontsize=SMALL, color=GREY)
@@ -168,9 +177,13 @@ def _operations(told: Sequence[Commit]) -> list[Line2D]:
     handles = []
     for operation, times in Counter(c.operation for c in told).most_common():
         color, marker = _MARKS.get(operation or "", _OTHER)
-        handles.append(Line2D([], [], linestyle="none", marker=marker, markersize=8, color=color, label=f"{operation or 'unknown'} ({times:,})"))
+        handles.append(
+            Line2D([], [], linestyle="none", marker=marker, markersize=8, color=color, label=f"{operation or 'unknown'} ({times:,})")
+        )
     if any(c.added_delete_files for c in told):
-        handles.append(Line2D([], [], linestyle="none", marker="o", markersize=8, color=BLACK, markerfacecolor="none", label="outlines: delete files"))
+        handles.append(
+            Line2D([], [], linestyle="none", marker="o", markersize=8, color=BLACK, markerfacecolor="none", label="outlines: delete files")
+        )
     return handles
 
 
@@ -217,7 +230,15 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
     files, deletes = sum(c.added_data_files or 0 for c in told), sum(c.added_delete_files or 0 for c in told)
     when = moment(told[0].committed_at_ms)
     when = f"at {when}" if len(told) == 1 else f"from {when} to {moment(told[-1].committed_at_ms)}"
-    sentence = f"{count(len(told), 'commit')} of {facts.name} {when} ({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
+    kept = facts.history.commits
+    of = (
+        ""
+        if len(told) == len(kept)
+        else f" of {len(kept):,}"
+        if facts.history.lineage_count <= len(kept)
+        else f" of the newest {len(kept):,}"
+    )
+    sentence = f"{len(told):,}{of} commit{'s' if len(kept) != 1 else ''} of {facts.name} {when} ({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
     sentence += f", {statistics.median(map(_added, told)):,g} a commit (median)"
     if means:
         sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits) against a target of {size(facts.target_bytes)}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
 # Colours of text keep a contrast of at least 4.5 to their ground (WCAG AA). Ground and text
 # are both set, since JupyterLab's dark theme would otherwise lend us white text.
-_STYLE = """
+_RULES = """
 .icekit { background: #fff; color: #1b1b1b; font: 15px/1.45 system-ui, sans-serif; text-align: left; padding: 4px; max-width: 60em; }
-.icekit p { margin: .35em 0; color: inherit; }
+.icekit p { margin: .35em 0; color: inherit; overflow-wrap: anywhere; }
 .icekit code, .icekit pre { font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; background: #f2f2f0; color: #1b1b1b; }
 .icekit code { padding: 0 .25em; overflow-wrap: anywhere; }
 .icekit pre { margin: .2em 0; padding: .6em 5.2em .6em .7em; white-space: pre-wrap; overflow-wrap: anywhere; border: 0; }
@@ -18,22 +19,29 @@ _STYLE = """
 .icekit .scroll { overflow-x: auto; }
 .icekit table { border-collapse: collapse; font-size: 13px; margin: 0; color: inherit; background: #fff; border: 0; }
 .icekit th, .icekit td { padding: .2em .7em; border: 0; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; color: inherit; background: #fff; }
-.icekit .n { text-align: right; font-variant-numeric: tabular-nums; }
+.icekit tbody th { font-weight: 400; } .icekit .n { text-align: right; font-variant-numeric: tabular-nums; }
 .icekit .finding, .icekit .card { border: 1px solid #ccc; border-left-width: 6px; padding: .5em .8em; margin: 0 0 .7em; }
 .icekit .critical { border-left-color: #a1260d; } .icekit .critical .badge { background: #a1260d; }
 .icekit .warning { border-left-color: #e69f00; } .icekit .warning .badge { background: #7a4b00; }
 .icekit .info { border-left-color: #0072b2; } .icekit .info .badge { background: #0b5394; }
 .icekit .fine { border-left-color: #009e73; } .icekit .fine .badge { background: #00634a; }
-.icekit .badge { color: #fff; padding: .1em .55em; font-size: 13px; white-space: nowrap; }
-.icekit .title { font-size: 17px; font-weight: 600; margin: 0 0 .3em; }
+.icekit .badge { display: inline-block; color: #fff; padding: 0 .55em; font-size: 13px; white-space: nowrap; }
+.icekit .title { font-size: 17px; font-weight: 600; margin: 0 0 .3em; overflow-wrap: anywhere; } .icekit small { font-size: 13px; font-weight: 400; color: #595959; }
+.icekit dd code { display: inline-block; margin: 0 .2em .15em 0; }
 .icekit dl { display: grid; grid-template-columns: 7.5em minmax(0, 1fr); gap: .15em .8em; margin: .3em 0; }
-.icekit dt { color: #595959; font-weight: 400; } .icekit dd { margin: 0; overflow-wrap: anywhere; }
+.icekit dt, .icekit dd { float: none; width: auto; margin: 0; padding: 0; overflow-wrap: anywhere; }
+.icekit dt { color: #595959; font-weight: 400; }
 .icekit .sql { position: relative; }
 .icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
-.icekit .bar { display: inline-block; height: .8em; background: #0072b2; vertical-align: middle; margin-right: .4em; }
+.icekit .track { display: inline-block; width: 8em; } .icekit .bar { display: block; height: .8em; background: #0072b2; }
 .icekit .band th, .icekit .band td { background: #e3f1ea; }
-@media (max-width: 480px) { .icekit dl { grid-template-columns: 1fr; gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
+@media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
 """
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|[KMGTP]iB)(?!\w))")
+
+# Named twice, a class outweighs JupyterLab's and nbconvert's own rules for tables and lists.
+_STYLE = _RULES.replace(".icekit", ".icekit.icekit")
 
 # The button is hidden until this runs, so that a page without scripts has no dead button.
 # Outside https and localhost there is no clipboard: the older command copies a selection.
@@ -66,6 +74,11 @@ def framed(*parts: str) -> str:
 def text(value: object) -> str:
     """Escape a value for text or an attribute."""
     return escape(str(value), quote=True)
+
+
+def prose(sentence: str) -> str:
+    """Escape a sentence and keep figures and their units on one line."""
+    return _UNIT.sub("&nbsp;", text(sentence))
 
 
 def statements(sql: Iterable[str]) -> str:

@@ -54,7 +54,9 @@ def size_bars(facts: TableFacts, kind: Kind = Kind.DATA, *, with_band: bool = Fa
         before = merged[-1] if merged else None
         if before is not None and 1 in (_width(bar), _width(before)) and in_band(bar, band) == in_band(before, band):
             merged.pop()
-            bar = HistogramBar(before.lower_bytes, bar.upper_bytes, before.file_count + bar.file_count, before.size_in_bytes + bar.size_in_bytes)
+            bar = HistogramBar(
+                before.lower_bytes, bar.upper_bytes, before.file_count + bar.file_count, before.size_in_bytes + bar.size_in_bytes
+            )
         merged.append(bar)
     return tuple(merged)
 

@@ -26,7 +26,7 @@ def span(milliseconds: float) -> str:
     for unit, length in _SPANS:
         if seconds >= length:
             return count(round(seconds / length), unit)
-    return "less than a second"
+    return "under 1 second"
 
 
 def at(milliseconds: int) -> dt.datetime:

@@ -160,7 +160,9 @@ class _Refusing(BaseHTTPRequestHandler):
     """A catalog that answers every request with 403 and repeats the token it was given."""
 
     def do_GET(self) -> None:
-        body = json.dumps({"error": {"message": f"denied for {self.headers.get('Authorization')}", "type": "Forbidden", "code": 403}}).encode()
+        body = json.dumps(
+            {"error": {"message": f"denied for {self.headers.get('Authorization')}", "type": "Forbidden", "code": 403}}
+        ).encode()
         self.send_response(403)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -42,7 +42,15 @@ def deleted(sequences: list[SequenceCounts], *groups: FileGroup, **more: object)
 def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() -> None:
     (applied,) = equality_deletes_applied(deleted(upserts(data={1: 100, 2: 100, 3: 100}, deletes={2: 10, 3: 10})))
 
-    assert applied == Applied(partition(), data_file_count=2, data_record_count=200, well_sized_file_count=0, well_sized_bytes=0, max_deletes_per_file=20, loads=30)
+    assert applied == Applied(
+        partition(),
+        data_file_count=2,
+        data_record_count=200,
+        well_sized_file_count=0,
+        well_sized_bytes=0,
+        max_deletes_per_file=20,
+        loads=30,
+    )
 
 
 def test_loads_grow_with_the_square_of_the_commits() -> None:
@@ -70,9 +78,15 @@ def test_deletes_of_another_partition_do_not_apply() -> None:
 
 def test_equality_deletes_are_critical_by_the_rewrites_own_ratio() -> None:
     light = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}))
-    heavy = deleted(upserts(data=dict.fromkeys(range(1, 9), 100), deletes=dict.fromkeys(range(2, 9), 10)), file_group(*[500 * MIB] * 2, records_per_file=100))
+    heavy = deleted(
+        upserts(data=dict.fromkeys(range(1, 9), 100), deletes=dict.fromkeys(range(2, 9), 10)),
+        file_group(*[500 * MIB] * 2, records_per_file=100),
+    )
 
-    assert [f.severity for f in (found(light, "equality_deletes"), found(heavy, "equality_deletes")) if f] == [Severity.WARNING, Severity.CRITICAL]
+    assert [f.severity for f in (found(light, "equality_deletes"), found(heavy, "equality_deletes")) if f] == [
+        Severity.WARNING,
+        Severity.CRITICAL,
+    ]
 
 
 @pytest.mark.parametrize(

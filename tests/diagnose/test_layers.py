@@ -64,12 +64,20 @@ def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> 
     full = history(metadata_log_count=100)
 
     assert found(table_facts(history=full), "metadata_files_piling_up") is not None
-    assert found(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up") is None
-    assert found(table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}), "metadata_files_piling_up")
+    assert (
+        found(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up")
+        is None
+    )
+    assert found(
+        table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}),
+        "metadata_files_piling_up",
+    )
 
 
 def appends(files: int, partitions: int, mean: int) -> History:
-    return history(*[commit(n, added_data_files=files, changed_partitions=partitions, added_bytes=files * mean) for n in reversed(range(20))])
+    return history(
+        *[commit(n, added_data_files=files, changed_partitions=partitions, added_bytes=files * mean) for n in reversed(range(20))]
+    )
 
 
 def test_several_small_files_per_partition_and_commit_are_at_odds_with_any_distribution() -> None:
@@ -89,7 +97,11 @@ def test_files_that_the_bytes_explain_are_nobodys_fault() -> None:
 
 def test_a_filter_column_whose_metrics_are_off_is_named_with_the_property_that_turns_them_on() -> None:
     columns = (*COLUMNS[:3], dataclasses.replace(COLUMNS[3], metrics_mode="none"))
-    sample = MetricsSample(20, 1, (*(column_sample(c.name) for c in COLUMNS[:3]), column_sample("amount", bounds_file_count=0, counts_file_count=0, stab_share=None)))
+    sample = MetricsSample(
+        20,
+        1,
+        (*(column_sample(c.name) for c in COLUMNS[:3]), column_sample("amount", bounds_file_count=0, counts_file_count=0, stab_share=None)),
+    )
     facts = table_facts(columns=columns, metrics_sample=sample)
 
     assert found(facts, "metrics_missing") is None
@@ -99,7 +111,14 @@ def test_a_filter_column_whose_metrics_are_off_is_named_with_the_property_that_t
 
 
 def test_a_sort_column_that_never_had_metrics_is_named() -> None:
-    sample = MetricsSample(20, 1, tuple(column_sample(c.name) if c.name != "amount" else column_sample("amount", bounds_file_count=0, counts_file_count=0) for c in COLUMNS))
+    sample = MetricsSample(
+        20,
+        1,
+        tuple(
+            column_sample(c.name) if c.name != "amount" else column_sample("amount", bounds_file_count=0, counts_file_count=0)
+            for c in COLUMNS
+        ),
+    )
     order = (SortField("amount", "identity", "asc", "nulls-first"),)
 
     assert found(table_facts(sort_order=order, metrics_sample=sample), "metrics_missing") is not None
@@ -137,7 +156,8 @@ def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> No
 
 def test_findings_come_gravest_first_and_then_by_what_is_at_stake() -> None:
     facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_count=200, data_bytes=MIB), history=history(snapshot_count=500, metadata_log_count=100)
+        with_manifests(data_count=200, undersized_data_count=200, data_bytes=MIB),
+        history=history(snapshot_count=500, metadata_log_count=100),
     )
 
     assert [f.name for f in diagnose(facts)] == ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]

@@ -59,7 +59,10 @@ def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch
     facts = observed_both_ways(lake, f"{scratch}.typed")
 
     paths = [facts.partition_path(p) for p in facts.partitions()]
-    assert any("s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true" in p for p in paths)
+    assert any(
+        "s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true" in p
+        for p in paths
+    )
     assert any(set(p.split("/")[i].partition("=")[2] for i in range(12)) == {"null"} for p in paths)
 
 
@@ -79,7 +82,9 @@ def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
 def test_collectors_agree_when_spec_and_schema_have_changed(lake: Lake, scratch: str) -> None:
     table = f"lake.{scratch}.changed"
     spark = lake.spark
-    spark.sql(f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '1')")
+    spark.sql(
+        f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '1')"
+    )
     spark.sql(f"INSERT INTO {table} VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')")
     spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD region")
     spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD days(day)")
@@ -109,9 +114,11 @@ def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(lake: Lake, scratch:
 
 
 def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(lake: Lake, scratch: str) -> None:
-    lake.spark.sql(f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))")
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))"
+    )
     lake.spark.sql(f"INSERT INTO lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` VALUES (1, DATE '2013-01-01'), (2, null)")
-    facts = observed_both_ways(lake, f"{scratch}.o'dd \"näme\"; DROP TABLE x")
+    facts = observed_both_ways(lake, f'{scratch}.o\'dd "näme"; DROP TABLE x')
 
     assert [facts.partition_path(p) for p in facts.partitions()] == ["a.b c=1/it's_day=2013-01-01", "a.b c=2/it's_day=null"]
 

@@ -45,7 +45,11 @@ def test_columns_past_the_limit_have_no_metrics_unless_sorted_or_stated() -> Non
     meta = table(
         *columns,
         properties={"write.metadata.metrics.column.c103": "full"},
-        **{"sort-orders": [{"order-id": 1, "fields": [{"source-id": 102, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}]},
+        **{
+            "sort-orders": [
+                {"order-id": 1, "fields": [{"source-id": 102, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}
+            ]
+        },
         **{"default-sort-order-id": 1},
     )
     found = {c.name: c.metrics_mode for c in metadata.columns(meta, metadata.schema_of(meta))}

@@ -1,0 +1,126 @@
+"""A table's health in a dozen short lines, which cards put on a screen; no pandas, no matplotlib."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from icekit.facts.measures import delete_ratio
+from icekit.facts.model import Kind, TableFacts
+from icekit.facts.sizes import max_file_size, min_file_size
+from icekit.show.units import count, edge, moment, percent, size, span
+
+
+@dataclass(frozen=True, slots=True)
+class SizeClass:
+    """Data files of a range of sizes relative to the target; ``left_alone`` is the band no size rule selects."""
+
+    label: str
+    file_count: int
+    size_in_bytes: int
+    left_alone: bool = False
+
+
+def size_classes(facts: TableFacts) -> tuple[SizeClass, ...]:
+    """Five ranges of data file sizes: under 1/16 and 1/4 of the target, up to the band, the band, and over it.
+
+    All limits are bucket edges (:func:`icekit.facts.sizes.edges`), so the counts are exact.
+    """
+    target = facts.target_bytes
+    limits = (0, target // 16, target // 4, min_file_size(target), max_file_size(target) + 1)
+    files, held = [0] * len(limits), [0] * len(limits)
+    for group in facts.of_kind(Kind.DATA):
+        for bucket in group.buckets:
+            place = max(i for i, limit in enumerate(limits) if limit <= bucket.lower_bytes)
+            files[place] += bucket.file_count
+            held[place] += bucket.size_in_bytes
+    labels = [
+        f"under {edge(limits[1])}",
+        *(f"{edge(a)}–{edge(b)}" for a, b in pairwise(limits[1:])),
+        f"over {edge(limits[4])}",
+    ]
+    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=i == 3) for i in range(len(limits)))
+
+
+def lines(facts: TableFacts) -> list[tuple[str, str]]:
+    """What there is to say of a table, as (name, sentence); sizes and findings are shown apart."""
+    return [
+        ("snapshot", _snapshot(facts)),
+        ("partitions", _partitions(facts)),
+        ("data files", _data(facts)),
+        ("deletes", _deletes(facts)),
+        ("manifests", _manifests(facts)),
+        ("history", _history(facts)),
+        ("writes", _writes(facts)),
+    ]
+
+
+def _snapshot(facts: TableFacts) -> str:
+    if facts.snapshot_id is None or facts.snapshot_ms is None:
+        return "none: nothing has been written"
+    told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
+    if facts.collected_at_ms > facts.snapshot_ms:
+        told += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
+    return told + (f" ({facts.ref})" if facts.ref else "")
+
+
+def _partitions(facts: TableFacts) -> str:
+    fields = [f for f in facts.default_spec.fields if f.transform != "void"]
+    by = ", ".join(f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})" for f in fields)
+    used = dict.fromkeys(facts.partitions())
+    told = f"{len(used):,} by {by}" if by else "unpartitioned"
+    old = {p.spec_id for p in used} - {facts.default_spec_id}
+    return told + (f"; {count(len(old), 'older spec')} in use" if old else "")
+
+
+def _data(facts: TableFacts) -> str:
+    data = facts.data
+    if data.mean_bytes is None:
+        return f"none; target {edge(facts.target_bytes)}"
+    return f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; mean {size(data.mean_bytes)}, target {edge(facts.target_bytes)}"
+
+
+def _deletes(facts: TableFacts) -> str:
+    ratio = delete_ratio(facts)
+    kinds = (
+        (Kind.POSITION_DELETES, "position delete file"),
+        (Kind.EQUALITY_DELETES, "equality delete file"),
+        (Kind.DELETION_VECTORS, "deletion vector"),
+    )
+    told = [count(total.file_count, noun) for kind, noun in kinds if (total := facts.total(kind)).file_count]
+    if not told:
+        return "none"
+    share = "no data to compare with" if ratio.by_records is None else f"{percent(ratio.by_records)} of the data records"
+    return f"{', '.join(told)}; {count(ratio.delete_record_count, 'record')}, {share}"
+
+
+def _manifests(facts: TableFacts) -> str:
+    m = facts.manifests
+    if not m.data_count and not m.delete_count:
+        return "none"
+    told = [
+        f"{count(n, f'{what} manifest')}, {size(held)}"
+        for what, n, held in (("data", m.data_count, m.data_bytes), ("delete", m.delete_count, m.delete_bytes))
+        if n
+    ]
+    if m.data_count:
+        told[0] += f", {m.data_entry_count / m.data_count:,.1f} files each"
+    return "; ".join(told)
+
+
+def _history(facts: TableFacts) -> str:
+    h = facts.history
+    told = count(h.snapshot_count, "snapshot")
+    if h.oldest_snapshot_ms is not None and h.newest_snapshot_ms is not None and h.snapshot_count > 1:
+        told += f" over {span(h.newest_snapshot_ms - h.oldest_snapshot_ms)}"
+    if h.median_seconds_between_commits is not None:
+        told += f", median gap {span(h.median_seconds_between_commits * 1000)}"
+    return told + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
+
+
+def _writes(facts: TableFacts) -> str:
+    """Operations that distribute rows alike are named together."""
+    modes: dict[str, list[str]] = {}
+    for d in facts.distribution:
+        modes.setdefault(d.mode, []).append(d.operation)
+    return "distribution " + "; ".join(f"{mode} for {', '.join(operations)}" for mode, operations in modes.items())

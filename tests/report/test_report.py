@@ -1,0 +1,269 @@
+"""Reports run unattended: what they leave, what they refuse, and how they exit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icekit import Severity, Thresholds, diagnose
+from icekit.__main__ import main
+from icekit.errors import ParameterError
+from icekit.notebook import check_names, finish, gated, slug
+from icekit.report import document, exit_status, notebook_path
+from icekit.report.page import Row, write_index
+from tests.factories import file_group, partition, table_facts
+
+
+@pytest.fixture(scope="module")
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lake without Spark: a table of 6 small files, one that is gone, one with an odd name."""
+    path = tmp_path_factory.mktemp("lake")
+    rows = pa.table({"id": [1, 2, 3]})
+    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        for name, commits in (("sick", 6), ("fine", 1), ("gone", 1), ("it's <b>odd</b>", 1)):
+            table = catalog.create_table(("db", name), rows.schema)
+            for _ in range(commits):
+                table.append(rows)
+            if name == "gone":
+                Path(table.metadata_location.removeprefix("file://")).unlink()
+    before = os.environ["ICEKIT_LAKE"]
+    os.environ["ICEKIT_LAKE"] = str(path)
+    yield path
+    os.environ["ICEKIT_LAKE"] = before
+
+
+@pytest.fixture(scope="module")
+def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
+    """One report of all four tables: its exit status, its folder, what it printed."""
+    output = tmp_path_factory.mktemp("reports")
+    done = subprocess.run(
+        [sys.executable, "-m", "icekit", "report", "db.*", "--fail-on", "warning", "--output", str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, output, done.stdout + done.stderr
+
+
+def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_status(run: tuple[int, Path, str]) -> None:
+    status, output, said = run
+
+    assert status == 2, said
+    assert "db.gone: misconfigured" in said
+    assert "metadata.json is gone" in said
+    assert {p.stem for p in output.glob("*.html")} >= {"index", "db.sick", "db.fine"}
+    assert not (output / "db.gone.html").exists()
+    assert "Traceback" not in said
+
+
+def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
+    _, output, said = run
+
+    assert re.search(r"\[1/4\] db\.fine: healthy, \d+\.\d s", said)
+    assert f"HTML  {output / 'index.html'}" in said
+
+
+def test_the_document_has_a_schema_version_findings_versions_and_facts(run: tuple[int, Path, str]) -> None:
+    said = json.loads((run[1] / "db.sick.json").read_text())
+
+    assert said["schema_version"] == document.SCHEMA_VERSION
+    assert [f["name"] for f in said["findings"]] == ["small_files"]
+    assert said["status"] == "warning"
+    assert said["totals"]["data"]["file_count"] == 6
+    assert said["facts"]["snapshot_id"] > 0
+    assert {"python", "icekit", "pyiceberg", "pyspark"} <= said["versions"].keys()
+    assert said["seconds"] > 0
+
+
+def test_the_page_opens_offline_and_hides_the_code(run: tuple[int, Path, str]) -> None:
+    page = (run[1] / "db.sick.html").read_text()
+
+    assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", page)
+    assert not re.findall(r"@import|url\([\"']?https?:", page)
+    assert "data:image/png;base64" in page
+    assert "rewrite_data_files" in page
+    assert "notebook.begin(" not in page
+
+
+def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(run: tuple[int, Path, str]) -> None:
+    index = (run[1] / "index.html").read_text()
+
+    assert index.index("db.gone") < index.index("db.sick") < index.index("db.fine")
+    assert "<b>odd</b>" not in index
+
+
+def test_an_odd_name_is_reported_under_a_safe_file_name(run: tuple[int, Path, str]) -> None:
+    (page,) = [p for p in run[1].glob("*odd*.html")]
+
+    assert re.fullmatch(r"[\w.-]+\.html", page.name)
+    assert slug("db.a b") != slug("db.a_b")
+
+
+def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "papermill", str(notebook_path()), str(output / "out.ipynb"), "--no-progress-bar", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_written(small_lake: Path, tmp_path: Path) -> None:
+    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-r", "fail_on", "warning")
+
+    assert done.returncode == 1
+    assert "db.sick is unhealthy by fail_on=warning: small_files" in done.stderr
+    assert document.read(tmp_path / "db.sick.json").worst is Severity.WARNING
+
+
+def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(small_lake: Path, tmp_path: Path) -> None:
+    done = papermill(tmp_path, "-r", "tabel", "db.sick")
+
+    assert done.returncode == 1
+    assert "There is no parameter 'tabel'; did you mean table?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["look", "db.sick"], 0, "db.sick"),
+        (["look", "db.sik"], 2, "did you mean db.sick"),
+        (["look", "db.sick", "--ref", "12345"], 2, "has expired"),
+        (["look", "db.sick", "--threshold", "snapshot=3"], 2, "did you mean snapshots"),
+        (["look", "db.sick", "--threshold", "snapshots"], 2, "NAME=VALUE"),
+        (["look", "db.sick", "--collector", "lokal"], 2, "did you mean local?"),
+        (["look", "db.sick", "--filter-columns", "idd"], 2, "did you mean id?"),
+        (["look", "sick"], 2, "names no namespace"),
+        (["look", "db.gone"], 2, "metadata.json is gone"),
+        (["look", "db.sick; DROP TABLE db.sick"], 2, "There is no table db.`sick; DROP TABLE db`.sick"),
+        (["look", "db.sick", "--catalog", "nowhere"], 2, "No catalog 'nowhere' is configured"),
+        (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),
+        (["report", "nodb.*"], 2, "No table of catalog 'lake' matches 'nodb.*'"),
+        (["tables"], 0, "db.fine"),
+        (["lab", "small_fils"], 2, "did you mean small_files"),
+        (["lab", "--list"], 0, "lab.healthy_partitioned"),
+    ],
+)
+def test_each_command_says_what_is_wrong_in_one_sentence_with_its_status(
+    small_lake: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(arguments) == status
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err
+    assert "Traceback" not in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["report", "db.sick", "--fail-onn", "warning"])
+
+    assert left.value.code == 2
+    assert "did you mean --fail-on?" in capsys.readouterr().err
+
+
+def test_a_look_shows_a_card_in_eighty_columns(small_lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["look", "db.sick"])
+    card = capsys.readouterr().out
+
+    assert max(map(len, card.splitlines())) <= 80
+    assert "small files" in card
+
+
+def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
+    groups = (file_group(of=partition(1.5, "text", True, None, 7)),)
+    facts = table_facts(groups=groups)
+
+    assert document.load_facts(document.save_facts(facts, tmp_path / "facts.json")) == facts
+    with pytest.raises(ParameterError, match="no saved facts"):
+        document.load_facts(tmp_path / "none.json")
+
+
+def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest() -> None:
+    groups = tuple(file_group(1, of=partition(day)) for day in range(1500)) + (file_group(*[1] * 9, of=partition(9999)),)
+    facts = table_facts(groups=groups)
+    made = document.document(facts, diagnose(facts), Thresholds())
+
+    assert len(made["facts"]["groups"]) == document.MAX_PARTITIONS
+    assert made["facts_left_out"]["partitions"] == 501
+    assert made["totals"]["data"]["file_count"] == 1509
+    assert any(g["partition"]["values"] == [9999] for g in made["facts"]["groups"])
+
+
+def test_a_document_of_another_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"schema_version": 0}')
+
+    with pytest.raises(ParameterError, match="schema version 0"):
+        document.read(tmp_path / "old.json")
+
+
+def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
+    from icekit import secrets
+
+    secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
+    facts = table_facts(properties={"note": "key=hunter2hunter2"})
+
+    assert "hunter2hunter2" not in document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "fail_on", "status"),
+    [
+        (["healthy", "critical"], "never", 0),
+        (["healthy", "warning"], "critical", 0),
+        (["healthy", "warning"], "warning", 1),
+        (["critical", "misconfigured"], "warning", 2),
+        (["misconfigured", "crashed"], "never", 3),
+        ([], "warning", 0),
+    ],
+)
+def test_the_exit_status_is_the_gravest_that_happened(statuses: list[str], fail_on: str, status: int) -> None:
+    outcome = document.Outcome("lake", "t", "", None, (), {}, 0.0)
+    rows = [
+        Row("t", s, 0.0, dataclasses.replace(outcome, worst=Severity[s.upper()]) if s in {"warning", "critical"} else None)
+        for s in statuses
+    ]
+
+    assert exit_status(rows, fail_on) == status
+
+
+def test_a_gate_lets_info_pass_and_refuses_unknown_names() -> None:
+    assert not gated(Severity.INFO, "warning")
+    assert not gated(None, "warning")
+    with pytest.raises(ParameterError, match="never, warning, critical"):
+        gated(None, "sometimes")
+
+
+def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None:
+    facts = table_facts()
+
+    assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written: no output folder was given."
+
+
+def test_parameter_names_are_checked_against_those_of_the_notebook() -> None:
+    check_names(["table"], ["table", "ref"])
+    with pytest.raises(ParameterError, match="did you mean table"):
+        check_names(["tabel"], ["table", "ref"])
+
+
+def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
+    assert "Table health" in write_index([], tmp_path / "index.html", made_at="now", catalog="lake").read_text()
