@@ -110,7 +110,12 @@ class Thresholds:
                 raise ParameterError(
                     f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}."
                 )
-        return replace(self, **{name: known[name](value) for name, value in changes.items()})
+        changed = replace(self, **{name: known[name](value) for name, value in changes.items()})
+        if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
+            raise ParameterError(
+                "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they are limits around the target."
+            )
+        return changed
 
 
 class Findings(tuple[Finding, ...]):
@@ -129,6 +134,6 @@ class Findings(tuple[Finding, ...]):
         return frozenset(f.name for f in self)
 
     def _repr_html_(self) -> str:
-        from icekit.show.tables import findings_html
+        from icekit.show.findings import findings_html
 
         return findings_html(self)

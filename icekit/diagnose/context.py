@@ -69,23 +69,3 @@ def under(group: FileGroup, limit_bytes: int) -> Totals:
             )
     kept = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
     return Totals.of((FileGroup(group.partition, group.kind, kept),))
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 data file``, ``1,234 data files``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def size(size_in_bytes: float) -> str:
-    """Bytes for people, in binary units: ``1.5 MiB``."""
-    value = float(size_in_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} PiB"
-
-
-def percent(share: float) -> str:
-    """A share as a percentage: ``3.1 %``, ``87 %``."""
-    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"

@@ -6,9 +6,10 @@ import statistics
 from collections import defaultdict
 
 from icekit import sql
-from icekit.diagnose.context import CHOICE, Context, count, percent, size, under
+from icekit.diagnose.context import CHOICE, Context, under
 from icekit.facts.model import Kind, Partition
 from icekit.findings import Finding, Severity
+from icekit.units import count, percent, size
 
 
 def small_files(context: Context) -> Finding | None:
@@ -70,7 +71,7 @@ def oversized_files(context: Context) -> Finding | None:
         "oversized_files",
         Severity.WARNING if share >= 0.05 else Severity.INFO,
         context.paths(sorted(over, key=lambda p: -over[p][1])),
-        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} hold {size(total)} ({percent(share)} of the bytes); the largest is {size(largest)}, "
+        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} ({percent(share)} of the bytes); the largest is {size(largest)}, "
         f"against a target of {size(facts.target_bytes)}",
         threshold=f"over {limits.max_file_size_ratio:g} of the target ({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",

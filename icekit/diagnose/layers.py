@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from icekit.diagnose.context import CHOICE, Context, count, percent, size
+from icekit.diagnose.context import CHOICE, Context
 from icekit.findings import Finding, Severity
+from icekit.units import count, percent, size, span
 
 
 def fragmented_manifests(context: Context) -> Finding | None:
@@ -75,13 +76,13 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     history, limits = context.facts.history, context.thresholds
     if history.snapshot_count < limits.snapshots or history.oldest_snapshot_ms is None or history.newest_snapshot_ms is None:
         return None
-    span = _span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
-    age = _span(context.facts.int_setting("history.expire.max-snapshot-age-ms"))
+    kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
+    age = span(context.facts.int_setting("history.expire.max-snapshot-age-ms"))
     return context.finding(
         "snapshots_piling_up",
         Severity.WARNING,
         (),
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {span}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected",
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected",
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
         effect="Each commit rewrites the list of all of them, each planning reads it, and no file that any of them names can be freed.",
@@ -111,12 +112,3 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.call("remove_orphan_files", dry_run=True)),
         files_at_stake=facts.history.metadata_log_count,
     )
-
-
-def _span(milliseconds: int) -> str:
-    """A time span for people."""
-    seconds = milliseconds / 1000
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            return count(round(seconds / length), unit)
-    return count(round(seconds), "second")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from icekit.diagnose.context import CHOICE, Context, count, size
+from icekit.diagnose.context import CHOICE, Context
 from icekit.findings import Finding, Severity
+from icekit.units import count, size
 
 
 def distribution_mode(context: Context) -> Finding | None:
@@ -35,7 +36,7 @@ def distribution_mode(context: Context) -> Finding | None:
         "distribution_mode",
         Severity.WARNING,
         (),
-        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per partition touched (median), {size(mean_bytes)} each, "
+        evidence=f"the {count(len(recent), 'last append')} wrote {per_partition:,.1f} files per partition touched (median), {size(mean_bytes)} each, "
         f"under distribution mode {append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition touched and one per target size written",
         source=CHOICE,

@@ -20,10 +20,13 @@ def edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
     """
     cut = {0}
     cut.update(int(target_bytes * ratio) for ratio in _RATIOS)
-    for ratio in (MIN_SIZE_RATIO, *ratios):
-        cut.add(min_file_size(target_bytes, ratio))
-    for ratio in (MAX_SIZE_RATIO, *ratios):
-        cut.add(max_file_size(target_bytes, ratio) + 1)
+    for ratio in (MIN_SIZE_RATIO, MAX_SIZE_RATIO, *ratios):
+        # A file of exactly the limit is left alone on either side; no bucket is a single byte.
+        if ratio <= 1:
+            cut.add(min_file_size(target_bytes, ratio))
+        else:
+            cut.discard(max_file_size(target_bytes, ratio))
+            cut.add(max_file_size(target_bytes, ratio) + 1)
     return tuple(sorted(cut))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from icekit.facts.bridge import explain
@@ -111,7 +112,7 @@ def _unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
 
 
 def _partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, str]]) -> list[str]:
-    """SQL that brings each partition field to the form that facts keep, as columns p0, p1 …"""
+    """SQL that brings each partition field to the form that facts keep, as columns p0, p1 and so on."""
     if not names:
         return []
     struct: Any = frame.schema
@@ -134,7 +135,7 @@ def _scalar_sql(column: str, type_name: str | None) -> str:
 
 
 def _bucket(size: str, edges: Sequence[int]) -> str:
-    cases = " ".join(f"WHEN {size} < {upper}L THEN {lower}L" for lower, upper in zip(edges, edges[1:], strict=False))
+    cases = " ".join(f"WHEN {size} < {upper}L THEN {lower}L" for lower, upper in pairwise(edges))
     return f"CASE {cases} ELSE {edges[-1]}L END"
 
 

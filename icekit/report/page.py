@@ -81,7 +81,7 @@ def _at_stake(row: Row) -> int:
 
 
 def _index_row(row: Row) -> str:
-    from icekit.diagnose.context import size
+    from icekit.units import size
 
     name = html.escape(row.table)
     link = f"<a href='{html.escape(quote(row.page))}'>{name}</a>" if row.page else name

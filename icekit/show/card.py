@@ -12,7 +12,7 @@ from icekit.findings import Finding, Severity
 from icekit.show import html
 from icekit.show.findings import NOTHING, SYMBOLS, badge, summary
 from icekit.show.health import SizeClass, lines, size_classes
-from icekit.show.units import percent, printable, shorten
+from icekit.units import percent, printable, shorten, unbroken
 
 WIDTH = 80
 FINDINGS = 5
@@ -93,8 +93,8 @@ def _sql_lines(statement: str) -> list[str]:
 
 def _wrapped(text: str, width: int, at_most: int) -> list[str]:
     """A text in lines of so many columns, cut where it has more than ``at_most``."""
-    parts = textwrap.wrap(printable(text), width, max_lines=at_most, placeholder=" …") or [""]
-    return [_cut(part, width) for part in parts]
+    parts = textwrap.wrap(unbroken(printable(text)), width, max_lines=at_most, placeholder=" …")
+    return [_cut(part.replace("\N{NO-BREAK SPACE}", " "), width) for part in parts or [""]]
 
 
 def _cut(text: str, width: int) -> str:

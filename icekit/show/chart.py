@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 from PIL import Image
 
 from icekit.show import html
-from icekit.show.units import printable, shorten
+from icekit.units import printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,4 +178,4 @@ def _cell(name: str, value: object) -> str:
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, bool) or not isinstance(value, Real) or name.endswith("_id"):
         return str(value)
-    return f"{value:,}" if isinstance(value, Integral) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, Integral) else f"{value:,.4g}" if abs(float(value)) < 1000 else f"{value:,.0f}"

@@ -30,7 +30,7 @@ from icekit.show.chart import (
 )
 from icekit.show.history_charts import commits, manifests
 from icekit.show.sizes import in_band, left_alone, size_bars, target_of
-from icekit.show.units import count, edge, percent, size, size_range
+from icekit.units import count, percent, size, size_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA) -> Chart:
         share.margins(y=0.15)
         limits = [b.lower_bytes for b in bars]
         last = bars[-1].upper_bytes
-        names = [*map(edge, limits), "∞" if last is None else edge(last)]
+        names = [*map(size, limits), "∞" if last is None else size(last)]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
     return Chart(figure, title, _sizes_told(facts, kind, bars), tables.file_sizes(facts, kind))
@@ -85,10 +85,10 @@ def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Se
     inside = [i for i, b in enumerate(bars) if in_band(b, band)]
     for axes in (files, share):
         if band is not None and inside:
-            label = f"{edge(band[0])}–{edge(band[1])}: left alone by {_REWRITES[kind]}"
+            label = f"{size(band[0])}–{size(band[1])}: left alone by {_REWRITES[kind]}"
             axes.axvspan(min(inside), max(inside) + 1, color=BAND, zorder=0, label=label)
         if target in lowers:
-            axes.axvline(lowers.index(target), color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {edge(target)}")
+            axes.axvline(lowers.index(target), color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}")
     if files.get_legend_handles_labels()[1]:
         legend(files, columns=1)
 
@@ -196,7 +196,7 @@ def partitions(facts: TableFacts) -> Chart:
             markersize=8,
             color=ORANGE,
             markeredgecolor=BLACK,
-            label=f"needed at {edge(facts.target_bytes)} each",
+            label=f"needed at {size(facts.target_bytes)} each",
         )
         for row, (there, enough) in enumerate(zip(files, needed, strict=True)):
             axes.annotate(beside(there, enough), (max(there, enough), row), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)

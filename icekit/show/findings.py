@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from icekit.findings import Finding, Severity
 from icekit.show import html
-from icekit.show.units import count
+from icekit.units import count
 
 NOTHING = "Nothing to do: no finding at these thresholds."
 

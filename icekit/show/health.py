@@ -8,7 +8,7 @@ from itertools import pairwise
 from icekit.facts.measures import delete_ratio
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.show.units import count, edge, moment, percent, size, span
+from icekit.units import count, moment, percent, size, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ def size_classes(facts: TableFacts) -> tuple[SizeClass, ...]:
             files[place] += bucket.file_count
             held[place] += bucket.size_in_bytes
     labels = [
-        f"under {edge(limits[1])}",
-        *(f"{edge(a)}–{edge(b)}" for a, b in pairwise(limits[1:])),
-        f"over {edge(limits[4])}",
+        f"under {size(limits[1])}",
+        *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])),
+        f"over {size(limits[4])}",
     ]
     return tuple(SizeClass(labels[i], files[i], held[i], left_alone=i == 3) for i in range(len(limits)))
 
@@ -76,8 +76,8 @@ def _partitions(facts: TableFacts) -> str:
 def _data(facts: TableFacts) -> str:
     data = facts.data
     if data.mean_bytes is None:
-        return f"none; target {edge(facts.target_bytes)}"
-    return f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; mean {size(data.mean_bytes)}, target {edge(facts.target_bytes)}"
+        return f"none; target {size(facts.target_bytes)}"
+    return f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; mean {size(data.mean_bytes)}, target {size(facts.target_bytes)}"
 
 
 def _deletes(facts: TableFacts) -> str:

@@ -36,7 +36,7 @@ from icekit.show.chart import (
     styled,
     whole_numbers,
 )
-from icekit.show.units import at, count, edge, moment, percent, size
+from icekit.units import at, count, moment, percent, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +46,8 @@ _OTHER = (GREY, "X")
 # For axes of years, months, days, hours, minutes and seconds: on ticks, and at the axis' end.
 _TICKS = ["%Y", "%b", "%d", "%H:%M", "%H:%M", "%H:%M:%S"]
 _AXIS_ENDS = ["", "%Y", "%b %Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d"]
+# Fewer, and for some spans the locator finds no interval and warns.
+_MOST_TICKS = dict.fromkeys(range(dates.MICROSECONDLY + 1), 8) | {dates.SECONDLY: 7}
 # Beyond this, a linear axis shows one commit and a line of dust.
 _LOG_RATIO = 50
 
@@ -99,7 +101,7 @@ def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], targe
         markersize=8,
         color=ORANGE,
         markeredgecolor=BLACK,
-        label=f"needed at {edge(target)} each",
+        label=f"needed at {size(target)} each",
     )
     for place, (_, n, m, told) in enumerate(rows):
         axes.annotate(beside(n, m), (max(n, m), place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
@@ -200,13 +202,13 @@ def _count_axis(axes: Axes, counts: Sequence[int]) -> None:
 
 
 def _size_axis(axes: Axes, means: Sequence[float], target: int) -> None:
-    axes.axhline(target, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {edge(target)}")
+    axes.axhline(target, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}")
     low, high = math.floor(math.log2(min(means, default=target))) - 1, math.ceil(math.log2(max(target, *means, 1))) + 1
     axes.set_yscale("log", base=2)
     axes.set_ylim(2.0**low, 2.0**high)
     step = max(1, -(-(high - low) // 5))
     ticks = [2.0**k for k in range(high - 1, low, -step)]
-    axes.set_yticks(ticks, [edge(tick) for tick in ticks])
+    axes.set_yticks(ticks, [size(tick) for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("Mean size (log)")
 
@@ -218,7 +220,7 @@ def _time_axis(axes: Axes, told: Sequence[Commit]) -> None:
     room = max((last - first) * 0.03, dt.timedelta(seconds=2)) if first != last else dt.timedelta(minutes=30)
     ends: Any = first - room, last + room
     axes.set_xlim(ends)
-    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=_MOST_TICKS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC, formats=_TICKS, offset_formats=_AXIS_ENDS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)

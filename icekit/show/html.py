@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
+
+from icekit.units import unbroken
 
 # Colours of text keep a contrast of at least 4.5 to their ground (WCAG AA). Ground and text
 # are both set, since JupyterLab's dark theme would otherwise lend us white text.
@@ -13,7 +14,7 @@ _RULES = """
 .icekit p { margin: .35em 0; color: inherit; overflow-wrap: anywhere; }
 .icekit code, .icekit pre { font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; background: #f2f2f0; color: #1b1b1b; }
 .icekit code { padding: 0 .25em; overflow-wrap: anywhere; }
-.icekit pre { margin: .2em 0; padding: .6em 5.2em .6em .7em; white-space: pre-wrap; overflow-wrap: anywhere; border: 0; }
+.icekit pre { margin: .2em 0; padding: .6em 5.2em .6em .7em; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; border: 0; }
 .icekit img { background: #fff; }
 .icekit summary { cursor: pointer; color: #0b5394; padding: .3em 0; }
 .icekit .scroll { overflow-x: auto; }
@@ -37,8 +38,6 @@ _RULES = """
 .icekit .band th, .icekit .band td { background: #e3f1ea; }
 @media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
 """
-
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|[KMGTP]iB)(?!\w))")
 
 # Named twice, a class outweighs JupyterLab's and nbconvert's own rules for tables and lists.
 _STYLE = _RULES.replace(".icekit", ".icekit.icekit")
@@ -78,7 +77,7 @@ def text(value: object) -> str:
 
 def prose(sentence: str) -> str:
     """Escape a sentence and keep figures and their units on one line."""
-    return _UNIT.sub("&nbsp;", text(sentence))
+    return text(unbroken(sentence))
 
 
 def statements(sql: Iterable[str]) -> str:

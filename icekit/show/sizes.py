@@ -32,11 +32,7 @@ def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
 
 
 def size_bars(facts: TableFacts, kind: Kind = Kind.DATA, *, with_band: bool = False) -> tuple[HistogramBar, ...]:
-    """The size histogram without buckets of a single byte; ``with_band`` reaches to the band with empty bars.
-
-    A threshold that is a bucket edge too cuts a second time one byte further; such a
-    bucket joins the one that is on its side of the band.
-    """
+    """The size histogram; ``with_band`` reaches to the band with empty bars."""
     bars = file_size_histogram(facts, kind)
     band = left_alone(facts, kind)
     if not bars:
@@ -48,18 +44,4 @@ def size_bars(facts: TableFacts, kind: Kind = Kind.DATA, *, with_band: bool = Fa
     first, last = bisect_right(edges, low) - 1, bisect_right(edges, high) - 1
     known = {bar.lower_bytes: bar for bar in bars}
     uppers: tuple[int | None, ...] = (*edges[1:], None)
-    merged: list[HistogramBar] = []
-    for i in range(first, last + 1):
-        bar = known.get(edges[i], HistogramBar(edges[i], uppers[i], 0, 0))
-        before = merged[-1] if merged else None
-        if before is not None and 1 in (_width(bar), _width(before)) and in_band(bar, band) == in_band(before, band):
-            merged.pop()
-            bar = HistogramBar(
-                before.lower_bytes, bar.upper_bytes, before.file_count + bar.file_count, before.size_in_bytes + bar.size_in_bytes
-            )
-        merged.append(bar)
-    return tuple(merged)
-
-
-def _width(bar: HistogramBar) -> int | None:
-    return None if bar.upper_bytes is None else bar.upper_bytes - bar.lower_bytes
+    return tuple(known.get(edges[i], HistogramBar(edges[i], uppers[i], 0, 0)) for i in range(first, last + 1))

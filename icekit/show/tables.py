@@ -12,7 +12,7 @@ from icekit.facts.model import Kind, Partition, TableFacts
 from icekit.findings import Finding
 from icekit.show.findings import findings_html
 from icekit.show.sizes import in_band, left_alone, size_bars
-from icekit.show.units import at, size_range
+from icekit.units import at, size_range
 
 _Row = TypeVar("_Row")
 

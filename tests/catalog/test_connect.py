@@ -27,7 +27,8 @@ from icekit.facts import TableFacts
 def own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlCatalog]:
     """An embedded lake of this test, written by pyiceberg alone."""
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")) as catalog:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    with catalog:
         catalog.create_namespace("db")
         table = catalog.create_table(("db", "events"), pa.schema([("id", pa.int64())]))
         table.append(pa.table({"id": [1, 2, 3]}))
@@ -169,7 +170,7 @@ class _Refusing(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 - http.server calls it by this name
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

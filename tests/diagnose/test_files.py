@@ -34,7 +34,7 @@ def test_five_undersized_files_in_one_partition_are_small_files() -> None:
 
     assert finding is not None
     assert finding.severity is Severity.WARNING
-    assert finding.evidence.startswith("4 data files of 5 would disappear: 5 files of 1.0 MiB on average in 1 partition")
+    assert finding.evidence.startswith("4 data files of 5 would disappear: 5 files of 1 MiB on average in 1 partition")
     assert finding.where == ("event_day=2026-01-01",)
 
 
@@ -100,7 +100,7 @@ def test_a_file_over_nine_fifths_of_the_target_is_oversized() -> None:
     finding = found(with_groups(file_group(500 * MIB, 2 * GIB)), "oversized_files")
 
     assert finding is not None
-    assert "1 data file of 2 hold 2.0 GiB (80 % of the bytes); the largest is 2.0 GiB" in finding.evidence
+    assert "1 data file of 2 with 2 GiB (80 % of the bytes); the largest is 2 GiB" in finding.evidence
     assert found(with_groups(file_group(int(1.8 * 512 * MIB))), "oversized_files") is None
 
 

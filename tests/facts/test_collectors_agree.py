@@ -63,7 +63,7 @@ def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch
         "s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true" in p
         for p in paths
     )
-    assert any(set(p.split("/")[i].partition("=")[2] for i in range(12)) == {"null"} for p in paths)
+    assert any({p.split("/")[i].partition("=")[2] for i in range(12)} == {"null"} for p in paths)
 
 
 def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
@@ -125,8 +125,8 @@ def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(lake:
 
 def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str) -> None:
     """A writer outside this session commits; the session's cached table must not be trusted."""
-    from pyiceberg.catalog.sql import SqlCatalog
     import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
 
     lake.spark.sql(f"CREATE TABLE lake.{scratch}.shared (id int) USING iceberg")
     lake.spark.sql(f"INSERT INTO lake.{scratch}.shared VALUES (1)")

@@ -40,11 +40,11 @@ def test_sorted_files_are_near_zero_and_scattered_ones_at_one() -> None:
 
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
     target = 1_000_003
-    cut = edges(target, (0.33,))
+    cut = edges(target, (0.33, 3.3))
 
     for ratio in (0.75, 0.33):
         assert min_file_size(target, ratio) in cut
-    for ratio in (1.8, 0.33):
+    for ratio in (1.8, 3.3):
         assert max_file_size(target, ratio) + 1 in cut
     assert bucket_of(0, cut) == 0
     assert bucket_of(min_file_size(target), cut) == min_file_size(target)

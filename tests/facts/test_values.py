@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyiceberg.conversions import to_bytes
@@ -17,6 +18,7 @@ from pyiceberg.types import (
     FloatType,
     IntegerType,
     LongType,
+    PrimitiveType,
     StringType,
     TimestampType,
     UUIDType,
@@ -42,8 +44,8 @@ from icekit.facts.values import from_bytes, human, partition_path, result_type, 
         (UUIDType(), uuid.UUID(int=7), uuid.UUID(int=7).hex),
     ],
 )
-def test_bounds_are_decoded_as_another_implementation_encodes_them(kind: object, value: object, read: object) -> None:
-    assert from_bytes(str(kind), to_bytes(kind, value)) == read  # type: ignore[call-overload]
+def test_bounds_are_decoded_as_another_implementation_encodes_them(kind: PrimitiveType, value: Any, read: Scalar) -> None:
+    assert from_bytes(str(kind), to_bytes(kind, value)) == read
 
 
 def test_a_bound_written_before_its_column_was_widened_is_read() -> None:

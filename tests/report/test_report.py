@@ -104,7 +104,7 @@ def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(run: tup
 
 
 def test_an_odd_name_is_reported_under_a_safe_file_name(run: tuple[int, Path, str]) -> None:
-    (page,) = [p for p in run[1].glob("*odd*.html")]
+    (page,) = list(run[1].glob("*odd*.html"))
 
     assert re.fullmatch(r"[\w.-]+\.html", page.name)
     assert slug("db.a b") != slug("db.a_b")
@@ -199,7 +199,7 @@ def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
 
 
 def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest() -> None:
-    groups = tuple(file_group(1, of=partition(day)) for day in range(1500)) + (file_group(*[1] * 9, of=partition(9999)),)
+    groups = (*(file_group(1, of=partition(day)) for day in range(1500)), file_group(*[1] * 9, of=partition(9999)))
     facts = table_facts(groups=groups)
     made = document.document(facts, diagnose(facts), Thresholds())
 

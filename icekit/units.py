@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
-
-from icekit.diagnose.context import count, percent, size
+import re
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|[KMGTP]iB)(?!\w))")
 _SPANS = (("year", 365 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
-def edge(size_in_bytes: float) -> str:
-    """A limit between sizes, without needless decimals: ``64 KiB``, ``1.5 MiB``."""
-    return size(size_in_bytes).replace(".0 ", " ")
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 data file``, ``1,234 data files``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def size(size_in_bytes: float) -> str:
+    """Bytes for people, in binary units: ``1.5 MiB``."""
+    value = float(size_in_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}".replace(".0 ", " ")
+        value /= 1024
+    return f"{value:,.1f} PiB"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: ``3.1 %``, ``87 %``."""
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
 
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
     """``64 KiB–128 KiB``; without an upper limit ``64 KiB and more``."""
-    return f"{edge(lower_bytes)} and more" if upper_bytes is None else f"{edge(lower_bytes)}–{edge(upper_bytes)}"
+    return f"{size(lower_bytes)} and more" if upper_bytes is None else f"{size(lower_bytes)}–{size(upper_bytes)}"
 
 
 def span(milliseconds: float) -> str:
@@ -47,9 +62,11 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+def unbroken(text: str) -> str:
+    """Tie figures to their units, so that no line ends between them."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
+
+
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would obey and a font does not have."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-__all__ = ["at", "count", "edge", "moment", "percent", "printable", "shorten", "size", "size_range", "span"]

@@ -1,0 +1,161 @@
+import re
+import subprocess
+import sys
+import unicodedata
+
+from icekit.diagnose import diagnose
+from icekit.facts.model import Kind, RangeOverlap
+from icekit.findings import Findings, Severity
+from icekit.show.card import card, card_html
+from icekit.show.health import size_classes
+from tests import factories as make
+
+SMALL = make.table_facts(groups=(make.file_group(*[make.MIB] * 150),))
+
+
+def line(shown: str, start: str) -> str:
+    return next(text for text in shown.splitlines() if text.startswith(start))
+
+
+def columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
+    heavy = "{'pandas', 'matplotlib', 'pyspark', 'pyarrow'} & set(sys.modules)"
+
+    subprocess.run([sys.executable, "-c", f"import sys, icekit.show.card; sys.exit(str({heavy}) if {heavy} else 0)"], check=True)
+
+
+def test_a_healthy_table_is_fine_at_a_glance() -> None:
+    shown = card(make.table_facts(), Findings())
+
+    assert shown.splitlines()[0] == "db.events  (format version 2)  ✔ fine"
+    assert line(shown, "findings") == "findings    Nothing to do: no finding at these thresholds."
+
+
+def test_it_tells_the_table_in_its_lines() -> None:
+    shown = card(make.table_facts(), Findings())
+
+    assert line(shown, "snapshot") == "snapshot    9000000000000000000 of 2026-01-02 03:04 UTC, 2 hours old"
+    assert line(shown, "partitions") == "partitions  10 by day(event_time)"
+    assert line(shown, "data files") == "data files  40, 19.5 GiB, 40,000,000 records; mean 500 MiB, target 512 MiB"
+    assert line(shown, "deletes") == "deletes     none"
+    assert line(shown, "manifests") == "manifests   1 data manifest, 15.6 KiB, 40.0 files each"
+    assert line(shown, "writes") == "writes      distribution hash for append, delete, update, merge"
+
+
+def test_an_empty_table_has_a_card_too() -> None:
+    shown = card(make.empty_facts(), Findings())
+
+    assert line(shown, "snapshot") == "snapshot    none: nothing has been written"
+    assert line(shown, "data files") == "data files  none; target 512 MiB"
+
+
+def test_deletes_are_told_by_kind_with_their_share() -> None:
+    deletes = (
+        make.file_group(1, kind=Kind.POSITION_DELETES, records_per_file=60),
+        make.file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
+    )
+    shown = card(make.table_facts(groups=(make.file_group(records_per_file=1000), *deletes)), Findings())
+
+    assert line(shown, "deletes") == "deletes     1 position delete file, 2 equality delete files; 100 records, 10 %"
+
+
+def test_the_sizes_that_a_rewrite_leaves_alone_are_marked() -> None:
+    assert (
+        line(card(make.table_facts(), Findings()), "left alone").split()
+        == "left alone 384 MiB–922 MiB ██████████████████ 40 with 100 % of the bytes".split()
+    )
+
+
+def test_sizes_are_counted_in_five_ranges() -> None:
+    sizes = (make.MIB, 32 * make.MIB, 200 * make.MIB, 384 * make.MIB, int(1.8 * make.TARGET), 4 * make.GIB)
+
+    assert [c.file_count for c in size_classes(make.table_facts(groups=(make.file_group(*sizes),)))] == [1, 1, 1, 2, 1]
+
+
+def test_a_single_file_among_many_shows_as_a_bar() -> None:
+    facts = make.table_facts(groups=(make.file_group(*[make.MIB] * 999, make.GIB),))
+
+    assert "over 922 MiB      █ 1 with" in card(facts, Findings())
+
+
+def test_the_next_step_is_the_first_statement_there_is() -> None:
+    found = [make.finding("executor_cache", sql=()), make.finding("small_files", remedy="Combine them.", sql=("CALL 1", "CALL 2"))]
+
+    assert card(make.table_facts(), found).splitlines()[-2:] == ["next        small files: Combine them.", "  CALL 1"]
+
+
+def test_a_wrapped_statement_is_the_same_statement() -> None:
+    statement = (
+        "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => map('partial-progress.enabled', 'it\\'s  true'))"
+    )
+
+    told = card(make.table_facts(), [make.finding(sql=(statement,))]).splitlines()
+    start = next(i for i, text in enumerate(told) if text.startswith("  CALL"))
+
+    assert " ".join(text.removeprefix("  ") for text in told[start:]) == statement
+
+
+def test_a_statement_that_would_fill_the_screen_is_cut() -> None:
+    statement = "ALTER TABLE t SET TBLPROPERTIES (" + ", ".join(f"'property-{n}' = 'value'" for n in range(100)) + ")"
+
+    assert card(make.table_facts(), [make.finding(sql=(statement,))]).endswith("  … (cut; the finding has the whole statement)")
+
+
+def test_it_fits_a_terminal() -> None:
+    shown = card(SMALL, diagnose(SMALL))
+
+    assert len(shown.splitlines()) <= 24
+    assert max(map(columns, shown.splitlines())) <= 80
+
+
+def test_long_and_wide_names_fit_too() -> None:
+    facts = make.table_facts(
+        table=("データベース" * 10, "表" * 100), manifests=make.manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),))
+    )
+    found = [make.finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9)]
+
+    shown = card(facts, found)
+
+    assert max(map(columns, shown.splitlines())) <= 80
+    assert "    and 4 more" in shown
+
+
+def test_it_is_plain_unless_colour_is_asked_for() -> None:
+    assert "\x1b" not in card(SMALL, diagnose(SMALL))
+
+
+def test_colour_changes_no_letter() -> None:
+    painted = card(SMALL, diagnose(SMALL), color=True)
+
+    assert "\x1b[1;31m✖ critical\x1b[0m" in painted
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == card(SMALL, diagnose(SMALL))
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    evil = "\x1b[2J\x07"
+
+    assert "\x1b" not in card(make.table_facts(table=("db", evil)), [make.finding(evidence=evil, remedy=evil, sql=(evil,))])
+
+
+def test_in_a_notebook_it_has_bars_and_a_statement_to_copy() -> None:
+    shown = card_html(SMALL, diagnose(SMALL))
+
+    assert '<div class="card critical">' in shown
+    assert "width:100.0%" in shown
+    assert "rewrite_data_files" in shown
+    assert "<button" in shown
+
+
+def test_in_a_notebook_names_are_escaped() -> None:
+    evil = "<script>alert(1)</script>"
+
+    shown = card_html(make.table_facts(table=("db", evil)), [make.finding(evil, evidence=evil, remedy=evil, sql=())])
+
+    assert "<script" not in shown
+
+
+def test_in_a_notebook_an_empty_table_has_no_sizes() -> None:
+    assert "<dt>Sizes</dt>" not in card_html(make.empty_facts(), Findings())

@@ -1,0 +1,235 @@
+import re
+from collections.abc import Callable
+
+import matplotlib as mpl
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
+from icekit.findings import Thresholds
+from icekit.show import charts
+from icekit.show.charts import Chart
+from tests import factories as make
+
+DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
+BY_NAME = PartitionSpec(0, (PartitionField(1000, "name", "identity", 3, "carrier", "string"),))
+
+
+def small_files() -> TableFacts:
+    return make.table_facts(groups=(make.file_group(*[make.MIB] * 30), make.file_group(500 * make.MIB, of=make.partition(1))))
+
+
+def with_deletes() -> TableFacts:
+    deletes = make.file_group(make.MIB, kind=Kind.POSITION_DELETES, records_per_file=100)
+    vectors = make.file_group(make.KIB, kind=Kind.DELETION_VECTORS, records_per_file=20)
+    return make.table_facts(groups=(make.file_group(records_per_file=1000), deletes, vectors))
+
+
+def named(name: str) -> TableFacts:
+    where = make.partition(name)
+    deletes = make.file_group(1, kind=Kind.EQUALITY_DELETES, of=where)
+    return make.table_facts(table=("db", name), specs=(BY_NAME,), groups=(make.file_group(of=where), deletes))
+
+
+def axes(chart: Chart, panel: int = 0) -> Axes:
+    assert chart.figure is not None
+    return chart.figure.axes[panel]
+
+
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    return [text.get_text() for text in found.get_texts()] if found else []
+
+
+@pytest.mark.parametrize("draw", DRAW)
+def test_an_empty_table_gives_a_sentence_instead_of_an_axis(draw: Callable[[TableFacts], Chart]) -> None:
+    chart = draw(make.empty_facts())
+
+    assert chart.figure is None
+    assert chart.alt.endswith("nothing to draw.")
+    assert chart.alt in chart._repr_html_()
+    assert "<img" not in chart._repr_html_()
+
+
+def test_no_deletes_give_a_sentence() -> None:
+    assert charts.delete_ratio(make.table_facts()).alt == "No delete files or deletion vectors: nothing to draw."
+
+
+def test_what_was_not_drawn_has_no_picture() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        charts.delete_ratio(make.table_facts()).png()
+
+
+def test_a_chart_displays_as_picture_sentence_and_table() -> None:
+    shown = charts.file_sizes(small_files())._repr_html_()
+
+    assert 'src="data:image/png;base64,' in shown
+    assert 'alt="31 data files of db.events, 530 MiB in all' in shown
+    assert "max-width:100%;height:auto" in shown
+    assert re.search("<details><summary>Figures as a table</summary>.*<table>.*512 KiB–1 MiB|1 MiB–2 MiB", shown)
+
+
+def test_a_chart_reads_as_its_sentence() -> None:
+    chart = charts.file_sizes(small_files())
+
+    assert repr(chart) == chart.alt
+
+
+def test_drawing_leaves_nothing_behind() -> None:
+    before = dict(mpl.rcParams)
+
+    charts.file_sizes(small_files()).png()
+
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == []
+
+
+def test_a_dark_notebook_gets_a_light_picture() -> None:
+    with mpl.rc_context({"figure.facecolor": "black", "text.color": "white"}):
+        chart = charts.partitions(small_files())
+
+    assert chart.figure is not None
+    assert chart.figure.get_facecolor() == (1, 1, 1, 1)
+
+
+def test_names_are_escaped_and_no_formulas() -> None:
+    shown = charts.delete_ratio(named("<script>alert('$x$')</script>"))._repr_html_()
+
+    assert "<script>" not in shown
+    assert "&lt;script&gt;alert(&#x27;$x$&#x27;)" in shown
+
+
+def test_a_name_in_a_script_without_a_font_is_drawn_without_a_warning() -> None:
+    assert charts.partitions(named("日本")).png()[:4] == b"\x89PNG"
+
+
+def test_long_tables_show_their_first_rows() -> None:
+    chart = charts.commits(make.table_facts(history=make.history(*(make.commit(n) for n in range(60, 0, -1)))))
+
+    assert "The first 50 of 60 rows." in chart._repr_html_()
+    assert len(chart.table) == 60
+
+
+def test_sizes_tell_the_files_the_bytes_and_what_a_rewrite_leaves_alone() -> None:
+    assert charts.file_sizes(small_files()).alt == (
+        "31 data files of db.events, 530 MiB in all, 17.1 MiB on average against a target of 512 MiB; most, 30, are of 1 MiB–2 MiB. "
+        "rewrite_data_files leaves alone 384 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes."
+    )
+
+
+def test_the_band_is_in_the_picture_where_no_file_is() -> None:
+    chart = charts.file_sizes(make.table_facts(groups=(make.file_group(make.MIB),)))
+
+    assert legend(axes(chart)) == ["384 MiB–922 MiB: left alone by rewrite_data_files", "target 512 MiB"]
+    assert [label.get_text() for label in axes(chart, 1).get_xticklabels()][-3:] == ["384 MiB", "512 MiB", "922 MiB"]
+
+
+def test_the_last_bar_has_no_limit() -> None:
+    chart = charts.file_sizes(make.table_facts(groups=(make.file_group(100 * make.GIB),)))
+
+    assert axes(chart, 1).get_xticklabels()[-1].get_text() == "∞"
+
+
+def test_position_deletes_have_a_band_of_their_own() -> None:
+    chart = charts.file_sizes(with_deletes(), Kind.POSITION_DELETES)
+
+    assert legend(axes(chart))[0] == "48 MiB–115 MiB: left alone by rewrite_position_delete_files"
+
+
+def test_deletion_vectors_have_neither_band_nor_target() -> None:
+    assert legend(axes(charts.file_sizes(with_deletes(), Kind.DELETION_VECTORS))) == []
+
+
+def test_deletes_tell_kinds_ratio_and_threshold() -> None:
+    assert charts.delete_ratio(with_deletes()).alt == (
+        "120 delete records (100 by position, 20 in deletion vectors) against 1,000 data records of db.events, 12 %, in 1 partition; "
+        "1 at or over the threshold of 5.0 %, worst event_day=2026-01-01 with 12 %."
+    )
+
+
+def test_only_kinds_that_there_are_have_a_place_in_the_legend() -> None:
+    chart = charts.delete_ratio(with_deletes(), Thresholds(delete_ratio=0.2))
+
+    assert legend(axes(chart)) == ["threshold 20 %", "position deletes", "deletion vectors"]
+
+
+def test_deletes_without_data_are_told_without_a_ratio() -> None:
+    chart = charts.delete_ratio(make.table_facts(groups=(make.file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=7),)))
+
+    assert "no data, 7 delete records" in chart.alt
+    assert "no data, 7 delete records" in [text.get_text() for text in axes(chart).texts]
+
+
+def test_partitions_tell_files_beside_files_needed() -> None:
+    assert charts.partitions(small_files()).alt == (
+        "31 data files of db.events in 2 partitions, where 2 would do at 512 MiB each; worst event_day=2026-01-01 with 30 files where 1 would do."
+    )
+
+
+def test_a_partition_of_large_files_needs_more() -> None:
+    chart = charts.partitions(make.table_facts(groups=(make.file_group(2 * make.GIB),)))
+
+    assert [text.get_text() for text in axes(chart).texts] == ["1 of 4"]
+
+
+def test_at_most_fifteen_partitions_are_drawn() -> None:
+    chart = charts.partitions(make.table_facts(groups=make.healthy_groups(days=40)))
+
+    assert len(axes(chart).get_yticklabels()) == 15
+
+
+def test_long_partition_names_keep_both_ends_of_their_values() -> None:
+    chart = charts.partitions(named("the first words of a name that goes on until 2026-01-01"))
+
+    assert axes(chart).get_yticklabels()[0].get_text() == "the first wo…l 2026-01-01"
+    assert axes(chart).get_ylabel() == "name"
+
+
+def test_manifests_tell_how_many_would_do_and_how_far_they_overlap() -> None:
+    found = make.manifest_facts(
+        data_count=40, data_bytes=40 * make.MIB, data_entry_count=80, overlaps=(RangeOverlap(0, "event_day", 40, 0.75),)
+    )
+
+    chart = charts.manifests(make.table_facts(manifests=found))
+
+    assert chart.alt == (
+        "40 data manifests of db.events, 1 MiB and 2.0 live entries each on average, where 5 of 8 MiB would do; no delete manifests; "
+        "by event_day (spec 0) a data manifest overlaps 75 % of the others."
+    )
+    assert "40 → 5" in [text.get_text() for text in axes(chart).texts]
+
+
+def test_commits_tell_operations_files_and_mean_size() -> None:
+    told = (make.commit(1, added_data_files=3, added_bytes=3 * make.MIB), make.commit(0, operation="overwrite", added_delete_files=1))
+
+    assert charts.commits(make.table_facts(history=make.history(*told))).alt == (
+        "2 commits of db.events from 2026-01-02 02:04 UTC to 2026-01-02 03:04 UTC (1 append, 1 overwrite) added 4 data files and "
+        "1 delete file, 2.5 a commit (median); the mean size of an added file is 126 MiB (median over commits) against a target of 512 MiB."
+    )
+
+
+def test_a_single_commit_has_a_time_axis() -> None:
+    chart = charts.commits(make.table_facts(history=make.history(make.commit())))
+
+    low, high = axes(chart, 1).get_xlim()
+    assert high - low == pytest.approx(1 / 24)
+    assert chart.alt.startswith("1 commit of db.events at 2026-01-02 03:04 UTC (1 append)")
+
+
+def test_one_large_commit_among_small_ones_makes_the_axis_logarithmic() -> None:
+    told = [make.commit(1), make.commit(0, added_data_files=5000)]
+
+    assert axes(charts.commits(make.table_facts(history=make.history(*told)))).get_yscale() == "log"
+
+
+def test_commits_that_added_no_file_are_counted_but_not_drawn() -> None:
+    told = [make.commit(1, added_data_files=None), make.commit(0)]
+
+    assert charts.commits(make.table_facts(history=make.history(*told))).alt.startswith("1 of 2 commits of db.events")
+
+
+def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
+    chart = charts.commits(make.table_facts(history=make.history(make.commit(operation=None, added_bytes=None))))
+
+    assert legend(axes(chart)) == ["unknown (1)"]

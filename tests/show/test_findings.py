@@ -1,0 +1,75 @@
+from typing import Any
+
+from icekit.findings import Findings, Severity
+from icekit.show.findings import findings_html, summary
+from tests import factories as make
+
+
+def test_no_finding_is_an_answer() -> None:
+    assert "Nothing to do: no finding at these thresholds." in findings_html(Findings())
+
+
+def test_a_finding_tells_everything_it_rests_on() -> None:
+    finding = make.finding(severity=Severity.CRITICAL)
+
+    shown = findings_html([finding])
+
+    for said in (finding.title, finding.evidence, finding.effect, finding.threshold, finding.source, finding.remedy, finding.where[0]):
+        assert said in shown
+
+
+def test_severity_is_told_by_symbol_and_word() -> None:
+    shown = findings_html([make.finding(severity=severity) for severity in Severity])
+
+    assert [said in shown for said in ("✖ critical", "▲ warning", "● info")] == [True, True, True]
+
+
+def test_each_statement_has_a_box_of_its_own() -> None:
+    shown = findings_html([make.finding(sql=("SELECT 1", "SELECT 2"))])
+
+    assert "<pre>SELECT 1</pre>" in shown
+    assert "<pre>SELECT 2</pre>" in shown
+
+
+def test_without_scripts_there_is_no_button() -> None:
+    shown = findings_html([make.finding()])
+
+    assert shown.count("<button") == shown.count('<button type="button" hidden>') == 1
+
+
+def test_a_finding_without_statements_brings_no_script() -> None:
+    assert "<script" not in findings_html([make.finding(sql=())])
+
+
+def test_everything_is_escaped() -> None:
+    evil = "<script>alert(1)</script>"
+    told: dict[str, Any] = dict.fromkeys(("table", "evidence", "threshold", "source", "effect", "remedy"), evil)
+
+    shown = findings_html([make.finding(evil, where=(evil,), sql=(), **told)])
+
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 8
+
+
+def test_statements_are_escaped() -> None:
+    assert "<pre>SELECT &#x27;&lt;b&gt;&#x27;</pre>" in findings_html([make.finding(sql=("SELECT '<b>'",))])
+
+
+def test_partitions_beyond_those_named_are_counted() -> None:
+    assert "and 1,990 more" in findings_html([make.finding(where=("p",) * 10, where_count=2000)])
+
+
+def test_figures_stay_on_a_line_with_their_units() -> None:
+    assert "12\N{NO-BREAK SPACE}% of 3.5\N{NO-BREAK SPACE}GiB in 4 files" in findings_html(
+        [make.finding(evidence="12 % of 3.5 GiB in 4 files")]
+    )
+
+
+def test_findings_are_summed_up_by_severity() -> None:
+    found = [make.finding(severity=Severity.CRITICAL), make.finding(), make.finding(), make.finding(severity=Severity.INFO)]
+
+    assert summary(found) == "4 findings: 1 critical, 2 warnings, 1 info"
+
+
+def test_findings_display_themselves() -> None:
+    assert "small files" in Findings([make.finding()])._repr_html_()

@@ -1,0 +1,144 @@
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from icekit.facts.model import Kind, Partition, RangeOverlap, TableFacts
+from icekit.facts.sizes import edges
+from icekit.findings import Findings, Severity, Thresholds
+from icekit.show import tables
+from tests import factories as make
+
+TABLES = [
+    tables.files,
+    tables.file_sizes,
+    tables.delete_ratios,
+    tables.worst_partitions,
+    tables.manifests,
+    tables.manifest_overlaps,
+    tables.commits,
+]
+
+
+def cells(frame: pd.DataFrame, row: Any, *names: str) -> list[Any]:
+    return [frame.at[row, name] for name in names]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_without_rows_keeps_its_columns(table: Callable[[TableFacts], pd.DataFrame]) -> None:
+    empty, full = table(make.empty_facts()), table(make.table_facts())
+
+    assert len(empty) == 0
+    assert list(empty.columns) == list(full.columns)
+
+
+def test_files_are_counted_by_kind() -> None:
+    facts = make.table_facts(groups=(make.file_group(10, 30), make.file_group(5, kind=Kind.POSITION_DELETES)))
+
+    rows = tables.files(facts).set_index("content")
+    assert list(rows.index) == ["data", "position_deletes"]
+    assert cells(rows, "data", "file_count", "size_in_bytes", "mean_file_size_in_bytes") == [2, 40, 20]
+
+
+def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:
+    rows = tables.file_sizes(make.table_facts(groups=(make.file_group(300 * make.MIB, 400 * make.MIB),)))
+
+    assert rows["size"].tolist() == ["256 MiB–384 MiB", "384 MiB–512 MiB"]
+    assert rows["left_alone"].tolist() == [False, True]
+    assert rows["share_of_files"].tolist() == [0.5, 0.5]
+
+
+def test_no_limit_makes_a_bar_of_one_byte() -> None:
+    for ratios in ((0.5, 2.0), (1.0, 4.0), Thresholds().size_ratios):
+        cut = edges(make.TARGET, ratios)
+
+        assert min(upper - lower for lower, upper in pairwise(cut)) > 1
+
+
+def test_a_file_at_the_very_limit_is_left_alone() -> None:
+    limit = int(1.8 * make.TARGET)
+    facts = make.table_facts(groups=(make.file_group(limit, limit + 1),))
+
+    rows = tables.file_sizes(facts)
+    assert rows.loc[rows["left_alone"], "file_count"].sum() == 1
+
+
+def test_delete_ratios_have_the_names_of_the_partitions_table() -> None:
+    deletes = make.file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=5)
+    rows = tables.delete_ratios(make.table_facts(groups=(make.file_group(records_per_file=10), deletes)))
+
+    assert cells(rows, 0, "partition", "record_count", "equality_delete_record_count", "deletes_per_record") == [
+        "event_day=2026-01-01",
+        10,
+        5,
+        0.5,
+    ]
+
+
+def test_worst_partitions_tell_the_files_needed() -> None:
+    rows = tables.worst_partitions(make.table_facts(groups=(make.file_group(*[1] * 9),)), limit=1)
+
+    assert rows[["file_count", "files_needed"]].to_numpy().tolist() == [[9, 1]]
+
+
+def test_the_only_partition_of_an_unpartitioned_table_has_a_name() -> None:
+    facts = make.table_facts(specs=(make.UNPARTITIONED,), groups=(make.file_group(of=Partition(0, ())),))
+
+    assert tables.worst_partitions(facts)["partition"].tolist() == ["(unpartitioned)"]
+
+
+def test_manifests_tell_how_many_their_bytes_need() -> None:
+    found = make.manifest_facts(data_count=20, data_bytes=16 * make.MIB, data_entry_count=100)
+    rows = tables.manifests(make.table_facts(manifests=found))
+
+    assert rows[["content", "manifest_count", "manifests_needed", "entries_per_manifest"]].to_numpy().tolist() == [["data", 20, 2, 5.0]]
+
+
+def test_overlap_is_told_by_field() -> None:
+    found = make.manifest_facts(overlaps=(RangeOverlap(0, "event_day", 20, 0.5),))
+
+    assert tables.manifest_overlaps(make.table_facts(manifests=found))["mean_overlap"].tolist() == [0.5]
+
+
+def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:
+    rows = tables.commits(make.table_facts(), limit=2)
+
+    assert rows["committed_at"].tolist() == [pd.Timestamp("2026-01-02 03:04:05", tz="UTC"), pd.Timestamp("2026-01-02 02:04:05", tz="UTC")]
+
+
+def test_what_a_writer_did_not_say_is_absent_and_not_zero() -> None:
+    rows = tables.commits(make.table_facts(history=make.history(make.commit(1), make.commit(0, added_data_files=None))))
+
+    assert rows["added_data_files"].isna().tolist() == [True, False]
+    assert rows["added_data_files"].dtype == "Int64"
+
+
+def test_settings_tell_where_a_value_comes_from() -> None:
+    rows = tables.settings(make.table_facts(properties={"gc.enabled": "false"})).set_index("name")
+
+    assert cells(rows, "gc.enabled", "value", "origin") == ["false", "table property"]
+    assert cells(rows, "commit.manifest-merge.enabled", "value", "origin") == ["true", "default"]
+
+
+def test_columns_tell_the_mode_and_what_sampled_files_have() -> None:
+    facts = make.table_facts(metrics_sample=make.metrics_sample(make.COLUMNS[:1]))
+    rows = tables.columns(facts).set_index("name")
+
+    assert cells(rows, "event_id", "metrics_mode", "files_sampled", "files_with_bounds") == ["truncate(16)", 20, 20]
+    assert rows.at["carrier", "files_with_bounds"] is pd.NA
+
+
+def test_distribution_has_a_row_for_each_operation() -> None:
+    assert tables.distribution(make.table_facts())["operation"].tolist() == ["append", "delete", "update", "merge"]
+
+
+def test_findings_are_a_table_with_their_sql() -> None:
+    rows = tables.findings_table(Findings([make.finding(severity=Severity.CRITICAL, sql=("SELECT 1", "SELECT 2"))]))
+
+    assert cells(rows, 0, "severity", "finding", "where", "sql") == [
+        "critical",
+        "small_files",
+        "event_day=2026-01-01",
+        "SELECT 1;\nSELECT 2",
+    ]
