@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A catalog that has not answered by then is down for the person who waits.
+# A catalog that has not answered by then is down for the person who waits; listing all of a
+# large one may take longer.
 DEADLINE_SECONDS = 12.0
+LISTING_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -115,17 +117,18 @@ class ProfileTables:
             self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
         return self._catalog
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
         """Answer within the deadline, or say in one sentence why not."""
+        seconds = DEADLINE_SECONDS if seconds is None else seconds
         from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, UnauthorizedError
 
         try:
-            return within(DEADLINE_SECONDS, question)
+            return within(seconds, question)
         except IcekitError:
             raise
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer within {DEADLINE_SECONDS:.0f} s; check its uri and the network."
+                f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
             raise PermissionDenied(
@@ -153,7 +156,7 @@ class ProfileTables:
                     found += walk(tuple(namespace))
             return found
 
-        return sorted(set(self._ask(walk)))
+        return sorted(set(self._ask(walk, LISTING_SECONDS)))
 
     def source(self, table: Identifier) -> Source:
         """Load the table through pyiceberg, which also reads its metadata file."""
@@ -164,7 +167,7 @@ class ProfileTables:
                 raise
             if self._is_view(table):
                 raise _view(table) from None
-            raise not_found(table, self.names()) from None
+            raise not_found(table, self._near(table)) from None
         io = loaded.io
 
         def read(location: str) -> bytes:
@@ -179,6 +182,16 @@ class ProfileTables:
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
+
+    def _near(self, table: Identifier) -> list[Identifier]:
+        """Names to suggest: of the table's namespace, which a large catalog lists quickly."""
+        try:
+            return self._ask(lambda: [tuple(name) for name in self.catalog.list_tables(table[:-1])])
+        except Exception:
+            try:
+                return self._ask(lambda: [(*namespace, table[-1]) for namespace in self.catalog.list_namespaces()])
+            except IcekitError:
+                return []
 
     def _is_view(self, table: Identifier) -> bool:
         try:
