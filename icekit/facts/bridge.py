@@ -71,7 +71,7 @@ def _by_sql(spark: SparkSession, table: Identifier) -> Source:
 _MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
 _MISSING_FILE = re.compile(r"NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
 _FORBIDDEN = re.compile(r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403")
-_CORRUPT = re.compile(r"AvroRuntimeException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException")
+_CORRUPT = re.compile(r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException")
 _UNREACHABLE = re.compile(r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException")
 _NOT_ICEBERG = re.compile(r"is not an Iceberg table|EXPECT_TABLE_NOT_VIEW|ClassCastException")
 

@@ -69,11 +69,11 @@ def observe(
     )
     manifests = _manifests(snapshot, source)
     counts, sample = ManifestFacts(), MetricsSample()
-    rollup, width, used = Rollup(), 1, "local"
+    rollup, width = Rollup(), 1
+    used = choose(lake, collector, _file_count(snapshot, manifests))
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, int(value["commit.manifest.target-size-bytes"]))
         sample = sample_metrics(manifests, columns, source.read)
-        used = choose(lake, collector, _file_count(snapshot, manifests))
         rollup, width = _roll_up(lake, name, used, snapshot, meta, specs, cut, manifests, source, progress)
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
@@ -154,8 +154,8 @@ def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
     return manifest_list(source.read(location), location)
 
 
-def _file_count(snapshot: metadata.Json, manifests: Iterable[Record]) -> int:
-    summary = snapshot.get("summary") or {}
+def _file_count(snapshot: metadata.Json | None, manifests: Iterable[Record]) -> int:
+    summary = (snapshot or {}).get("summary") or {}
     if "total-data-files" in summary:
         return int(summary["total-data-files"]) + int(summary.get("total-delete-files", 0))
     return sum(map(live_count, manifests))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.catalog import Lake
@@ -19,15 +17,14 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     """A session that icekit did not start, with a catalog that no profile knows."""
-    with SqlCatalog("mine", uri=f"sqlite:///{tmp_path}/mine.db", warehouse=str(tmp_path)) as catalog:
-        catalog.create_namespace("db")
-        catalog.create_table(("db", "events"), pa.schema([("id", pa.int64())])).append(pa.table({"id": [1, 2, 3]}))
     session = lake.spark.newSession()
     session.conf.set("spark.sql.catalog.mine", "org.apache.iceberg.spark.SparkCatalog")
     session.conf.set("spark.sql.catalog.mine.type", "jdbc")
     session.conf.set("spark.sql.catalog.mine.jdbc.schema-version", "V1")
     session.conf.set("spark.sql.catalog.mine.uri", f"jdbc:sqlite:file:{tmp_path}/mine.db")
     session.conf.set("spark.sql.catalog.mine.warehouse", str(tmp_path))
+    session.sql("CREATE NAMESPACE mine.db")
+    session.sql("CREATE TABLE mine.db.events AS SELECT id FROM range(3)")
     return icekit.connect("mine", spark=session)
 
 

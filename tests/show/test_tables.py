@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd

@@ -1,0 +1,36 @@
+"""What the README and the command line say is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from icekit.__main__ import _parser
+from icekit.diagnose import SYMPTOMS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_symptom_is_in_the_readme() -> None:
+    listed = {cell for line in README.splitlines() if line.startswith("|") for cell in re.findall(r"\w+_\w+", line)}
+
+    assert set(SYMPTOMS) <= listed
+
+
+def test_the_map_of_the_package_names_every_room_and_no_other() -> None:
+    rooms = {p.name for p in (ROOT / "icekit").iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+
+    assert set(re.findall(r"^  (\w+)/ ", README, re.M)) == rooms
+
+
+def test_every_picture_and_file_that_the_readme_links_to_exists() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("command", re.findall(r"python -m icekit (\w+)", README))
+def test_every_command_in_the_readme_is_one(command: str) -> None:
+    assert command in _parser().format_help()
