@@ -73,7 +73,8 @@ _MISSING_FILE = re.compile(r"NotFoundException|FileNotFoundException|NoSuchKeyEx
 _FORBIDDEN = re.compile(r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403")
 _CORRUPT = re.compile(r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException")
 _UNREACHABLE = re.compile(r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException")
-_NOT_ICEBERG = re.compile(r"is not an Iceberg table|EXPECT_TABLE_NOT_VIEW|ClassCastException")
+# Spark cannot even plan REFRESH TABLE of an Iceberg view.
+_NOT_ICEBERG = re.compile(r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|ClassCastException")
 
 
 def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:

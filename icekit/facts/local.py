@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from icekit.facts.avro import BOUND_FIELDS, FILE_FIELDS, Record, entries
+from icekit.facts.avro import BOUND_FIELDS, FILE_FIELDS, SIZE_FIELDS, Record, entries
 from icekit.facts.manifests import is_delete_manifest, may_have_live
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, range_end
@@ -68,8 +68,9 @@ def _count_manifest(
     inherited = manifest.get("sequence_number") or 0
     spec = specs[manifest["partition_spec_id"]]
     known: dict[tuple[Any, ...], Partition] = {}
-    # Only position deletes need their bounds, to tell whether they name one data file.
-    for entry in entries(read(location), location, FILE_FIELDS | BOUND_FIELDS if deletes else FILE_FIELDS):
+    raw_manifest = read(location)
+    fields = _delete_fields(raw_manifest, location) if deletes else SIZE_FIELDS
+    for entry in entries(raw_manifest, location, fields):
         file = entry["data_file"]
         raw = tuple(file["partition"].values())
         partition = known.get(raw)
@@ -102,6 +103,18 @@ def _count_manifest(
                 row[3] = size
             elif size > row[4]:
                 row[4] = size
+
+
+def _delete_fields(raw: bytes, location: str) -> frozenset[str]:
+    """Bounds only where one tells whether a position delete file names a single data file.
+
+    A first pass without them costs a fraction of what the bounds of equality deletes would.
+    """
+    for entry in entries(raw, location, FILE_FIELDS - SIZE_FIELDS):
+        file = entry["data_file"]
+        if kind_of(file["content"], file["file_format"]) is Kind.POSITION_DELETES and file.get("referenced_data_file") is None:
+            return FILE_FIELDS | BOUND_FIELDS
+    return FILE_FIELDS
 
 
 def _is_file_scoped(file: Record) -> bool:

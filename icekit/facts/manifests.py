@@ -113,7 +113,9 @@ def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read:
             room -= 1
             if not room:
                 break
-    decoded = [({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files]
+    decoded = [
+        ({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files
+    ]
     return MetricsSample(len(files), len(places), tuple(_column_sample(c, decoded) for c in columns))
 
 

@@ -89,8 +89,10 @@ class Rollup:
         """
         with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
         everywhere = any(is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES)
-        kept = ((p, s) for p, s in self.by_sequence if everywhere or p in with_deletes)
-        ordered = sorted(kept, key=lambda key: (sort_key(key[0]), key[1]))
+        kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
+        # Partitions are few and their keys slow to make, so each is made once.
+        place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
+        ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
         return tuple(SequenceCounts(p, s, **self.by_sequence[p, s]) for p, s in ordered)
 
 

@@ -3,8 +3,8 @@
 Each table is made the way such tables come about: by many commits of real writers (Spark,
 pyiceberg, and Iceberg's Java API as Flink uses it), never by writing metadata. What an
 owner would meet at 512 MB a file is met here at ``write.target-file-size-bytes`` of 256 KiB
-times the scale, so that a laptop-size table has the shape of a large one. Every table but
-the healthy ones has the findings that its :class:`LabTable` names, and no others.
+times the scale, so that a laptop-size table has the shape of a large one. Every table has
+the findings that its :class:`LabTable` names and no others; the healthy ones have none.
 
 A table is built on demand, skipped when it is there, and built from nothing when a build
 was killed half-way, the scale differs or the lab has changed.
@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -94,7 +92,8 @@ def _table(name: str) -> LabTable:
 def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
     """Lay out the flights and both engines; clear all of it away again."""
     spark = lake.spark
-    folder = Path(tempfile.mkdtemp(prefix="flights-", dir=embedded(lake)))
+    folder = embedded(lake) / "lab-flights"
+    shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
     catalog = open_catalog(lake)
     try:
         flights.write(folder, scale)
@@ -102,8 +101,8 @@ def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
             yield lambda name: Lab(lake, spark, catalog, folder, scale, name)
-            spark.catalog.dropTempView(FLIGHTS)
     finally:
+        spark.catalog.dropTempView(FLIGHTS)
         catalog.close()
         shutil.rmtree(folder, ignore_errors=True)
 

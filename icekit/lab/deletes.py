@@ -14,7 +14,7 @@ def _position_deletes(lab: Lab) -> None:
     every later scan has to read and merge.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
     lab.sql("UPDATE {t} SET arr_delay = 0 WHERE carrier = 'VX'")
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")
@@ -23,10 +23,10 @@ def _position_deletes(lab: Lab) -> None:
 def _deletion_vectors(lab: Lab) -> None:
     """Do the same in format v3, where a data file has at most one deletion vector."""
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
     lab.sql(
-        "MERGE INTO {t} USING (SELECT * FROM {flights} WHERE month <= 6 AND carrier = 'VX') s ON {t}.flight_id = s.flight_id "
+        "MERGE INTO {t} USING (SELECT * FROM {flights} WHERE month <= 4 AND carrier = 'VX') s ON {t}.flight_id = s.flight_id "
         "WHEN MATCHED THEN UPDATE SET arr_delay = s.arr_delay + 1"
     )
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from icekit.lab.workbench import Lab, LabTable
 
 DAYS = 15 * 7
@@ -38,13 +40,11 @@ def _overlapping_manifests(lab: Lab) -> None:
     and something of the first one, so that a query for an early day opens them all.
     """
     # A target for manifests as small as the one for files: these count as full.
-    lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)})
+    lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)}, rolls=False)
+    table = lab.pyiceberg_table()
     for week in range(12):
-        lab.sql(
-            "INSERT INTO {t} SELECT * FROM {flights} "
-            f"WHERE dayofyear(flight_date) - 1 BETWEEN {7 * week} AND {7 * week + 6} "
-            f"OR (dayofyear(flight_date) - 1 < {7 * week} AND (dayofyear(flight_date) - 1) % 7 = {week % 7} AND flight_id % 20 = 0)"
-        )
+        corrections = [lab.days(7 * earlier + week % 7).slice(length=20 * lab.scale) for earlier in range(week)]
+        table.append(pa.concat_tables([lab.days(7 * week, 7), *corrections]))
 
 
 def _snapshot_pile_up(lab: Lab) -> None:

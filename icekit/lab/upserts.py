@@ -29,24 +29,23 @@ class UpsertStream:
     def __init__(self, lab: Lab, keys: tuple[str, ...]) -> None:
         self._lab = lab
         self._keys = keys
-        jvm: Any = lab.spark._jvm
-        self._iceberg = jvm.org.apache.iceberg
-        self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, lab.sql_name)
+        self._java = lab.java
+        self._table = self._java.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, lab.sql_name)
         ids = [self._table.schema().findField(key).fieldId() for key in keys]
         gateway: Any = lab.spark.sparkContext._gateway
         self._key_ids = gateway.new_array(gateway.jvm.int, len(ids))
         for place, field_id in enumerate(ids):
             self._key_ids[place] = field_id
-        self._metrics = self._iceberg.MetricsConfig.forTable(self._table)
+        self._metrics = self._java.MetricsConfig.forTable(self._table)
         self._numbers = itertools.count()
 
     def commit(self, parts: Iterable[tuple[str, Any]]) -> None:
         """Commit upserts, given as partition path and Arrow rows with unique keys."""
         delta = self._table.newRowDelta()
         for partition, rows in parts:
-            data = self._iceberg.DataFiles.builder(self._table.spec())
+            data = self._java.DataFiles.builder(self._table.spec())
             delta.addRows(self._write(data, partition, rows, "data"))
-            deletes = self._iceberg.FileMetadata.deleteFileBuilder(self._table.spec()).ofEqualityDeletes(self._key_ids)
+            deletes = self._java.FileMetadata.deleteFileBuilder(self._table.spec()).ofEqualityDeletes(self._key_ids)
             delta.addDeletes(self._write(deletes, partition, rows.select(list(self._keys)), "deletes"))
         delta.commit()
 
@@ -58,12 +57,12 @@ class UpsertStream:
         ]
         pq.write_table(rows.cast(pa.schema(fields)), path, compression="zstd")
         written = self._table.io().newInputFile(str(path))
-        metrics = self._iceberg.parquet.ParquetUtil.fileMetrics(written, self._metrics)
+        metrics = self._java.parquet.ParquetUtil.fileMetrics(written, self._metrics)
         return builder.withInputFile(written).withFormat("parquet").withPartitionPath(partition).withMetrics(metrics).build()
 
 
 def _equality_deletes(lab: Lab) -> None:
-    """Stream a day's flights twice: when they are scheduled, and again when they have landed.
+    """Stream a day's flights when they are scheduled and when they have landed, and corrections.
 
     Each commit leaves one data file and one equality delete file in each bucket, and each
     data file is read together with every later delete file of its bucket.
@@ -71,7 +70,7 @@ def _equality_deletes(lab: Lab) -> None:
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
     bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
-    _stream(lab, ("flight_id",), "flight_id_bucket", bucket, commits=24, first_day=15)
+    _stream(lab, ("flight_id",), "flight_id_bucket", bucket, commits=24, first_day=15, corrected_one_in=10)
 
 
 def _well_sized_equality_deletes(lab: Lab) -> None:
@@ -82,22 +81,36 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     """
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
-    _stream(lab, ("flight_id", "origin"), "origin", "origin", commits=3, first_day=181)
+    _stream(lab, ("flight_id", "origin"), "origin", "origin", commits=2, first_day=181, corrected_one_in=100)
 
 
-def _stream(lab: Lab, keys: tuple[str, ...], field: str, transform: str, *, commits: int, first_day: int) -> None:
+def _stream(lab: Lab, keys: tuple[str, ...], field: str, transform: str, *, commits: int, first_day: int, corrected_one_in: int) -> None:
+    """Commit once a day: the day's flights as scheduled, those of the day before as flown, and corrections.
+
+    Corrections are what makes the deletes of a commit apply to old files: the keys in a
+    delete file then range over all flights, and readers skip delete files by that range.
+    """
     stream = UpsertStream(lab, keys)
-    days = f"flight_date BETWEEN DATE '2013-01-01' + {first_day - 1} AND DATE '2013-01-01' + {first_day + commits - 1}"
-    arrow: Any = lab.spark.sql(f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE {days} ORDER BY flight_id").toArrow()
-    for day in range(first_day, first_day + commits):
-        landed = _of_day(arrow, day - 1)
-        batch = pa.concat_tables([landed, _as_scheduled(_of_day(arrow, day))])
+    start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
+    arrow: Any = lab.spark.sql(
+        f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "
+        f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
+    ).toArrow()
+    old = arrow.filter(pc.less(arrow["flight_date"], _date(first_day - 1)))
+    for commit in range(commits):
+        day = first_day + commit
+        corrections = old.take(list(range(commit, old.num_rows, commits)))
+        batch = pa.concat_tables([corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))])
         parts = sorted(pc.unique(batch["part"]).to_pylist())
         stream.commit((f"{field}={part}", batch.filter(pc.equal(batch["part"], part)).drop_columns("part")) for part in parts)
 
 
+def _date(day: int) -> date:
+    return date(2013, 1, 1) + timedelta(days=day)
+
+
 def _of_day(rows: Any, day: int) -> Any:
-    return rows.filter(pc.equal(rows["flight_date"], date(2013, 1, 1) + timedelta(days=day)))
+    return rows.filter(pc.equal(rows["flight_date"], _date(day)))
 
 
 def _as_scheduled(rows: Any) -> Any:

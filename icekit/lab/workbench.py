@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from icekit.catalog.source import EmbeddedTables
-from icekit.errors import ParameterError, TableNotFound
+from icekit.errors import MetadataUnreadable, ParameterError, TableNotFound
 from icekit.lab import flights
 from icekit.sql import identifier, literal, set_properties
 
@@ -33,7 +33,7 @@ COMPLETE = "icekit.lab.complete"
 TARGET = "write.target-file-size-bytes"
 
 # Counted up when a builder changes, so that what an older lab left is built again.
-VERSION = 1
+VERSION = 3
 
 # At scale 1. The target grows with the scale as the rows do, so that a table has the same
 # files at every scale, only larger: at scale 2048 this is Iceberg's default of 512 MB.
@@ -80,6 +80,12 @@ class Lab:
     def sql_name(self) -> str:
         """The table, quoted for Spark SQL."""
         return identifier(self.lake.name, NAMESPACE, self.name)
+
+    @property
+    def java(self) -> Any:
+        """Iceberg's Java packages, in Spark's driver."""
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.iceberg
 
     def sql(self, statement: str) -> None:
         """Run a statement in Spark; it writes ``{t}`` for the table and ``{flights}`` for all flights."""
@@ -131,8 +137,10 @@ class Lab:
 
     def start(self) -> None:
         """Remove what an older or a killed build left: the table, and every file in its folder."""
-        # Not DROP … PURGE, which leaves behind what no snapshot references.
-        self.sql("DROP TABLE IF EXISTS {t}")
+        # Not DROP TABLE … PURGE: it needs the metadata, which somebody may have deleted, and
+        # leaves behind what no snapshot references. This forgets the table, in Spark's cache too.
+        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, self.lake.name)
+        catalog.dropTable(self.java.catalog.TableIdentifier.parse(f"{NAMESPACE}.{self.name}"), False)
         shutil.rmtree(self.location, ignore_errors=True)
 
     def finish(self) -> None:
@@ -146,7 +154,7 @@ def is_complete(lake: Lake, name: str, scale: int) -> bool:
     try:
         source = lake.tables.source((NAMESPACE, name))
         metadata = json.loads(source.read(source.metadata_location))
-    except (TableNotFound, OSError):
+    except (TableNotFound, MetadataUnreadable, ValueError):
         return False
     return bool(metadata["properties"].get(COMPLETE) == _mark(scale))
 

@@ -57,7 +57,8 @@ public class BenchFiles {
     RowDelta delta = table.newRowDelta();
     for (long i = from; i < to; i++) {
       delta.addRows(data(i));
-      if (i % filesPerDelete == 0) {
+      // Shifted by one each time round the partitions, so that all of them get some.
+      if ((i + i / partitions) % filesPerDelete == 0) {
         delta.addDeletes(delete(i));
       }
     }

@@ -37,7 +37,7 @@ _COLUMNS = (
     "shipped TIMESTAMP_NTZ, account BIGINT, amount DECIMAL(12, 2), campaign STRING, returned BOOLEAN"
 )
 # Changes with what BenchFiles.java makes, so that tables of an older one are built again.
-_VERSION = "1"
+_VERSION = "2"
 _COMPLETE = "icekit.bench.complete"
 
 
@@ -63,7 +63,7 @@ def use_bench_lake() -> None:
 def build(tables: list[BenchTable]) -> None:
     """Build the tables that are not there yet."""
     lake = icekit.connect()
-    missing = [table for table in tables if not _is_complete(lake, table)]
+    missing = [table for table in dict.fromkeys(tables) if not _is_complete(lake, table)]
     if not missing:
         return
     try:

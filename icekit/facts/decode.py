@@ -1,0 +1,222 @@
+"""Compile an Avro schema into a function that reads some fields of a record and skips the others.
+
+Nine tenths of a manifest entry are statistics: arrays of numbers and short values, so regularly
+encoded that :mod:`re` walks over them in C. A library that decodes each of them to drop it takes
+several times as long. Values come as they are stored (dates as days, timestamps as
+microseconds), but for decimals and uuids, which come as text.
+
+Corrupt bytes end in an exception, of any kind, or in a wrong length: never in an endless loop.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import Any
+
+# From the bytes of a block and a place in them, to the value there and the place after it.
+Read = Callable[[bytes, int], tuple[Any, int]]
+Skip = Callable[[bytes, int], int]
+Fields = Mapping[str, "Fields | None"]
+
+# A number has the high bit set in every byte but its last.
+_NUMBER = rb"[\x80-\xff]*+."
+# Text and bytes begin with twice their length, in one byte if there are less than 64 of them.
+_SHORT = b"(?>" + b"|".join(re.escape(bytes([2 * length])) + b".{%d}" % length for length in range(64)) + b")"
+# An array of more items, which statistics never are, is walked over item by item.
+_LONGEST_MATCH = 2000
+
+
+def record_reader(schema: Any, fields: Fields | None = None) -> Read:
+    """Compile the reading of a record, into a dict in the schema's order.
+
+    ``fields`` names the fields to read, each with None for the whole value or with the
+    fields of a record in it; without, all are read.
+    """
+    plan: list[tuple[str | None, Any]] = []
+    for field in schema["fields"]:
+        name, kind = field["name"], field["type"]
+        inner = fields.get(name) if fields is not None else None
+        if fields is not None and name not in fields:
+            plan.append((None, _compiled(kind)[1]))
+        elif inner is not None:
+            plan.append((name, record_reader(kind, inner)))
+        else:
+            plan.append((name, _compiled(kind)[0]))
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        found = {}
+        for name, step in plan:
+            if name is None:
+                at = step(data, at)
+            else:
+                found[name], at = step(data, at)
+        return found, at
+
+    return read
+
+
+def _compiled(schema: Any) -> tuple[Read, Skip]:
+    if isinstance(schema, list):
+        return _union([_compiled(branch) for branch in schema])
+    if isinstance(schema, str):
+        return _PRIMITIVES[schema]
+    kind = schema["type"]
+    if kind == "record":
+        return record_reader(schema), _in_turn([_compiled(field["type"])[1] for field in schema["fields"]])
+    if kind == "array":
+        return _array(schema["items"])
+    if kind == "fixed" or schema.get("logicalType") == "decimal":
+        return _bytes_like(schema)
+    return _compiled(kind)
+
+
+def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
+    # Twice the number of the branch, in one byte; anything else is an error.
+    reads = {2 * i: read for i, (read, _) in enumerate(branches)}
+    skips = {2 * i: skip for i, (_, skip) in enumerate(branches)}
+    return lambda data, at: reads[data[at]](data, at + 1), lambda data, at: skips[data[at]](data, at + 1)
+
+
+def _in_turn(skips: Sequence[Skip]) -> Skip:
+    def skip(data: bytes, at: int) -> int:
+        for step in skips:
+            at = step(data, at)
+        return at
+
+    return skip
+
+
+def _array(items: Any) -> tuple[Read, Skip]:
+    read_item, skip_item = _compiled(items)
+    pattern = _pattern(items)
+
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        while True:
+            count, at = _long(data, at)
+            if not count:
+                return found, at
+            if count < 0:
+                at = _skip_long(data, at)  # the size of the block in bytes, for those who skip it
+            for _ in range(abs(count)):
+                item, at = read_item(data, at)
+                found.append(item)
+
+    def skip(data: bytes, at: int) -> int:
+        while True:
+            count, at = _long(data, at)
+            if not count:
+                return at
+            if count < 0:
+                at = _skip_bytes(data, at)
+                continue
+            if pattern is not None and count <= _LONGEST_MATCH and (match := _whole_array(pattern, count).match(data, at)):
+                return match.end()
+            for _ in range(count):
+                at = skip_item(data, at)
+                if at > len(data):
+                    raise EOFError("an array goes beyond its block")
+
+    return read, skip
+
+
+def _pattern(schema: Any) -> bytes | None:
+    """What a value looks like, if that can be told by a regular expression."""
+    if isinstance(schema, list):
+        return None
+    if isinstance(schema, str):
+        return {"int": _NUMBER, "long": _NUMBER, "bytes": _SHORT, "string": _SHORT}.get(schema)
+    if schema["type"] == "record":
+        parts = [_pattern(field["type"]) for field in schema["fields"]]
+        return None if None in parts else b"".join(part for part in parts if part)
+    return _pattern(schema["type"]) if isinstance(schema["type"], str) and schema["type"] != "array" else None
+
+
+@lru_cache(maxsize=256)
+def _whole_array(pattern: bytes, count: int) -> re.Pattern[bytes]:
+    """So many items in one go and the zero after them, which is how everyone writes arrays."""
+    return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL)
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    value, shift = byte & 127, 7
+    while byte > 127:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _skip_long(data: bytes, at: int) -> int:
+    while data[at] > 127:
+        at += 1
+    return at + 1
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _long(data, at)
+    end = at + length
+    if not at <= end <= len(data):
+        raise EOFError("a value goes beyond its block")
+    return data[at:end], end
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    length, at = _long(data, at)
+    if length < 0:
+        raise ValueError("a value has a negative length")
+    return at + length
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    raw, at = _bytes(data, at)
+    return raw.decode(), at
+
+
+def _packed(form: str) -> tuple[Read, Skip]:
+    layout = struct.Struct(form)
+    size = layout.size
+    return lambda data, at: (layout.unpack_from(data, at)[0], at + size), lambda _, at: at + size
+
+
+_PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
+    "null": (lambda _, at: (None, at), lambda _, at: at),
+    "boolean": _packed("?"),
+    "int": (_long, _skip_long),
+    "long": (_long, _skip_long),
+    "float": _packed("<f"),
+    "double": _packed("<d"),
+    "bytes": (_bytes, _skip_bytes),
+    "string": (_string, _skip_bytes),
+}
+
+
+def _bytes_like(schema: Any) -> tuple[Read, Skip]:
+    """Bytes that may stand for a decimal or a uuid."""
+    read, skip = _packed(f"{schema['size']}s") if schema["type"] == "fixed" else _PRIMITIVES["bytes"]
+    convert = {"decimal": _decimal(schema), "uuid": _uuid}.get(schema.get("logicalType"))
+    if convert is None:
+        return read, skip
+
+    def converted(data: bytes, at: int) -> tuple[str, int]:
+        raw, at = read(data, at)
+        return convert(raw), at
+
+    return converted, skip
+
+
+def _decimal(schema: Any) -> Callable[[bytes], str]:
+    scale, context = schema.get("scale", 0), Context(prec=schema.get("precision", 38))
+    return lambda raw: format(Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, context), "f")
+
+
+def _uuid(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))

@@ -1,0 +1,37 @@
+"""``python -m tests.bench``: measure on large tables, with each target beside the actual figure."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib import import_module
+
+from tests.bench.measure import busy_elsewhere
+from tests.bench.tables import SIZES, use_bench_lake
+
+# Each is a module of this folder with ``run(sizes, *, long)``.
+BENCHES = ("facts",)
+
+
+def main() -> None:
+    """Run the benches named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure on large tables; prints, and never fails.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run: {', '.join(BENCHES)} (default: all)")
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="files of the tables, separated by commas (default: %(default)s)"
+    )
+    parser.add_argument("--long", action="store_true", help="more runs, and what takes minutes")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(BENCHES):
+        parser.error(f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    use_bench_lake()
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; {busy_elsewhere():.0%} busy with other work"
+    )
+    for name in arguments.names or BENCHES:
+        import_module(f"tests.bench.{name}").run([int(size) for size in arguments.sizes.split(",")], long=arguments.long)
+
+
+if __name__ == "__main__":
+    main()

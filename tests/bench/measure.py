@@ -1,0 +1,84 @@
+"""Time what is compared in turns, run it in processes of its own, and print what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Timing:
+    """Seconds of several runs; shown as their median with the fastest and slowest."""
+
+    def __init__(self, seconds: Iterable[float]) -> None:
+        self.seconds = tuple(seconds)
+
+    @property
+    def median(self) -> float:
+        """The figure that targets are held against."""
+        return statistics.median(self.seconds)
+
+    def __str__(self) -> str:
+        return f"{_short(self.median)} s ({_short(min(self.seconds))}–{_short(max(self.seconds))})"
+
+
+def in_turns(runs: int, work: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Seconds of each piece of work, one run of each after the other, so that noise meets all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(runs):
+        for name, one in work.items():
+            started = time.perf_counter()
+            one()
+            taken[name].append(time.perf_counter() - started)
+    return taken
+
+
+def in_child(module: str, *arguments: object, **environment: str) -> Any:
+    """Run a module in a process of its own; what it printed last, decoded from JSON."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def busy_elsewhere(seconds: float = 1.0) -> float:
+    """The share of all processors that others use while this process sleeps; NaN where Linux does not tell."""
+    if not Path("/proc/stat").exists():
+        return float("nan")
+    before = _ticks()
+    time.sleep(seconds)
+    idle, total = (b - a for a, b in zip(before, _ticks(), strict=True))
+    return 1 - idle / max(total, 1)
+
+
+def _ticks() -> tuple[int, int]:
+    with Path("/proc/stat").open() as stat:
+        ticks = [int(field) for field in stat.readline().split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def verdict(actual: float, limit: float, *, at_least: bool = False) -> str:
+    """Whether a target is reached."""
+    return "reached" if (actual >= limit if at_least else actual <= limit) else "NOT REACHED"
+
+
+def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table, numbers and all, aligned to the right but for its first column."""
+    lines = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print(f"\n{title}\n")
+    for place, line in enumerate(lines):
+        cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        print("  " + "  ".join(cells).rstrip())
+        if place == 0:
+            print("  " + "  ".join("-" * width for width in widths))
+    sys.stdout.flush()
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 10 else f"{seconds:.2f}"

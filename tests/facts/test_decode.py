@@ -1,0 +1,135 @@
+"""Decoding some fields of a record gives what a full Avro library gives, and broken bytes end."""
+
+from __future__ import annotations
+
+import io
+import random
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+
+from icekit.errors import MetadataUnreadable
+from icekit.facts.avro import entries
+from icekit.facts.decode import record_reader
+
+PAIR = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]}
+TYPES: dict[str, tuple[Any, list[Any]]] = {
+    "int": ("int", [0, -1, 63, 64, -65, 2**31 - 1, -(2**31)]),
+    "long": ("long", [0, 2**63 - 1, -(2**63)]),
+    "boolean": ("boolean", [True, False]),
+    "float": ("float", [1.5, float("inf")]),
+    "double": ("double", [-2.25]),
+    "string": ("string", ["", "a", "ä" * 40, "x" * 10_000]),
+    "bytes": ("bytes", [b"", b"\x00" * 63, b"\xff" * 64]),
+    "fixed": ({"type": "fixed", "name": "five", "size": 5}, [b"12345"]),
+    "optional": (["null", "long"], [None, 7]),
+    "record": ({"type": "record", "name": "inner", "fields": [{"name": "a", "type": ["null", "string"]}]}, [{"a": None}, {"a": "b"}]),
+    "numbers": ({"type": "array", "items": "long"}, [[], [5], list(range(-3000, 3000))]),
+    "pairs": (
+        ["null", {"type": "array", "items": PAIR}],
+        [None, [], [{"key": i, "value": b"v" * i} for i in range(60)], [{"key": 1, "value": b"v" * 64}, {"key": 2, "value": b""}]],
+    ),
+    "lists": ({"type": "array", "items": {"type": "array", "items": "string"}}, [[["a"], [], ["b", "c"]]]),
+}
+
+
+def encoded(kind: Any, values: list[Any]) -> tuple[Any, bytes]:
+    """A record schema and its bytes, the values with a number before and after each of them."""
+    fields = [{"name": "before", "type": "int"}, {"name": "it", "type": kind}, {"name": "after", "type": "int"}]
+    schema = {"type": "record", "name": "outer", "fields": fields}
+    out = io.BytesIO()
+    for place, value in enumerate(values):
+        fastavro.schemaless_writer(out, schema, {"before": place, "it": value, "after": -place})
+    return schema, out.getvalue()
+
+
+def decoded(schema: Any, data: bytes, count: int, names: set[str] | None = None) -> list[dict[str, Any]]:
+    read = record_reader(schema, None if names is None else dict.fromkeys(names))
+    found, at = [], 0
+    for _ in range(count):
+        record, at = read(data, at)
+        found.append(record)
+    assert at == len(data)
+    return found
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_is_read_and_skipped(name: str) -> None:
+    kind, values = TYPES[name]
+    schema, data = encoded(kind, values)
+
+    assert [r["it"] for r in decoded(schema, data, len(values))] == values
+    skipped = decoded(schema, data, len(values), {"before", "after"})
+    assert skipped == [{"before": i, "after": -i} for i in range(len(values))]
+
+
+def test_decimals_and_uuids_come_as_text_and_other_logical_types_as_stored() -> None:
+    number = {"type": "fixed", "name": "n", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 10}
+    identity = {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}
+    day = {"type": "int", "logicalType": "date"}
+    one = uuid.UUID(int=7)
+    for kind, value, raw in (
+        (number, Decimal("-1234567890123456789012345678.0000000001"), "-1234567890123456789012345678.0000000001"),
+        (number, Decimal("0.0000000001"), "0.0000000001"),
+        ({**number, "type": "bytes"}, Decimal("2.5"), "2.5000000000"),
+        (identity, one.bytes, str(one)),
+        (day, -1, -1),
+    ):
+        schema, data = encoded(kind, [value])
+        assert decoded(schema, data, 1)[0]["it"] == raw
+
+
+def test_arrays_in_several_blocks_are_read_and_skipped() -> None:
+    schema, _ = encoded({"type": "array", "items": "int"}, [])
+    # Two blocks: of two items, then of three whose size in bytes is told (a negative count).
+    data = bytes([2, 4, 10, 12, 5, 6, 14, 16, 18, 0, 8])
+
+    assert decoded(schema, data, 1) == [{"before": 1, "it": [5, 6, 7, 8, 9], "after": 4}]
+    assert decoded(schema, data, 1, {"after"}) == [{"after": 4}]
+
+
+def manifest(count: int) -> bytes:
+    file = [
+        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": [{"name": "p", "type": ["null", "int"]}]}},
+        {"name": "record_count", "type": "long"},
+        {"name": "lower_bounds", "type": ["null", {"type": "array", "items": PAIR}]},
+    ]
+    schema = {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [{"name": "status", "type": "int"}, {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": file}}],
+    }
+    rows = [
+        {"status": i % 3, "data_file": {"partition": {"p": i}, "record_count": i, "lower_bounds": [{"key": 1, "value": b"abc"}]}}
+        for i in range(count)
+    ]
+    out = io.BytesIO()
+    fastavro.writer(out, schema, rows, codec="null", sync_interval=200)
+    return out.getvalue()
+
+
+def test_only_live_entries_and_the_fields_asked_for_are_given() -> None:
+    found = list(entries(manifest(100), "m.avro", frozenset({"record_count", "no_such_field"})))
+
+    assert found == [{"status": i % 3, "data_file": {"record_count": i}} for i in range(100) if i % 3 != 2]
+
+
+def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:
+    whole = manifest(100)
+    chance = random.Random(0)
+    refused = []
+    for _ in range(500):
+        broken = bytearray(whole)
+        for _ in range(3):
+            broken[chance.randrange(len(broken))] = chance.choice((0, 1, 127, 128, 255))
+        try:
+            list(entries(bytes(broken), "m.avro"))
+        except MetadataUnreadable as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert all(text.startswith("m.avro is corrupt (") for text in refused)
+    with pytest.raises(MetadataUnreadable, match="corrupt"):
+        list(entries(whole[:-7], "m.avro"))

