@@ -133,6 +133,10 @@ class Findings(tuple[Finding, ...]):
         """The names of all findings."""
         return frozenset(f.name for f in self)
 
+    def __repr__(self) -> str:
+        lines = (f"{f.severity.name.lower():<8} {f.name}: {f.evidence}" for f in self)
+        return "\n".join(lines) or "Nothing to do: no finding at these thresholds."
+
     def _repr_html_(self) -> str:
         from icekit.show.findings import findings_html
 

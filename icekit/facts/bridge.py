@@ -70,9 +70,15 @@ def _by_sql(spark: SparkSession, table: Identifier) -> Source:
 # are stable, and not against messages.
 _MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
 _MISSING_FILE = re.compile(r"NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
-_FORBIDDEN = re.compile(r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403")
-_CORRUPT = re.compile(r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException")
-_UNREACHABLE = re.compile(r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException")
+_FORBIDDEN = re.compile(
+    r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403"
+)
+_CORRUPT = re.compile(
+    r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException"
+)
+_UNREACHABLE = re.compile(
+    r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"
+)
 # Spark cannot even plan REFRESH TABLE of an Iceberg view.
 _NOT_ICEBERG = re.compile(r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|ClassCastException")
 
@@ -93,9 +99,13 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
     if _MISSING_FILE.search(text):
         gone = re.search(r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)", text)
         what = gone[1] if gone else "a file of its metadata"
-        return MetadataUnreadable(f"{what} is gone, and {name} cannot be read without it; restore it, or roll back to a snapshot before it.", detail=text)
+        return MetadataUnreadable(
+            f"{what} is gone, and {name} cannot be read without it; restore it, or roll back to a snapshot before it.", detail=text
+        )
     if _UNREACHABLE.search(text):
         return CatalogUnreachable(f"The catalog of {name} cannot be reached by Spark; check its uri and the network.", detail=text)
     if _CORRUPT.search(text):
-        return MetadataUnreadable(f"A metadata file of {name} is corrupt ({first}); restore it, or roll back to a snapshot before it.", detail=text)
+        return MetadataUnreadable(
+            f"A metadata file of {name} is corrupt ({first}); restore it, or roll back to a snapshot before it.", detail=text
+        )
     return error

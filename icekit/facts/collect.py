@@ -64,9 +64,7 @@ def observe(
     value = {s.name: s.value or "" for s in in_force}
     target = int(value["write.target-file-size-bytes"])
     ratios = tuple(size_ratios)
-    cut = Cut(
-        sizes.edges(target, ratios), sizes.edges(int(value["write.delete.target-file-size-bytes"]), ratios), target
-    )
+    cut = Cut(sizes.edges(target, ratios), sizes.edges(int(value["write.delete.target-file-size-bytes"]), ratios), target)
     manifests = _manifests(snapshot, source)
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
@@ -134,7 +132,9 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
     if collector in ("spark", "local"):
         return collector
     if collector != "auto":
-        raise ParameterError(f"There is no collector {collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}")
+        raise ParameterError(
+            f"There is no collector {collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}"
+        )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     return "local" if file_count <= limit else "spark"
 

@@ -100,7 +100,11 @@ def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
     for group in facts.groups:
         groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
     found = [_ratio(partition, kinds) for partition, kinds in groups.items() if any(kind is not Kind.DATA for kind in kinds)]
-    return tuple(sorted(found, key=lambda r: (-(r.by_records if r.by_records is not None else float("inf")), sort_key(r.partition or Partition(0, ())))))
+    return tuple(
+        sorted(
+            found, key=lambda r: (-(r.by_records if r.by_records is not None else float("inf")), sort_key(r.partition or Partition(0, ())))
+        )
+    )
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...]:
@@ -136,7 +140,12 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
     "Scan Planning"). Key bounds are not looked at, so this is an upper bound.
     """
     by_partition = sequences_by_partition(facts)
-    everywhere = [(s.sequence_number, s.equality_delete_record_count) for p, rows in by_partition.items() if not facts.spec(p.spec_id).fields for s in rows]
+    everywhere = [
+        (s.sequence_number, s.equality_delete_record_count)
+        for p, rows in by_partition.items()
+        if not facts.spec(p.spec_id).fields
+        for s in rows
+    ]
     for partition, rows in by_partition.items():
         own = [(s.sequence_number, s.equality_delete_record_count) for s in rows]
         deletes = everywhere if not facts.spec(partition.spec_id).fields else own + everywhere

@@ -116,7 +116,12 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
             source, kind = types.get(source_id, (None, "string"))
             fields.append(
                 PartitionField(
-                    field.get("field-id", 1000 + place), field["name"], field["transform"], source_id, source, result_type(field["transform"], kind)
+                    field.get("field-id", 1000 + place),
+                    field["name"],
+                    field["transform"],
+                    source_id,
+                    source,
+                    result_type(field["transform"], kind),
                 )
             )
         found.append(PartitionSpec(spec["spec-id"], tuple(fields)))
@@ -173,7 +178,11 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     properties = metadata.get("properties") or {}
     fields = schema["fields"]
     default = properties.get("write.metadata.metrics.default")
-    limit = int(properties.get("write.metadata.metrics.max-inferred-column-defaults", DEFAULTS["write.metadata.metrics.max-inferred-column-defaults"] or 0))
+    limit = int(
+        properties.get(
+            "write.metadata.metrics.max-inferred-column-defaults", DEFAULTS["write.metadata.metrics.max-inferred-column-defaults"] or 0
+        )
+    )
     ordered = {f.source for f in sort_order(metadata)}
     found = []
     for field_id, name, kind, required, position in leaves(fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -48,11 +49,11 @@ def sequence_width(file_count: int, partition_count: int, last_sequence_number: 
 
 
 def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, str], ...]]:
-    """A total order over partitions whose values may be null or of different types."""
+    """A total order over partitions whose values may be null, not a number, or of different types."""
 
     def one(value: object) -> tuple[bool, str, float, str]:
-        if isinstance(value, (int, float)):
-            return value is not None, "", float(value), ""
+        if isinstance(value, (int, float)) and not math.isnan(value):
+            return True, "", float(value), ""
         return value is not None, "s", 0.0, str(value)
 
     return partition.spec_id, tuple(one(value) for value in partition.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 PATH_FIELD_ID = 2147483546
 _KINDS = tuple(Kind)
+# Tasks that rows are brought together in: few, as each costs some milliseconds, and a
+# million rows take one of them half a second.
 _REDUCERS = 4
 
 
@@ -133,7 +136,6 @@ def _scalar_sql(column: str, type_name: str | None) -> str:
         "timestamp": f"unix_micros({column})",
         "timestamp_ntz": f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {column})",
         "binary": f"lower(hex({column}))",
-        "decimal": f"CAST({column} AS STRING)",
     }.get(type_name, column)
 
 
@@ -203,9 +205,14 @@ class _Partitions:
     def _one(self, key: tuple[Any, ...]) -> Partition:
         found = self.known.get(key)
         if found is None:
-            values: tuple[Scalar, ...] = tuple(to_scalar(key[1 + i]) for i in self.places[key[0]])
+            values = tuple(_scalar(key[1 + i]) for i in self.places[key[0]])
             found = self.known[key] = Partition(key[0], values)
         return found
+
+
+def _scalar(value: object) -> Scalar:
+    # As text in plain notation; what CAST makes of a small one depends on the session's ANSI mode.
+    return format(value, "f") if isinstance(value, Decimal) else to_scalar(value)
 
 
 def _read_buckets(frame: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]], rollup: Rollup) -> None:

@@ -96,7 +96,8 @@ def human(transform: str, result: str, value: Scalar) -> str:
 def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
     """``name=value`` for each field of the spec, joined by slashes; empty when unpartitioned."""
     return "/".join(
-        f"{field.name}={_path_safe(human(field.transform, field.result_type, value))}" for field, value in zip(spec.fields, values, strict=True)
+        f"{field.name}={_path_safe(human(field.transform, field.result_type, value))}"
+        for field, value in zip(spec.fields, values, strict=True)
     )
 
 
