@@ -29,10 +29,10 @@ def equality_deletes(context: Context) -> Finding | None:
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
-        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to {files:,} of {facts.data.file_count:,} data files "
+        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to at most {files:,} of {facts.data.file_count:,} data files "
         f"({percent(rows / facts.data.record_count)} of the rows); one data file needs up to {applied[0].max_deletes_per_file:,} of them, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
-        threshold="any equality delete of a higher sequence number than data beside it",
+        threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
         remedy="Rewrite the data files under them while they are few; from then on commit less often, or write position deletes or deletion vectors.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import time
 from importlib import import_module
 
-from tests.bench.measure import busy_elsewhere
+from tests.bench.measure import Others
 from tests.bench.tables import SIZES, use_bench_lake
 
 # Each is a module of this folder with ``run(sizes, *, long)``.
@@ -26,9 +27,9 @@ def main() -> None:
     if unknown := set(arguments.names) - set(BENCHES):
         parser.error(f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     use_bench_lake()
-    print(
-        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; {busy_elsewhere():.0%} busy with other work"
-    )
+    with Others() as others:
+        time.sleep(1)
+    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; others use {others} of them")
     for name in arguments.names or BENCHES:
         import_module(f"tests.bench.{name}").run([int(size) for size in arguments.sizes.split(",")], long=arguments.long)
 

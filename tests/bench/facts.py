@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tests.bench.measure import Timing, busy_elsewhere, in_child, in_turns, show, verdict
+from tests.bench.measure import Others, Timing, in_child, in_turns, show, verdict
 from tests.bench.tables import BenchTable, build
 
 CHILD = "tests.bench.facts_child"
@@ -39,17 +39,17 @@ def _spark(tables: Sequence[BenchTable], runs: int) -> None:
         facts, plain = Timing(found["facts"]), Timing(found["plain SQL"])
         target = None if table.with_deletes else SPARK_SECONDS.get(table.file_count)
         said = ("", "") if target is None else (f"≤ {target} s", verdict(facts.median, target))
-        rows.append((table.name, *_input(found), facts, plain, f"{plain.median / facts.median:.1f} ×", *said, _noise(found)))
+        rows.append((table.name, *_input(found), facts, plain, f"{plain.median / facts.median:.1f} ×", *said, found["others"]))
         heap = f"{found['peak_heap_mb']:.0f} MB", f"{found['kept_heap_mb']:.0f} MB"
         grown = f"{found['python_mb']:.0f} MB", f"+{found['python_grown_mb']:.1f} MB"
         memory.append((table.name, *heap, f"≤ {HEAP_MB} MB", verdict(found["peak_heap_mb"], HEAP_MB), *grown))
     show(
-        f"All facts by Spark, warm session, {runs} runs; beside `files` grouped by partition, content and size in plain SQL",
+        f"All facts by Spark, warm session, {runs} runs in turns; beside `files` grouped by partition, content and size in plain SQL",
         ("table", "files", "manifests", "MB", "icekit", "plain SQL", "ratio", "target", "", "others"),
         rows,
     )
     show(
-        f"Memory of the same runs (-Xmx{HEAP_MB}m; peak heap counts garbage; Python's growth is from a table of 1,000 files to this one)",
+        f"Memory of the facts by Spark (-Xmx{HEAP_MB}m; peak heap counts garbage; Python's growth is from a table of 1,000 files to this one)",
         ("table", "peak heap", "after GC", "target", "", "Python", "grown"),
         memory,
     )
@@ -64,7 +64,7 @@ def _local(tables: Sequence[BenchTable], runs: int) -> None:
         target = None if table.with_deletes else LOCAL_RATIO.get(table.file_count)
         said = ("", "") if target is None else (f"≥ {target:.0f} ×", verdict(ratio, target, at_least=True))
         cells = (*_input(found), facts, inspect, f"{ratio:.1f} ×", loop, f"{loop.median / facts.median:.1f} ×", *said)
-        rows.append((table.name, *cells, f"+{found['python_grown_mb']:.1f} MB", _noise(found)))
+        rows.append((table.name, *cells, f"+{found['python_grown_mb']:.1f} MB", found["others"]))
     show(
         f"All facts without a JVM, {runs} runs in turns; beside pyiceberg's inspect.files() and its loop over manifest entries",
         ("table", "files", "manifests", "MB", "icekit", "inspect.files()", "ratio", "entries", "ratio", "target", "", "grown", "others"),
@@ -81,13 +81,13 @@ def _look(runs: int) -> None:
         "python -c pass": [sys.executable, "-c", "pass"],
     }
     subprocess.run(look, stdout=subprocess.DEVNULL, check=True)
-    others = busy_elsewhere()
-    taken = in_turns(runs, {name: _quietly(command) for name, command in commands.items()})
+    with Others() as others:
+        taken = in_turns(runs, {name: _quietly(command) for name, command in commands.items()})
     rows = []
     for name, seconds in taken.items():
         timing = Timing(seconds)
         said = (f"≤ {LOOK_SECONDS} s", verdict(timing.median, LOOK_SECONDS)) if name == "python -m icekit look" else ("", "")
-        rows.append((name, timing, *said, f"{others:.0%}"))
+        rows.append((name, timing, *said, others))
     show(f"A whole cold process on {table.name}, {runs} runs in turns", ("command", "seconds", "target", "", "others"), rows)
 
 
@@ -97,7 +97,3 @@ def _quietly(command: Sequence[str]) -> Any:
 
 def _input(found: Any) -> tuple[str, str, str]:
     return f"{found['files']:,}", f"{found['manifests']:,}", f"{found['manifest_bytes'] / 1e6:.1f}"
-
-
-def _noise(found: Any) -> str:
-    return "–".join(f"{share:.0%}" for share in sorted(found["busy_elsewhere"]))

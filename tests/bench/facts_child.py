@@ -12,7 +12,7 @@ import icekit
 from icekit.catalog import Lake
 from icekit.facts import TableFacts
 from icekit.sql import identifier
-from tests.bench.measure import busy_elsewhere, in_turns
+from tests.bench.measure import Others, in_turns
 from tests.bench.tables import BenchTable
 
 SMALL = BenchTable(1000).name
@@ -44,23 +44,22 @@ def _spark(lake: Lake, table: str, runs: int) -> dict[str, Any]:
     for _ in range(3):
         facts(SMALL)
     small = _peak_mb()
-    for _ in range(2):
+    for _ in range(3):
         observed = facts(table)
-        plain_sql()
     grown = _peak_mb() - small
     beans = lake.spark._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
-    before = busy_elsewhere()
-    taken = in_turns(runs, {"facts": lambda: facts(table)})
-    heap = sum(pool.getPeakUsage().getUsed() for pool in beans.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory") / 1e6
-    memory = beans.getMemoryMXBean()
-    memory.gc()
-    kept = memory.getHeapMemoryUsage().getUsed() / 1e6
-    taken |= in_turns(runs, {"plain SQL": plain_sql})
+    pools = [pool for pool in beans.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory"]
+    peak = sum(pool.getPeakUsage().getUsed() for pool in pools) / 1e6
+    beans.getMemoryMXBean().gc()
+    kept = beans.getMemoryMXBean().getHeapMemoryUsage().getUsed() / 1e6
+    plain_sql()
+    with Others() as others:
+        taken = in_turns(runs, {"facts": lambda: facts(table), "plain SQL": plain_sql})
     return {
         **_described(observed),
         **taken,
-        "busy_elsewhere": [before, busy_elsewhere()],
-        "peak_heap_mb": heap,
+        "others": str(others),
+        "peak_heap_mb": peak,
         "kept_heap_mb": kept,
         "python_mb": _peak_mb(),
         "python_grown_mb": grown,
@@ -81,10 +80,10 @@ def _local(lake: Lake, table: str, runs: int) -> dict[str, Any]:
     small = _peak_mb()
     observed = facts()
     grown = _peak_mb() - small
-    before = busy_elsewhere()
     work: dict[str, Callable[[], object]] = {"facts": facts, "inspect.files()": pyiceberg.inspect.files, "manifest entries": loop}
-    taken = in_turns(runs, work)
-    return {**_described(observed), **taken, "busy_elsewhere": [before, busy_elsewhere()], "python_grown_mb": grown}
+    with Others() as others:
+        taken = in_turns(runs, work)
+    return {**_described(observed), **taken, "others": str(others), "python_grown_mb": grown}
 
 
 def _pyiceberg_table(lake: Lake, table: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -46,20 +47,48 @@ def in_child(module: str, *arguments: object, **environment: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def busy_elsewhere(seconds: float = 1.0) -> float:
-    """The share of all processors that others use while this process sleeps; NaN where Linux does not tell."""
-    if not Path("/proc/stat").exists():
-        return float("nan")
-    before = _ticks()
-    time.sleep(seconds)
-    idle, total = (b - a for a, b in zip(before, _ticks(), strict=True))
-    return 1 - idle / max(total, 1)
+class Others:
+    """The share of all processors that others used while the ``with`` block ran; NaN where Linux does not tell."""
+
+    share = float("nan")
+
+    def __enter__(self) -> Others:
+        self._before = self._ticks()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        own, busy, every = (b - a for a, b in zip(self._before, self._ticks(), strict=True))
+        if every:
+            self.share = max(0.0, (busy - own) / every)
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%}"
+
+    @staticmethod
+    def _ticks() -> tuple[int, int, int]:
+        """Clock ticks so far: of this process and its descendants, of everybody, and of idling too."""
+        stat = Path("/proc/stat")
+        if not stat.exists():
+            return 0, 0, 0
+        every = [int(field) for field in stat.read_text().split("\n", 1)[0].split()[1:9]]
+        parents: dict[int, int] = {}
+        used: dict[int, int] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it may have ended meanwhile
+                fields = path.read_text().rpartition(")")[2].split()
+                parents[int(path.parent.name)] = int(fields[1])
+                used[int(path.parent.name)] = sum(map(int, fields[11:15]))  # with those of children that ended
+        return (
+            sum(ticks for process, ticks in used.items() if _descends(process, os.getpid(), parents)),
+            sum(every) - every[3] - every[4],
+            sum(every),
+        )
 
 
-def _ticks() -> tuple[int, int]:
-    with Path("/proc/stat").open() as stat:
-        ticks = [int(field) for field in stat.readline().split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+def _descends(process: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+    while process not in (ancestor, 0):
+        process = parents.get(process, 0)
+    return process == ancestor
 
 
 def verdict(actual: float, limit: float, *, at_least: bool = False) -> str:
