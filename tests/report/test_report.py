@@ -70,7 +70,8 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_st
 def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
     _, output, said = run
 
-    assert re.search(r"\[1/4\] db\.fine: healthy, \d+\.\d s", said)
+    assert re.search(r"\[\d/4\] db\.fine: healthy, \d+\.\d s", said)
+    assert re.findall(r"\[(\d)/4\]", said) == ["1", "2", "3", "4"]
     assert f"HTML  {output / 'index.html'}" in said
 
 
