@@ -1,0 +1,154 @@
+"""Hold the files of a table, counted: per partition, kind, size bucket and sequence number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: A partition value as Iceberg stores it: dates as days, timestamps as microseconds since
+#: 1970, decimals and uuids as text, binary as hex.
+Scalar = int | float | str | bool | None
+
+
+class Kind(StrEnum):
+    """What a file in a manifest is."""
+
+    DATA = "data"
+    POSITION_DELETES = "position_deletes"
+    EQUALITY_DELETES = "equality_deletes"
+    DELETION_VECTORS = "deletion_vectors"
+
+
+DELETE_KINDS = (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES, Kind.DELETION_VECTORS)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bucket:
+    """Files of one partition and kind whose size is in one bucket.
+
+    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.facts.sizes.edges`.
+    """
+
+    lower_bytes: int
+    file_count: int
+    size_in_bytes: int
+    record_count: int
+    min_bytes: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as (spec, values); values are in the order of the spec's fields."""
+
+    spec_id: int
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """The files of one kind in one partition, by size bucket.
+
+    ``file_scoped_count`` counts delete files that name a single data file: the only ones
+    that ``delete-ratio-threshold`` sees. For deletion vectors, sizes are of the blob.
+    """
+
+    partition: Partition
+    kind: Kind
+    buckets: tuple[Bucket, ...]
+    file_scoped_count: int = 0
+
+    @property
+    def file_count(self) -> int:
+        """Number of files (of deletion vectors: of vectors)."""
+        return sum(b.file_count for b in self.buckets)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Total size."""
+        return sum(b.size_in_bytes for b in self.buckets)
+
+    @property
+    def record_count(self) -> int:
+        """Rows of data files before deletes; delete records of delete files."""
+        return sum(b.record_count for b in self.buckets)
+
+    @property
+    def min_bytes(self) -> int:
+        """Smallest file, exact."""
+        return min(b.min_bytes for b in self.buckets)
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest file, exact."""
+        return max(b.max_bytes for b in self.buckets)
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean file size."""
+        return self.size_in_bytes / self.file_count
+
+    @property
+    def median_bytes(self) -> int:
+        """Approximate median: its bucket is exact, the place in it is interpolated."""
+        rank = (self.file_count - 1) / 2
+        below = 0
+        for bucket in self.buckets:
+            if rank < below + bucket.file_count:
+                share = (rank - below) / max(bucket.file_count - 1, 1)
+                return round(bucket.min_bytes + share * (bucket.max_bytes - bucket.min_bytes))
+            below += bucket.file_count
+        raise ValueError("a file group without files")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over file groups; ``min_bytes`` and ``max_bytes`` are None when there is no file."""
+
+    file_count: int = 0
+    size_in_bytes: int = 0
+    record_count: int = 0
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+
+    @classmethod
+    def of(cls, groups: Iterable[FileGroup]) -> Totals:
+        """Add up groups."""
+        files = size = records = 0
+        low: int | None = None
+        high: int | None = None
+        for group in groups:
+            for b in group.buckets:
+                files, size, records = files + b.file_count, size + b.size_in_bytes, records + b.record_count
+                low = b.min_bytes if low is None or b.min_bytes < low else low
+                high = b.max_bytes if high is None or b.max_bytes > high else high
+        return cls(files, size, records, low, high)
+
+    @property
+    def mean_bytes(self) -> float | None:
+        """Mean file size, None without files."""
+        return self.size_in_bytes / self.file_count if self.file_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceCounts:
+    """Files of one partition that share a data sequence number.
+
+    Kept only for partitions to which delete files may apply. A position delete applies to
+    data of its own or a lower sequence number, an equality delete to data of a lower one
+    (table spec, "Scan Planning"). ``sequence_number`` is the highest of
+    :attr:`TableFacts.sequence_width` consecutive ones; the width is 1 (exact) unless there
+    are very many. ``well_sized_*`` are data files that no size rule would rewrite.
+    """
+
+    partition: Partition
+    sequence_number: int
+    data_file_count: int = 0
+    data_record_count: int = 0
+    well_sized_file_count: int = 0
+    well_sized_bytes: int = 0
+    equality_delete_file_count: int = 0
+    equality_delete_record_count: int = 0
+    position_delete_file_count: int = 0
+    position_delete_record_count: int = 0

@@ -1,0 +1,192 @@
+"""Hold the parts of a table that are not its files: definition, manifests, history, samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf column of the schema; ``name`` is dotted for nested ones.
+
+    ``position`` is that of its top-level column, from 0; ``metrics_mode`` is the mode in
+    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``).
+    """
+
+    field_id: int
+    name: str
+    type: str
+    required: bool
+    position: int
+    metrics_mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One field of a partition spec; ``source`` is the dotted column name, or None if dropped."""
+
+    field_id: int
+    name: str
+    transform: str
+    source_id: int
+    source: str | None
+    result_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition spec, current or left behind."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One field of the default sort order."""
+
+    source: str
+    transform: str
+    direction: str
+    null_order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A table property in force and where it comes from: ``table property`` or ``default``."""
+
+    name: str
+    value: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionMode:
+    """How one operation distributes rows before it writes, and why."""
+
+    operation: str
+    mode: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOverlap:
+    """How much manifests overlap on one partition field.
+
+    ``mean_share`` is the mean over manifests of the share of the other manifests of the
+    spec whose range of this field intersects theirs: 0 is perfectly clustered, 1 is not at all.
+    """
+
+    spec_id: int
+    field: str
+    manifest_count: int
+    mean_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFacts:
+    """The manifests of the snapshot, from its manifest list.
+
+    ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
+    tombstones that readers of data manifests skip over.
+    """
+
+    data_count: int = 0
+    data_bytes: int = 0
+    data_entry_count: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+    delete_entry_count: int = 0
+    deleted_entry_count: int = 0
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    undersized_data_count: int = 0
+    overlaps: tuple[RangeOverlap, ...] = ()
+
+    @property
+    def bytes_per_data_entry(self) -> float | None:
+        """Manifest bytes that one data file costs, compressed."""
+        return self.data_bytes / self.data_entry_count if self.data_entry_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot of the lineage, from its summary; None where the writer did not say."""
+
+    snapshot_id: int
+    committed_at_ms: int
+    operation: str | None
+    writer: str | None
+    added_data_files: int | None
+    added_delete_files: int | None
+    added_bytes: int | None
+    added_records: int | None
+    removed_data_files: int | None
+    changed_partitions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag."""
+
+    name: str
+    type: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Snapshots of the table, and the newest commits of the lineage, oldest first.
+
+    ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
+    counts the whole lineage.
+    """
+
+    snapshot_count: int = 0
+    lineage_count: int = 0
+    oldest_snapshot_ms: int | None = None
+    newest_snapshot_ms: int | None = None
+    median_seconds_between_commits: float | None = None
+    operations: tuple[tuple[str, int], ...] = ()
+    commits: tuple[Commit, ...] = ()
+    refs: tuple[Ref, ...] = ()
+    metadata_log_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSample:
+    """One column's statistics in the sampled data files.
+
+    ``stab_share`` is the mean share of sampled files that a point lookup on the column
+    must read by its bounds (1.0: bounds never skip); None with fewer than two files.
+    """
+
+    column: str
+    bounds_file_count: int
+    counts_file_count: int
+    stab_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSample:
+    """What statistics a few data files of a few manifests really carry."""
+
+    file_count: int = 0
+    manifest_count: int = 0
+    columns: tuple[ColumnSample, ...] = ()
+
+    def column(self, name: str) -> ColumnSample | None:
+        """The sample of one column, None if it is unknown."""
+        return next((c for c in self.columns if c.column == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFacts:
+    """Files under the table's location that no snapshot references.
+
+    Listed by the dry run of ``remove_orphan_files``; ``examples`` are a few paths.
+    """
+
+    older_than_ms: int
+    orphan_count: int
+    examples: tuple[str, ...] = ()
