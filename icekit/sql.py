@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from icekit.errors import InvalidName
@@ -68,7 +69,8 @@ def display_name(parts: Sequence[str]) -> str:
 
 
 def _is_plain(part: str) -> bool:
-    return part.replace("_", "a").replace("-", "a").isalnum()
+    # What Spark reads without backticks, also inside an argument of CALL.
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part) is not None
 
 
 def literal(value: str | int | float | bool | None) -> str:

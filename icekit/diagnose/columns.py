@@ -68,8 +68,8 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         threshold=f"{limit} columns",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="Which columns can be filtered by depends on the order in which they were declared; a column added later never has bounds.",
-        remedy="State it: no metrics by default, and bounds for the columns that queries filter by.",
-        sql=(_state_metrics(context),),
+        remedy="State it: no metrics by default, and bounds for the columns that queries filter by. Declare those (icekit.filter-columns) to get the statement.",
+        sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
     )
 
@@ -90,8 +90,8 @@ def too_many_metrics(context: Context) -> Finding | None:
         threshold=f"{limits.metrics_columns} columns with metrics",
         source=CHOICE,
         effect="Planning reads and decodes all of it to use the bounds of the one or two columns in the filter; drivers hold it in memory.",
-        remedy="Keep metrics for the columns that queries filter or sort by, and none for the rest.",
-        sql=(_state_metrics(context), context.call("rewrite_data_files", options={"partial-progress.enabled": "true"})),
+        remedy="Keep metrics for the columns that queries filter or sort by, and none for the rest; files that are there keep theirs until they are rewritten. Declare the columns (icekit.filter-columns) to get the statement.",
+        sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.manifests.data_bytes,
     )
@@ -116,7 +116,12 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     if not sick:
         return None
     names = [seen.column for seen, _ in sick]
-    order = ", ".join(f"{sql.identifier(*name.split('.'))} ASC NULLS LAST" for name in names)
+    quoted = [sql.identifier(*name.split(".")) for name in names]
+    # Sorted by several columns only the first is clustered; a space-filling curve serves them all.
+    order = f"{quoted[0]} ASC NULLS LAST" if len(names) == 1 else f"zorder({', '.join(quoted)})"
+    statements = [context.call("rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true"})]
+    if len(names) == 1 and not facts.sort_order:
+        statements.append(f"ALTER TABLE {sql.identifier(*context.full_name)} WRITE ORDERED BY {order}")
     return context.finding(
         "unclustered_filter_columns",
         Severity.WARNING,
@@ -128,22 +133,23 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
         source=CHOICE,
         effect="Bounds are kept and read, and skip almost nothing: each file holds the whole range of values.",
-        remedy="Sort by these columns: once by a rewrite, and from then on as the table's write order.",
-        sql=(
-            context.call(
-                "rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true", "rewrite-all": "true"}
-            ),
-            f"ALTER TABLE {sql.identifier(*context.full_name)} WRITE ORDERED BY {order}",
-        ),
+        remedy="Sort by these columns, in portions: well-sized files are taken only with the option rewrite-all, so give it with a where filter that keeps each run small.",
+        sql=tuple(statements),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )
 
 
-def _state_metrics(context: Context) -> str:
-    """ALTER TABLE that keeps bounds for what filters, sorts and partitions, and for nothing else."""
+def _state_metrics(context: Context) -> tuple[str, ...]:
+    """ALTER TABLE that keeps bounds for what filters, sorts and partitions, and for nothing else.
+
+    None while nobody has declared what queries filter by: it would take bounds away that
+    some query skips files with.
+    """
     facts = context.facts
-    wanted = [*(f.source for f in facts.default_spec.fields if f.source), *(f.source for f in facts.sort_order), *facts.filter_columns]
-    properties = {"write.metadata.metrics.default": "none" if wanted else "counts"}
+    if not facts.filter_columns:
+        return ()
+    wanted = [*facts.filter_columns, *(f.source for f in facts.default_spec.fields if f.source), *(f.source for f in facts.sort_order)]
+    properties = {"write.metadata.metrics.default": "none"}
     properties.update({f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)})
-    return context.alter(properties)
+    return (context.alter(properties),)

@@ -30,7 +30,7 @@ def equality_deletes(context: Context) -> Finding | None:
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(rows / facts.data.record_count)} of the rows); one data file needs up to {applied[0].max_deletes_per_file:,} of them, "
+        f"({percent(rows / facts.data.record_count)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} of them, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
         threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
         source="table spec, Scan Planning",
@@ -114,8 +114,8 @@ def v2_position_deletes(context: Context) -> Finding | None:
         threshold="any live position delete file on a version 2 table",
         source="table spec, version 3: Deletion Vectors",
         effect="Version 3 keeps at most one small bitmap per data file, merged at each write, where version 2 adds a file per change that scans must sort out.",
-        remedy="If every engine that reads or writes the table supports version 3, upgrade it; there is no way back. Then convert the delete files.",
-        sql=(context.alter({"format-version": "3"}), context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})),
+        remedy="If every engine that reads or writes the table supports version 3, upgrade it; there is no way back. Then rewrite_position_delete_files converts what is left.",
+        sql=(context.alter({"format-version": "3"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
     )
@@ -152,8 +152,9 @@ def deletion_vectors(context: Context) -> Finding | None:
 def dangling_deletes(context: Context) -> Finding | None:
     """Delete files older than all data they could apply to.
 
-    Source: RemoveDanglingDeleteFiles (position: sequence number below the partition's
-    lowest data; equality: not above it).
+    A position delete below the lowest sequence number of its partition's data, an equality
+    delete not above it (table spec, "Scan Planning"). A lower bound: the engine also drops
+    deletes of data files that are gone.
     """
     facts = context.facts
     found = {kind: _dangling(context, kind) for kind in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES)}
@@ -234,12 +235,14 @@ def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
     """Files, records and partitions of delete files that can apply to nothing."""
     facts = context.facts
     by_partition = sequences_by_partition(facts)
-    lowest_anywhere = min((r.sequence_number for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
+    # Where sequence numbers are counted in ranges, data may be as old as its range begins.
+    before = facts.sequence_width - 1
+    lowest_anywhere = min((r.sequence_number - before for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
     files = records = 0
     where = []
     for partition, rows in by_partition.items():
-        is_global = kind is Kind.EQUALITY_DELETES and not facts.spec(partition.spec_id).fields
-        lowest = lowest_anywhere if is_global else min((r.sequence_number for r in rows if r.data_file_count), default=None)
+        is_global = kind is Kind.EQUALITY_DELETES and facts.spec(partition.spec_id).is_unpartitioned
+        lowest = lowest_anywhere if is_global else min((r.sequence_number - before for r in rows if r.data_file_count), default=None)
         for row in rows:
             if kind is Kind.EQUALITY_DELETES:
                 dead, n, m = (

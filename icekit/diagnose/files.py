@@ -94,14 +94,14 @@ def skewed_partitions(context: Context) -> Finding | None:
     most = sizes[worst[0]]
     if most < limits.skew_ratio * median or most <= facts.target_bytes:
         return None
-    heavy = [p for p in worst if sizes[p] >= limits.skew_ratio * median]
+    heavy = {p: None for p in worst if sizes[p] >= limits.skew_ratio * median}
     total = sum(sizes[p] for p in heavy)
-    files = sum(g.file_count for g in facts.of_kind(Kind.DATA) if g.partition in set(heavy))
+    files = sum(g.file_count for g in facts.of_kind(Kind.DATA) if g.partition in heavy)
     listing = sql.identifier(*context.full_name, "partitions")
     return context.finding(
         "skewed_partitions",
         Severity.WARNING,
-        context.paths(heavy),
+        context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, {most / median:,.0f} × the median of {size(median)}; "
         f"{count(len(heavy), 'such partition')} together hold {percent(total / sum(sizes.values()))} of the bytes",
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",

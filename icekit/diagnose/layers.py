@@ -76,8 +76,14 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     history, limits = context.facts.history, context.thresholds
     if history.snapshot_count < limits.snapshots or history.oldest_snapshot_ms is None or history.newest_snapshot_ms is None:
         return None
+    facts = context.facts
     kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
-    age = span(context.facts.int_setting("history.expire.max-snapshot-age-ms"))
+    max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
+    retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    remedy = f"Expire those older than the table's limit of {span(max_age)} and keep the last {retained}; time travel to expired ones is lost for ever, so agree on how far back people look."
+    if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
+        remedy += f" None is {span(max_age)} older than the newest yet: lower history.expire.max-snapshot-age-ms if less will do."
+    collected = (facts.setting("gc.enabled") or "true").lower() == "true"
     return context.finding(
         "snapshots_piling_up",
         Severity.WARNING,
@@ -86,8 +92,10 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
         effect="Each commit rewrites the list of all of them, each planning reads it, and no file that any of them names can be freed.",
-        remedy=f"Expire those older than the table's limit of {age} and keep the last ten; time travel to expired ones is lost for ever, so agree on how far back people look.",
-        sql=(context.call("expire_snapshots", retain_last=10),),
+        remedy=remedy
+        if collected
+        else "The table has gc.enabled=false, so nothing may be expired here: another table may share its files.",
+        sql=(context.call("expire_snapshots", retain_last=retained),) if collected else (),
         files_at_stake=history.snapshot_count,
     )
 

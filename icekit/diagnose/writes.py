@@ -12,7 +12,7 @@ from icekit.units import count, size
 def distribution_mode(context: Context) -> Finding | None:
     """Recent appends that wrote several small files into each partition they touched."""
     facts, limits = context.facts, context.thresholds
-    if not facts.default_spec.fields:
+    if facts.default_spec.is_unpartitioned or not limits.recent_commits:
         return None
     recent = [
         (c.added_data_files, c.changed_partitions, c.added_bytes)

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 
 from icekit.errors import MetadataUnreadable
-from icekit.facts.decode import record_reader
+from icekit.facts.decode import inlined, record_reader
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file"}
@@ -32,7 +32,7 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         wanted = {"status": None, "sequence_number": None, "data_file": dict.fromkeys(file_fields)}
-        read = record_reader(blocks.writer_schema, wanted)
+        read = record_reader(inlined(blocks.writer_schema), wanted)
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):
@@ -46,6 +46,8 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
 
 
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
+    if "codec" in str(error):
+        return MetadataUnreadable(f"{location} is compressed in a way that is not installed here: {str(error)[:120]}.", detail=repr(error))
     # Corrupt bytes lead a decoder to anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
         f"{location} is corrupt ({type(error).__name__}: {str(error)[:120]}); restore it from a backup, or roll back to a snapshot before it.",

@@ -93,13 +93,13 @@ def observe(
         properties=properties,
         settings=in_force,
         distribution=metadata.distribution_modes(
-            properties, partitioned=any(s.spec_id == default_spec_id and _is_partitioned(s) for s in specs), is_sorted=bool(sort)
+            properties, partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs), is_sorted=bool(sort)
         ),
         filter_columns=_filter_columns(filter_columns, properties, [c.name for c in columns]),
         data_edges=cut.data,
         delete_edges=cut.deletes,
         groups=rollup.groups(),
-        sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and not s.fields for s in specs)),
+        sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
         history=metadata.history(meta, snapshot),
@@ -137,10 +137,6 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
         )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     return "local" if file_count <= limit else "spark"
-
-
-def _is_partitioned(spec: PartitionSpec) -> bool:
-    return any(f.transform != "void" for f in spec.fields)
 
 
 def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:

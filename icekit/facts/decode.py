@@ -5,7 +5,7 @@ encoded that :mod:`re` walks over them in C. A library that decodes each of them
 several times as long. Values come as they are stored (dates as days, timestamps as
 microseconds), but for decimals and uuids, which come as text.
 
-Corrupt bytes end in an exception, of any kind, or in a wrong length: never in an endless loop.
+Corrupt bytes end in an exception, of any kind, or in a wrong length.
 """
 
 from __future__ import annotations
@@ -58,6 +58,27 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
         return found, at
 
     return read
+
+
+def inlined(schema: Any, names: dict[str, Any] | None = None) -> Any:
+    """The schema with every type that is named a second time written out: two equal decimals share one."""
+    names = {} if names is None else names
+    if isinstance(schema, str):
+        return names.get(schema, schema)
+    if isinstance(schema, list):
+        return [inlined(branch, names) for branch in schema]
+    kind, made = schema["type"], dict(schema)
+    if kind == "record":
+        made["fields"] = [{**field, "type": inlined(field["type"], names)} for field in schema["fields"]]
+    elif kind == "array":
+        made["items"] = inlined(schema["items"], names)
+    elif kind == "map":
+        made["values"] = inlined(schema["values"], names)
+    elif not isinstance(kind, str):
+        made["type"] = inlined(kind, names)
+    if "name" in schema:
+        names[schema["name"]] = made
+    return made
 
 
 def _compiled(schema: Any) -> tuple[Read, Skip]:

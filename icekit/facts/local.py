@@ -143,14 +143,12 @@ def _merge(into: list[int], row: list[int]) -> None:
 def _count_sequences(counted: Mapping[tuple[Partition, Kind, int], dict[int, list[int]]], rollup: Rollup, cut: Cut, width: int) -> None:
     low, high = cut.well_sized
     for (partition, kind, sequence), buckets in counted.items():
-        rows = buckets.values()
-        # Both limits are bucket edges, so a bucket lies wholly on one side of each.
-        well = [row for row in rows if kind is Kind.DATA and low <= row[3] and row[4] <= high]
-        add_sequence(
-            rollup.by_sequence[partition, range_end(sequence, width)],
-            kind,
-            sum(row[0] for row in rows),
-            sum(row[2] for row in rows),
-            sum(row[0] for row in well),
-            sum(row[1] for row in well),
-        )
+        files = records = well_files = well_bytes = 0
+        for count, size, rows, smallest, largest in buckets.values():
+            files += count
+            records += rows
+            # Both limits are bucket edges, so a bucket lies wholly on one side of each.
+            if low <= smallest and largest <= high:
+                well_files += count
+                well_bytes += size
+        add_sequence(rollup.by_sequence[partition, range_end(sequence, width)], kind, files, records, well_files, well_bytes)

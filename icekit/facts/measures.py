@@ -140,20 +140,22 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
     "Scan Planning"). Key bounds are not looked at, so this is an upper bound.
     """
     by_partition = sequences_by_partition(facts)
+    # Within a range of sequence numbers the order is not known: there deletes count as later.
+    exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [
         (s.sequence_number, s.equality_delete_record_count)
         for p, rows in by_partition.items()
-        if not facts.spec(p.spec_id).fields
+        if facts.spec(p.spec_id).is_unpartitioned
         for s in rows
     ]
     for partition, rows in by_partition.items():
         own = [(s.sequence_number, s.equality_delete_record_count) for s in rows]
-        deletes = everywhere if not facts.spec(partition.spec_id).fields else own + everywhere
+        deletes = everywhere if facts.spec(partition.spec_id).is_unpartitioned else own + everywhere
         deletes = sorted((d for d in deletes if d[1]), reverse=True)
         pending, place = 0, 0
         files = records = well_files = well_bytes = loads = most = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
-            while place < len(deletes) and deletes[place][0] > row.sequence_number:
+            while place < len(deletes) and deletes[place][0] >= row.sequence_number + exact:
                 pending += deletes[place][1]
                 place += 1
             if pending and row.data_file_count:

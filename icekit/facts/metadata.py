@@ -160,12 +160,20 @@ def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_s
     else:
         append = DistributionMode("append", "none", "default for an unpartitioned, unsorted table")
     if (stated := properties.get("write.distribution-mode")) is not None:
-        append = DistributionMode("append", stated, "table property write.distribution-mode")
+        mode = stated.lower()
+        # There is nothing to hash or to range by (SparkWriteConf, adjustWriteDistributionMode).
+        void = (mode == "hash" and not partitioned) or (mode == "range" and not partitioned and not is_sorted)
+        origin = (
+            f"table property write.distribution-mode is {mode}, which needs a partitioning or an order"
+            if void
+            else "table property write.distribution-mode"
+        )
+        append = DistributionMode("append", "none" if void else mode, origin)
     found = [append]
     for operation in ("delete", "update", "merge"):
         name = f"write.{operation}.distribution-mode"
         if name in properties:
-            found.append(DistributionMode(operation, properties[name], f"table property {name}"))
+            found.append(DistributionMode(operation, properties[name].lower(), f"table property {name}"))
         elif operation == "merge" and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write" and not partitioned:
             found.append(DistributionMode(operation, append.mode, f"as append: {append.origin}"))
         else:
@@ -183,15 +191,43 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
             "write.metadata.metrics.max-inferred-column-defaults", DEFAULTS["write.metadata.metrics.max-inferred-column-defaults"] or 0
         )
     )
-    ordered = {f.source for f in sort_order(metadata)}
+    # Transforms that keep the order (MetricsConfig: order-preserving sorted columns).
+    ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
+    inferred = _limited(fields, limit)
     found = []
     for field_id, name, kind, required, position in leaves(fields):
-        mode = default or ("truncate(16)" if len(fields) <= limit or position < limit else "none")
+        mode = default or ("truncate(16)" if field_id in inferred else "none")
         if name in ordered and mode in {"none", "counts"}:
             mode = "truncate(16)"
         mode = properties.get(f"write.metadata.metrics.column.{name}", mode)
         found.append(Column(field_id, name, kind, required, position, mode))
     return tuple(found)
+
+
+def _limited(fields: Sequence[Json], limit: int) -> set[int]:
+    """Ids of the leaves that get inferred metrics: of each struct its own leaves before nested ones.
+
+    Source: MetricsConfig.limitFieldIds.
+    """
+    found: set[int] = set()
+
+    def visit(kind: Any) -> None:
+        if isinstance(kind, str) or len(found) >= limit:
+            return
+        if kind["type"] == "struct":
+            children = [(f["id"], f["type"]) for f in kind["fields"]]
+        elif kind["type"] == "list":
+            children = [(kind["element-id"], kind["element"])]
+        else:
+            children = [(kind["key-id"], kind["key"]), (kind["value-id"], kind["value"])]
+        for field_id, child in children:
+            if isinstance(child, str) and len(found) < limit:
+                found.add(field_id)
+        for _, child in children:
+            visit(child)
+
+    visit({"type": "struct", "fields": fields})
+    return found
 
 
 def history(metadata: Json, snapshot: Json | None) -> History:

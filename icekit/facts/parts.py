@@ -40,6 +40,11 @@ class PartitionSpec:
     spec_id: int
     fields: tuple[PartitionField, ...]
 
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Tell whether no field is left; version 1 tables keep dropped ones as ``void``."""
+        return all(field.transform == "void" for field in self.fields)
+
 
 @dataclass(frozen=True, slots=True)
 class SortField:

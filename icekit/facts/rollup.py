@@ -14,6 +14,9 @@ from icekit.facts.sizes import max_file_size, min_file_size
 #: counted in ranges.
 MAX_SEQUENCE_ROWS = 200_000
 
+# Sequence counts are lists in the order of SequenceCounts, in which a kind's counts start here.
+_FIRST_COUNT = {Kind.DATA: 0, Kind.EQUALITY_DELETES: 4, Kind.POSITION_DELETES: 6, Kind.DELETION_VECTORS: 6}
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -65,7 +68,7 @@ class Rollup:
 
     buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
-    by_sequence: dict[tuple[Partition, int], dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 8))
 
     def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
         """Add the counts of one (partition, kind, bucket); each comes once."""
@@ -94,20 +97,17 @@ class Rollup:
         # Partitions are few and their keys slow to make, so each is made once.
         place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
         ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
-        return tuple(SequenceCounts(p, s, **self.by_sequence[p, s]) for p, s in ordered)
+        return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
 
 
-def add_sequence(counts: dict[str, int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int) -> None:
+def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int) -> None:
     """Add files of one kind to the counts of one (partition, sequence number)."""
+    first = _FIRST_COUNT[kind]
+    counts[first] += files
+    counts[first + 1] += records
     if kind is Kind.DATA:
-        counts["data_file_count"] += files
-        counts["data_record_count"] += records
-        counts["well_sized_file_count"] += well_files
-        counts["well_sized_bytes"] += well_bytes
-        return
-    prefix = "equality" if kind is Kind.EQUALITY_DELETES else "position"
-    counts[f"{prefix}_delete_file_count"] += files
-    counts[f"{prefix}_delete_record_count"] += records
+        counts[2] += well_files
+        counts[3] += well_bytes
 
 
 def range_end(sequence_number: int, width: int) -> int:

@@ -251,7 +251,7 @@ def _read_sequences(
     low, high = cut.well_sized
     well = f"kind = {_code(Kind.DATA)} AND low >= {low} AND high <= {high}"
     scope = _scope(names)
-    globally = any(kind is Kind.EQUALITY_DELETES and not specs[p.spec_id].fields for p, kind in rollup.buckets)
+    globally = any(kind is Kind.EQUALITY_DELETES and specs[p.spec_id].is_unpartitioned for p, kind in rollup.buckets)
     if not globally:
         # Only partitions that hold deletes; the rest never reach the driver.
         fine = fine.selectExpr("*", f"max(kind <> {_code(Kind.DATA)}) OVER (PARTITION BY {', '.join(scope)}) AS has_deletes").where(

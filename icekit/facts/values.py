@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import struct
 import uuid
@@ -39,6 +40,8 @@ def to_scalar(value: object) -> Scalar:
         return bytes(value).hex()
     if isinstance(value, (Decimal, uuid.UUID)):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # not a number is not equal to itself, and JSON has neither
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"no partition value of type {type(value).__name__}")
