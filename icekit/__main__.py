@@ -164,6 +164,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug and problem.detail:
             print(scrub(problem.detail), file=sys.stderr)
         return problem.exit_status
+    except PermissionError as problem:
+        print(
+            f"icekit: {problem.filename} may not be written or read; choose another folder with --output, or ask for access.",
+            file=sys.stderr,
+        )
+        return EXIT_MISCONFIGURED
+    except (NotADirectoryError, FileExistsError) as problem:
+        print(f"icekit: {problem.filename} is not a folder; choose another with --output.", file=sys.stderr)
+        return EXIT_MISCONFIGURED
     except KeyboardInterrupt:
         print("icekit: stopped; reports finished so far are complete.", file=sys.stderr)
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
@@ -106,7 +107,13 @@ class Thresholds:
         for name, value in changes.items():
             if name not in known:
                 raise ParameterError(f"There is no threshold {name!r}{nearest(name, known) or '; there are ' + ', '.join(known) + '.'}")
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or (known[name] is int and value != int(value)):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or value < 0
+                or (known[name] is int and value != int(value))
+            ):
                 raise ParameterError(
                     f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}."
                 )

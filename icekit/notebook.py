@@ -53,7 +53,14 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
 def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
     """The default thresholds with some changed; checks the gate's name too."""
     check_gate(fail_on)
+    _require("thresholds", thresholds or {}, dict, "a mapping (with papermill: -y 'thresholds: {snapshots: 50}')")
     return Thresholds().with_changes(**dict(thresholds or {}))
+
+
+def _require(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Refuse a parameter of another kind: papermill's -r makes a text of everything."""
+    if not isinstance(value, kind):
+        raise ParameterError(f"Parameter {name} must be {wanted}, not {value!r}.")
 
 
 def check_gate(fail_on: str) -> None:
@@ -74,6 +81,11 @@ def observe(
     facts_file: str = "",
 ) -> tuple[Lake, TableFacts]:
     """Connect and observe, or take facts that a report has collected for several tables at once."""
+    given = {"catalog": catalog, "table": table, "collector": collector, "facts_file": facts_file}
+    for name, value in given.items():
+        _require(name, value, str, "a text")
+    _require("storage", storage, bool, "true or false (with papermill: -p, or a parameters file)")
+    _require("filter_columns", filter_columns, (list, tuple), "a list (with papermill: -y 'filter_columns: [a, b]')")
     lake = connect(catalog or None)
     if facts_file:
         from icekit.report.document import load_facts

@@ -97,6 +97,12 @@ def call(catalog: str, procedure: str, **arguments: str | int | bool | dict[str,
     return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"
 
 
+def orphan_arguments(table: str, location: str) -> dict[str, str | bool]:
+    """The arguments of a dry run; object stores are listed by prefix, as their FileIO must be."""
+    by_prefix: dict[str, str | bool] = {"prefix_listing": True} if location.startswith(("s3", "gs:", "abfs", "wasb")) else {}
+    return {"table": table, "dry_run": True, **by_prefix}
+
+
 def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
     """Write ``ALTER TABLE … SET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
     pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())

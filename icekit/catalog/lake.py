@@ -128,7 +128,7 @@ def connect(catalog: str | None = None, *, spark: SparkSession | None = None) ->
     name = catalog or EMBEDDED
     running = spark or session.running_session()
     borrowed = running if running is not None and not session.is_own(running) else None
-    if borrowed is not None and borrowed.conf.get(f"spark.sql.catalog.{name}", None) is not None and not _has_profile(name):
+    if borrowed is not None and _has_own(borrowed, name):
         return Lake(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
         path = embedded_path()
@@ -139,11 +139,10 @@ def connect(catalog: str | None = None, *, spark: SparkSession | None = None) ->
     return Lake(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
 
 
-def _has_profile(name: str) -> bool:
-    try:
-        return name == EMBEDDED or bool(_profile(name))
-    except ProfileError:
-        return False
+def _has_own(spark: SparkSession, name: str) -> bool:
+    """Tell whether the session has a catalog of that name which icekit has not put there."""
+    base = f"spark.sql.catalog.{name}"
+    return spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{session.ADDED}", None) is None
 
 
 def _profile(name: str) -> dict[str, str]:

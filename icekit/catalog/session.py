@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from icekit.secrets import scrub
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Marks a catalog of the session as one that icekit has configured.
+ADDED = "icekit.added"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 # What icekit's own session differs in from Spark's defaults, and why.
@@ -50,7 +52,7 @@ def running_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = None) -> SparkSession:
+def own_session(conf: SparkCatalogConf) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started.
 
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces) overrides any setting, for a
@@ -62,8 +64,6 @@ def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = Non
         add_catalog(_started, conf)
         return _started
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
-    settings.update(conf.settings)
-    settings.update(extra or {})
     for pair in os.environ.get("ICEKIT_SPARK_CONF", "").split():
         key, _, value = pair.partition("=")
         settings[key] = value
@@ -84,6 +84,8 @@ def own_session(conf: SparkCatalogConf, *, extra: Mapping[str, str] | None = Non
                 "Check Java (17 to 22) and that Maven packages can be fetched, then try again.",
                 detail=scrub(f"{said}\n{error}"),
             ) from None
+    # Not among the settings it starts with: those are on the JVM's command line, for all to read.
+    add_catalog(_started, conf)
     return _started
 
 
@@ -104,6 +106,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     """Configure a catalog in a running session, unless the session has one of that name."""
     base = min(conf.settings, key=len)
     if spark.conf.get(base, None) is None:
+        spark.conf.set(f"{base}.{ADDED}", "true")
         for key, value in conf.settings.items():
             spark.conf.set(key, value)
 

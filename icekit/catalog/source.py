@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
 from icekit.secrets import scrub
@@ -156,6 +156,8 @@ class ProfileTables:
                     found += walk(tuple(namespace))
             return found
 
+        # Hive and Glue connect at the first question: a dead one is told within the deadline.
+        self._ask(catalog.list_namespaces)
         return sorted(set(self._ask(walk, LISTING_SECONDS)))
 
     def source(self, table: Identifier) -> Source:
@@ -231,7 +233,11 @@ class SessionTables:
 
 def read_local(location: str) -> bytes:
     """Read a file of this machine, given as a path or a ``file:`` URI."""
-    path = unquote(urlsplit(location).path) if location.startswith("file:") else location
+    path = location
+    if location.startswith("file:"):
+        # As both engines do: nothing is decoded, and # and ? are letters like others.
+        path = location.removeprefix("file:")
+        path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
     return reading(location, lambda: Path(path).read_bytes())
 
 

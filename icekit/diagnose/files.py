@@ -47,7 +47,7 @@ def small_files(context: Context) -> Finding | None:
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
         effect="Every file costs a request, a footer and a manifest entry: scans open far more files than their bytes need, and planning grows with them.",
         remedy="Combine them; then look at how they are written, or they come back.",
-        sql=(context.call("rewrite_data_files", options={"partial-progress.enabled": "true"}),),
+        sql=(context.rewrite_data_files(),),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
     )
@@ -77,7 +77,7 @@ def oversized_files(context: Context) -> Finding | None:
         source="rewrite_data_files: max-file-size-bytes",
         effect="Bounds of a large file cover much, so filters skip less; a copy-on-write change rewrites all of it; deletes that name it are read whole.",
         remedy="Split them by a rewrite, and check the target and the row group size of the writer.",
-        sql=(context.call("rewrite_data_files", options={"partial-progress.enabled": "true"}),),
+        sql=(context.rewrite_data_files(),),
         files_at_stake=files,
         bytes_at_stake=total,
     )
@@ -158,6 +158,6 @@ def orphan_files(context: Context) -> Finding | None:
         source="remove_orphan_files: older_than",
         effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",
         remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table shares the location.",
-        sql=(context.call("remove_orphan_files", dry_run=True),),
+        sql=(context.list_orphans(),),
         files_at_stake=storage.orphan_count,
     )

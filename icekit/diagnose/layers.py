@@ -117,6 +117,6 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         source="table properties of metadata file retention",
         effect="Each further commit drops the oldest entry from the log and leaves its file in storage, where only an orphan search finds it.",
         remedy="Let commits delete what they drop; files dropped before need remove_orphan_files.",
-        sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.call("remove_orphan_files", dry_run=True)),
+        sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.list_orphans()),
         files_at_stake=facts.history.metadata_log_count,
     )

@@ -66,10 +66,10 @@ def _by_sql(spark: SparkSession, table: Identifier) -> Source:
     return Source(str(newest[0][0]), read)
 
 
-# What Iceberg's and Spark's exceptions mean to a person; matched against class names, which
-# are stable, and not against messages.
+# What Iceberg's and Spark's exceptions mean to a person; matched against class names, and
+# against messages only where no class tells.
 _MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
-_MISSING_FILE = re.compile(r"NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
+_MISSING_FILE = re.compile(r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
 _FORBIDDEN = re.compile(
     r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403"
 )
@@ -80,7 +80,9 @@ _UNREACHABLE = re.compile(
     r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"
 )
 # Spark cannot even plan REFRESH TABLE of an Iceberg view.
-_NOT_ICEBERG = re.compile(r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|ClassCastException")
+_NOT_ICEBERG = re.compile(
+    r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast to class org\.apache\.iceberg"
+)
 
 
 def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:

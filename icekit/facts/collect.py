@@ -12,7 +12,7 @@ from icekit.errors import MetadataUnreadable, ParameterError, nearest
 from icekit.facts import local, metadata, sizes
 from icekit.facts.avro import Record, manifest_list
 from icekit.facts.manifests import is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
-from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, TableFacts
+from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, sequence_width
 from icekit.sql import Identifier
 
@@ -61,16 +61,15 @@ def observe(
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
     columns = metadata.columns(meta, schema)
     in_force = metadata.settings(properties)
-    value = {s.name: s.value or "" for s in in_force}
-    target = int(value["write.target-file-size-bytes"])
+    target = _bytes(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
-    cut = Cut(sizes.edges(target, ratios), sizes.edges(int(value["write.delete.target-file-size-bytes"]), ratios), target)
+    cut = Cut(sizes.edges(target, ratios), sizes.edges(_bytes(in_force, "write.delete.target-file-size-bytes"), ratios), target)
     manifests = _manifests(snapshot, source)
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
     used = choose(lake, collector, _file_count(snapshot, manifests))
     if snapshot is not None:
-        counts = manifest_facts(manifests, specs, int(value["commit.manifest.target-size-bytes"]))
+        counts = manifest_facts(manifests, specs, _bytes(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read)
         rollup, width = _roll_up(lake, name, used, snapshot, meta, specs, cut, manifests, source, progress)
     sort = metadata.sort_order(meta)
@@ -104,7 +103,7 @@ def observe(
         manifests=counts,
         history=metadata.history(meta, snapshot),
         metrics_sample=sample,
-        storage=_storage(lake, name) if storage else None,
+        storage=_storage(lake, name, meta) if storage else None,
         collector=used,
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
@@ -137,6 +136,15 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
         )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     return "local" if file_count <= limit else "spark"
+
+
+def _bytes(settings: Iterable[Setting], name: str) -> int:
+    """A number of bytes in force; raises ParameterError for a property that is none."""
+    value = next(s.value for s in settings if s.name == name)
+    try:
+        return int(value or "")
+    except ValueError:
+        raise ParameterError(f"The table property {name} is {value!r}, which no writer can use; set it to a number of bytes.") from None
 
 
 def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
@@ -195,7 +203,10 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(lake: Lake, name: Identifier) -> Any:
+def _storage(lake: Lake, name: Identifier, meta: metadata.Json) -> StorageFacts | None:
+    # The procedure refuses a table whose files others may share; then nobody can tell orphans.
+    if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
+        return None
     from icekit.facts.storage import list_orphans
 
-    return list_orphans(lake.spark, lake.sql_name(name))
+    return list_orphans(lake.spark, lake.sql_name(name), meta["location"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from icekit.facts.model import Bucket, FileGroup, Kind, Partition, SequenceCounts
@@ -113,8 +113,3 @@ def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_f
 def range_end(sequence_number: int, width: int) -> int:
     """The highest sequence number of the range that one falls into."""
     return -(-sequence_number // width) * width
-
-
-def distinct_partitions(keys: Iterable[tuple[Partition, Kind]]) -> int:
-    """How many partitions hold files."""
-    return len({partition for partition, _ in keys})

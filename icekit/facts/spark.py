@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from icekit.facts.bridge import explain
+from icekit.facts.local import PATH_FIELD_ID
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence
 from icekit.facts.values import to_scalar
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-PATH_FIELD_ID = 2147483546
 _KINDS = tuple(Kind)
 # Tasks that rows are brought together in: few, as each costs some milliseconds, and a
 # million rows take one of them half a second.

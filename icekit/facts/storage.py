@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.bridge import explain
 from icekit.facts.model import StorageFacts
-from icekit.sql import Identifier, call, display_name
+from icekit.sql import Identifier, call, display_name, orphan_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,14 +17,14 @@ ORPHAN_AGE = dt.timedelta(days=3)
 EXAMPLES = 5
 
 
-def list_orphans(spark: SparkSession, table: Identifier, now: dt.datetime | None = None) -> StorageFacts:
+def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.datetime | None = None) -> StorageFacts:
     """Count orphan files by the dry run of ``remove_orphan_files``; ``table`` has its catalog.
 
     Three days old or older, the procedure's own default. Reads the whole location's
     listing and every snapshot's manifests, in Spark.
     """
     older_than = (now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE
-    statement = call(table[0], "remove_orphan_files", table=display_name(table[1:]), dry_run=True)
+    statement = call(table[0], "remove_orphan_files", **orphan_arguments(display_name(table[1:]), location))
     # A timestamp argument cannot be a string; everything else is quoted by call().
     statement = statement[:-1] + f", older_than => TIMESTAMP '{older_than:%Y-%m-%d %H:%M:%S}+00:00')"
     try:

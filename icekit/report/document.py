@@ -16,7 +16,7 @@ from icekit.errors import ParameterError
 from icekit.facts.measures import worst_partitions
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings, Severity, Thresholds
-from icekit.secrets import scrub
+from icekit.secrets import scrub, scrub_data
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.
 SCHEMA_VERSION = 1
@@ -71,7 +71,7 @@ def versions() -> dict[str, str]:
 
 def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
     """Write the document; a reader never sees half of one."""
-    return write_text(path, json.dumps(document(facts, findings, thresholds), indent=1))
+    return write_text(path, json.dumps(scrub_data(document(facts, findings, thresholds)), indent=1), clean=True)
 
 
 def read(path: Path) -> Outcome:
@@ -86,8 +86,8 @@ def read(path: Path) -> Outcome:
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:
-    """Save facts whole, so that :func:`load_facts` gives equal ones."""
-    return write_text(path, _FACTS.dump_json(facts).decode())
+    """Save facts whole and as they are, so that :func:`load_facts` gives equal ones; for icekit's own use."""
+    return write_text(path, _FACTS.dump_json(facts).decode(), clean=True)
 
 
 def load_facts(path: Path) -> TableFacts:
@@ -100,11 +100,11 @@ def load_facts(path: Path) -> TableFacts:
         ) from None
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write text without secrets, all of it or nothing."""
+def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
+    """Write text without secrets (unless it is ``clean``), all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(scrub(text), encoding="utf-8")
+    partial.write_text(text if clean else scrub(text), encoding="utf-8")
     partial.replace(path)
     return path
 
