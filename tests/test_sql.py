@@ -42,6 +42,11 @@ def test_literals_cannot_end_their_own_quotes() -> None:
     assert [sql.literal(v) for v in (None, True, 3, 0.5)] == ["NULL", "true", "3", "0.5"]
 
 
+@pytest.mark.parametrize("name", ["my-table", "größe", "2024", "a b", "it's"])
+def test_a_name_that_spark_reads_only_in_backticks_is_shown_in_them(name: str) -> None:
+    assert sql.display_name(("db", name)) == f"db.`{name}`"
+
+
 def test_a_call_names_its_arguments() -> None:
     statement = sql.call("lake", "rewrite_data_files", table="db.t", options={"min-input-files": "2"})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
@@ -182,3 +184,34 @@ def test_deletion_vectors_over_a_twentieth_of_a_partition_are_named() -> None:
     assert found(vectors(5), "deletion_vectors") is not None
     assert found(vectors(4), "deletion_vectors") is None
     assert found(vectors(4), "deletion_vectors", thresholds=Thresholds().with_changes(delete_ratio=0.01)) is not None
+
+
+def test_sequence_numbers_counted_in_ranges_never_make_live_deletes_dangle() -> None:
+    """Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply."""
+    rows = [sequence(10_050, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)]
+    facts = deleted(rows, sequence_width=50)
+
+    assert found(facts, "dangling_deletes") is None
+    assert found(facts, "equality_deletes") is not None
+    assert found(deleted(rows), "dangling_deletes") is not None
+
+
+def test_a_spec_whose_fields_are_all_void_is_unpartitioned_and_its_deletes_are_global() -> None:
+    void = PartitionSpec(1, tuple(dataclasses.replace(f, transform="void") for f in BY_DAY.fields))
+    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=Partition(1, (None,)))]
+    facts = deleted(rows, specs=(BY_DAY, void), default_spec_id=0)
+
+    assert [a.partition for a in equality_deletes_applied(facts)] == [partition()]
+    assert found(facts, "dangling_deletes") is None
+
+
+def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
+    many_files = [
+        sequence(1, partition(1), data_file_count=1000, data_record_count=1000),
+        *upserts(data={}, deletes={2: 10}, of=partition(1)),
+    ]
+    one_file = upserts(data={1: 100}, deletes={2: 900}, of=partition(2))
+    named = found(deleted([*many_files, *one_file]), "equality_deletes")
+
+    assert named is not None
+    assert "one data file needs up to 900 of them" in named.evidence

@@ -10,7 +10,19 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, History, MetricsSample, RangeOverlap, SortField, TableFacts
 from icekit.findings import Finding, Findings
-from tests.factories import COLUMNS, KIB, MIB, column_sample, commit, finding, healthy_groups, history, manifest_facts, table_facts
+from tests.factories import (
+    COLUMNS,
+    KIB,
+    MIB,
+    column_sample,
+    commit,
+    file_group,
+    finding,
+    healthy_groups,
+    history,
+    manifest_facts,
+    table_facts,
+)
 
 
 def found(facts: TableFacts, name: str, **options: object) -> Finding | None:
@@ -181,3 +193,45 @@ def test_the_worst_severity_of_findings_is_none_without_any() -> None:
 def test_a_threshold_that_is_unknown_or_senseless_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         Thresholds().with_changes(**changes)
+
+
+def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
+    pile = history(*[commit(n) for n in reversed(range(100))])
+    kept = found(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
+    shared = found(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
+
+    assert kept is not None
+    assert "retain_last => 500" in kept.sql[0]
+    assert shared is not None
+    assert shared.sql == ()
+
+
+def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> None:
+    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
+    undeclared = found(table_facts(columns=columns), "too_many_metrics")
+    declared = found(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
+
+    assert undeclared is not None
+    assert undeclared.sql == ()
+    assert declared is not None
+    assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
+
+
+def test_two_filter_columns_are_served_by_a_curve_and_not_by_a_second_sort_column() -> None:
+    samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
+    named = found(
+        table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount")), "unclustered_filter_columns"
+    )
+
+    assert named is not None
+    assert "zorder(`carrier`, `amount`)" in named.sql[0]
+    assert len(named.sql) == 1
+
+
+def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
+    limits = Thresholds().with_changes(min_input_files=2)
+    facts = table_facts(groups=(file_group(MIB, MIB),))
+    named = found(facts, "small_files", thresholds=limits)
+
+    assert named is not None
+    assert "'min-input-files', '2'" in named.sql[0]

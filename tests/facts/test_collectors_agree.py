@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -145,3 +146,35 @@ def test_orphans_are_counted_by_the_dry_run_and_left_where_they_are(lake: Lake) 
     assert second is not None
     assert first.orphan_count == second.orphan_count > 0
     assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+
+
+def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(lake: Lake, scratch: str) -> None:
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.`größe-2024` (a decimal(9, 2), b decimal(9, 2), f double) USING iceberg PARTITIONED BY (a, b, f)"
+    )
+    lake.spark.sql(f"INSERT INTO lake.{scratch}.`größe-2024` VALUES (1, 2, double('NaN')), (1, 2, double('NaN'))")
+    facts = observed_both_ways(lake, f"{scratch}.größe-2024")
+
+    assert lake.observe(f"{scratch}.größe-2024", storage=True).storage is not None
+    assert [facts.partition_path(p) for p in facts.partitions()] == ["a=1.00/b=2.00/f=nan"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "s struct<" + ", ".join(f"c{i}: int" for i in range(150)) + ">",
+        "s struct<a: int, b: int>, " + ", ".join(f"c{i} int" for i in range(120)),
+    ],
+)
+def test_metrics_modes_are_those_that_iceberg_gives(lake: Lake, scratch: str, columns: str) -> None:
+    lake.spark.sql(f"CREATE TABLE lake.{scratch}.wide ({columns}) USING iceberg")
+    jvm: Any = lake.spark._jvm
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, f"lake.{scratch}.wide")
+    config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
+
+    for column in lake.observe(f"{scratch}.wide").columns:
+        assert column.metrics_mode == config.columnMode(column.name).toString(), column.name
+
+
+def test_the_catalogs_settings_are_not_on_the_command_line_of_the_jvm(lake: Lake) -> None:
+    assert [key for key, _ in lake.spark.sparkContext.getConf().getAll() if key.startswith("spark.sql.catalog.lake")] == []

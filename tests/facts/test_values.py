@@ -92,6 +92,8 @@ def test_a_partition_path_keeps_values_with_slashes_apart() -> None:
         (b"\xff", "ff"),
         (True, True),
         (None, None),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
     ],
 )
 def test_decoded_values_are_brought_to_one_form(value: object, kept: Scalar) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icekit import Severity, Thresholds, diagnose
 from icekit.__main__ import main
 from icekit.errors import ParameterError
-from icekit.notebook import check_names, finish, gated, slug
+from icekit.notebook import check_names, finish, gated, limits, observe, slug
 from icekit.report import document, exit_status, notebook_path
 from icekit.report.page import Row, write_index
 from tests.factories import file_group, partition, table_facts
@@ -268,3 +269,20 @@ def test_parameter_names_are_checked_against_those_of_the_notebook() -> None:
 
 def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
     assert "Table health" in write_index([], tmp_path / "index.html", made_at="now", catalog="lake").read_text()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"storage": "False"}, "storage must be true or false"),
+        ({"filter_columns": "dest"}, "filter_columns must be a list"),
+        ({"table": 5}, "table must be a text"),
+    ],
+)
+def test_a_notebook_parameter_of_another_type_is_refused(parameters: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"catalog": "", "table": "db.t", **parameters}
+
+    with pytest.raises(ParameterError, match=said):
+        observe(thresholds=Thresholds(), **given)
+    with pytest.raises(ParameterError, match="thresholds must be a mapping"):
+        limits("{snapshots: 5}")  # type: ignore[arg-type]

@@ -1,0 +1,90 @@
+"""Manifests are decoded as fastavro decodes them, whatever their schema and codec."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+import pytest
+
+from icekit.errors import MetadataUnreadable
+from icekit.facts.avro import FILE_FIELDS, entries
+
+DECIMAL = {"type": "fixed", "name": "decimal_9_2", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+def statistics(name: str, value: str) -> dict[str, Any]:
+    pair = {"type": "record", "name": f"pair_{name}", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": value}]}
+    return {"name": name, "type": ["null", {"type": "array", "items": pair, "logicalType": "map"}]}
+
+
+def manifest(partition: list[dict[str, Any]], records: list[dict[str, Any]], codec: str = "deflate") -> bytes:
+    schema = {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            {"name": "status", "type": "int"},
+            {"name": "sequence_number", "type": ["null", "long"]},
+            {
+                "name": "data_file",
+                "type": {
+                    "type": "record",
+                    "name": "r2",
+                    "fields": [
+                        {"name": "content", "type": "int"},
+                        {"name": "file_path", "type": "string"},
+                        {"name": "file_format", "type": "string"},
+                        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": partition}},
+                        {"name": "record_count", "type": "long"},
+                        {"name": "file_size_in_bytes", "type": "long"},
+                        statistics("value_counts", "long"),
+                        statistics("lower_bounds", "bytes"),
+                    ],
+                },
+            },
+        ],
+    }
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, codec=codec)
+    return out.getvalue()
+
+
+def record(number: int, **partition: Any) -> dict[str, Any]:
+    file = {
+        "content": 0,
+        "file_path": "s3://bucket/" + "x" * (number * 40),
+        "file_format": "PARQUET",
+        "partition": partition,
+        "record_count": number,
+        "file_size_in_bytes": number**5,
+        "value_counts": [{"key": i, "value": i**6} for i in range(number * 7)] or None,
+        "lower_bounds": [{"key": i, "value": b"\xff" * (i * 5)} for i in range(number * 3)],
+    }
+    return {"status": number % 3, "sequence_number": number or None, "data_file": file}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
+def test_every_codec_and_length_is_read(codec: str) -> None:
+    records = [record(n, day=n) for n in range(60)]
+    read = list(entries(manifest([{"name": "day", "type": ["null", "int"]}], records, codec), "here"))
+
+    wanted = [r for r in records if r["status"] != 2]
+    assert [e["sequence_number"] for e in read] == [r["sequence_number"] for r in wanted]
+    for entry, expected in zip(read, wanted, strict=True):
+        assert entry["data_file"] == {k: v for k, v in expected["data_file"].items() if k in FILE_FIELDS}
+
+
+def test_a_type_that_is_named_a_second_time_is_known() -> None:
+    fields: list[dict[str, Any]] = [{"name": "a", "type": ["null", DECIMAL]}, {"name": "b", "type": ["null", "decimal_9_2"]}]
+    (entry,) = entries(manifest(fields, [record(1, a=None, b=None)]), "here")
+
+    assert entry["data_file"]["partition"] == {"a": None, "b": None}
+
+
+def test_bytes_that_are_cut_short_are_corrupt() -> None:
+    whole = manifest([{"name": "day", "type": ["null", "int"]}], [record(n, day=n) for n in range(60)], "null")
+
+    for cut in range(len(whole) - 2000, len(whole), 97):
+        with pytest.raises(MetadataUnreadable, match="here is corrupt"):
+            list(entries(whole[:cut], "here"))
