@@ -46,7 +46,7 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
 
 
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
-    if "codec" in str(error):
+    if "need to install" in str(error):
         return MetadataUnreadable(f"{location} is compressed in a way that is not installed here: {str(error)[:120]}.", detail=repr(error))
     # Corrupt bytes lead a decoder to anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
