@@ -7,6 +7,7 @@ refused by name: a setting that silently did nothing would be worse.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -90,7 +91,7 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     if refused:
         hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
         raise ProfileError(
-            f"Profile {name!r} has keys that Spark's catalog has no equal for: {', '.join(sorted(refused))}{hints} "
+            f"Profile {name!r} has keys that Spark's catalog has no equal for: {', '.join(sorted(refused))}{hints or '.'} "
             f"Remove them, or write what Spark needs as spark.<key>."
         )
     if "client.assume-role.arn" in settings:
@@ -168,5 +169,8 @@ def _file_io(settings: dict[str, str]) -> list[str]:
             # pyiceberg addresses an S3 endpoint of one's own by path unless told otherwise.
             if prefix == "s3." and "s3.endpoint" in settings:
                 settings.setdefault("s3.path-style-access", "true")
+                # Java's client does not start without a region; an endpoint of one's own seldom has one.
+                if "AWS_REGION" not in os.environ:
+                    settings.setdefault("client.region", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1")
             return [package]
     return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import Identifier, display_name, identifier, parse_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ T = TypeVar("T")
 # large one may take longer.
 DEADLINE_SECONDS = 12.0
 LISTING_SECONDS = 300.0
+# A running session may still be fetching its cluster when it is asked first.
+SESSION_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -215,17 +218,33 @@ class SessionTables:
     def names(self) -> list[Identifier]:
         """Every table, as ``SHOW TABLES`` lists them."""
         found: list[Identifier] = []
-        for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name)}").collect():
-            parts = tuple(namespace.split("."))
-            rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
-            found += [(*parts, row["tableName"]) for row in rows]
-        return sorted(found)
+
+        def walk(parent: Identifier = ()) -> None:
+            for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name, *parent)}").collect():
+                # Spark puts odd parts in backticks here.
+                parts = parse_identifier(f"{namespace}.t")[:-1]
+                if len(parts) <= len(parent):
+                    continue
+                rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
+                found.extend((*parts, row["tableName"]) for row in rows)
+                walk(parts)
+
+        self._ask(walk, LISTING_SECONDS)
+        return sorted(set(found))
+
+    def _ask(self, question: Callable[[], T], seconds: float) -> T:
+        try:
+            return within(seconds, question)
+        except concurrent.futures.TimeoutError:
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network."
+            ) from None
 
     def source(self, table: Identifier) -> Source:
         """Not without Spark: the collector asks the session itself."""
         from icekit.facts.bridge import spark_source
 
-        return spark_source(self.spark, (self.name, *table), names=self.names)
+        return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
 
     def close(self) -> None:
         """The session is not icekit's to stop."""
@@ -257,6 +276,12 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
     except PermissionError:
         raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
     except OSError as error:
+        # pyarrow and fsspec have no class for it.
+        if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
+            raise PermissionDenied(
+                f"Reading {location} is not permitted ({_first_line(error)}); check the profile's keys, or ask for read access.",
+                detail=_trace(error),
+            ) from None
         raise MetadataUnreadable(f"{location} cannot be read: {_first_line(error)}.", detail=_trace(error)) from None
 
 

@@ -6,12 +6,13 @@ the metadata file and manifests are read with Spark's own ``binaryFile`` source.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.source import Source, not_found
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, SparkUnavailable
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 
@@ -85,17 +86,37 @@ _NOT_ICEBERG = re.compile(
 )
 
 
+_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
+
+
+def _cause(text: str) -> str:
+    """The innermost Java exception, as py4j's own first line says nothing."""
+    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M)
+    return (causes[-1] if causes else text.strip().split("\n", 1)[0])[:300]
+
+
 def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:
     """Turn what Spark or the JVM raised into one sentence; unknown errors come back as they are."""
     text = scrub(str(error))
     name = display_name(table[1:])
-    first = text.strip().split("\n", 1)[0][:300]
+    first = _cause(text)
     if isinstance(error, IcekitError):
         return error
+    if _NO_FILE_SYSTEM.search(text):
+        return SparkUnavailable(
+            f"Spark has no Hadoop file system for the location of {name} ({first}); "
+            "configure a pyiceberg profile of the catalog under another name, or add hadoop-aws (or its like) to the session.",
+            detail=text,
+        )
+    if "Unable to load region" in text:
+        return CatalogUnreachable(f"Spark knows no AWS region for {name}; set s3.region in the profile, or AWS_REGION.", detail=text)
     if _NOT_ICEBERG.search(text):
         return NotATable(f"{name} is a view or not an Iceberg table; give an Iceberg table.", detail=text)
     if _MISSING_TABLE.search(text):
-        return not_found(table[1:], names() if names else [])
+        known: list[Identifier] = []
+        with contextlib.suppress(Exception):
+            known = names() if names else []
+        return not_found(table[1:], known)
     if _FORBIDDEN.search(text):
         return PermissionDenied(f"Reading {name} is not permitted; ask for read access to its catalog and location.", detail=text)
     if _MISSING_FILE.search(text):
