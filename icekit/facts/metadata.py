@@ -101,6 +101,16 @@ def _leaf(field_id: int, name: str, kind: Any, required: bool, position: int) ->
         yield from _leaf(kind["value-id"], f"{name}.value", kind["value"], kind["value-required"], position)
 
 
+def _nested_paths(fields: Sequence[Json], above: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Field id and names from the top down, of the fields inside structs; the others' path is their name."""
+    for column in fields:
+        path = (*above, column["name"])
+        if above:
+            yield column["id"], path
+        if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
+            yield from _nested_paths(column["type"]["fields"], path)
+
+
 def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
     """Every partition spec, by id; sources are named as in the current schema."""
     raw = metadata.get("partition-specs") or [{"spec-id": 0, "fields": metadata.get("partition-spec") or []}]
@@ -194,13 +204,14 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     # Transforms that keep the order (MetricsConfig: order-preserving sorted columns).
     ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
     inferred = _limited(fields, limit)
+    paths = dict(_nested_paths(fields))
     found = []
     for field_id, name, kind, required, position in leaves(fields):
         mode = default or ("truncate(16)" if field_id in inferred else "none")
         if name in ordered and mode in {"none", "counts"}:
             mode = "truncate(16)"
         mode = properties.get(f"write.metadata.metrics.column.{name}", mode)
-        found.append(Column(field_id, name, kind, required, position, mode))
+        found.append(Column(field_id, name, kind, required, position, mode, paths.get(field_id, ())))
     return tuple(found)
 
 

@@ -10,7 +10,8 @@ class Column:
     """A leaf column of the schema; ``name`` is dotted for nested ones.
 
     ``position`` is that of its top-level column, from 0; ``metrics_mode`` is the mode in
-    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``).
+    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` are the
+    names from the top down, as names may hold dots; empty stands for ``(name,)``.
     """
 
     field_id: int
@@ -19,6 +20,12 @@ class Column:
     required: bool
     position: int
     metrics_mode: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names from the top-level column down."""
+        return self.path or (self.name,)
 
 
 @dataclass(frozen=True, slots=True)

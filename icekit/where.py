@@ -1,0 +1,180 @@
+"""Turn partitions into predicates over rows: the ``where`` of a procedure, the filter of a proof.
+
+Each partition transform has one predicate over its source column that holds for exactly the
+rows of the partition. Times become ranges, because column bounds prune by them as well;
+buckets and truncations are asked through the catalog's own functions, which Iceberg's
+planner understands (``SparkV2Filters``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from icekit.facts.files import Partition, Scalar
+from icekit.facts.parts import Column, PartitionField, PartitionSpec
+from icekit.sql import identifier, literal
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+_DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
+# One box is a product: for each field of a spec, the values it may have.
+_Box = tuple[frozenset[Scalar], ...]
+
+
+def where(catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Column], partitions: Iterable[Partition]) -> str | None:
+    """A Spark SQL predicate that holds for the rows of these partitions; None when it would hold for all.
+
+    It selects whole partitions of its own spec. Files of other specs may hold such rows too,
+    and a rewrite takes them where their bounds do not rule it out. A field whose column was
+    dropped, or whose values have no literal, cannot be asked for: the predicate is then wider
+    than the partitions, see :func:`unfiltered_fields`. No partitions at all give ``false``.
+    """
+    by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
+    for partition in partitions:
+        by_spec.setdefault(partition.spec_id, set()).add(partition.values)
+    if not by_spec:
+        return "false"
+    known = {column.field_id: column for column in columns}
+    alternatives: list[str] = []
+    for spec_id in sorted(by_spec):
+        fields = [_predicate(catalog, field, known.get(field.source_id)) for field in specs[spec_id].fields]
+        places = [place for place, field in enumerate(fields) if field is not None]
+        if not places:
+            return None
+        boxes = _merge({tuple(frozenset({values[place]}) for place in places) for values in by_spec[spec_id]})
+        for box in boxes:
+            parts = [fields[place](values) for place, values in zip(places, box, strict=True)]  # type: ignore[misc]
+            alternatives.append(" AND ".join(f"({p})" if " OR " in p else p for p in parts) if len(parts) > 1 else parts[0])
+    if len(alternatives) == 1:
+        return alternatives[0]
+    return " OR ".join(f"({a})" for a in alternatives)
+
+
+def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
+    """The partition fields that no predicate can ask for, because their column is gone."""
+    known = {column.field_id: column for column in columns}
+    return tuple(
+        field.name for field in spec.fields if field.transform != "void" and _predicate("c", field, known.get(field.source_id)) is None
+    )
+
+
+def askable(partition: Partition) -> bool:
+    """Tell whether a procedure can be given a predicate for this partition (not for NaN, which Iceberg has no filter for)."""
+    return "nan" not in partition.values
+
+
+def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
+    """The value of a partition field as an expression over a row; None if its column is gone."""
+    column = next((c for c in columns if c.field_id == field.source_id), None)
+    if column is None or field.transform == "void":
+        return None
+    name, _, width = field.transform.partition("[")
+    source = identifier(*column.names)
+    if name == "identity":
+        return source
+    function = identifier(catalog) + ".system." + {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(name, name)
+    return f"{function}({width[:-1]}, {source})" if width else f"{function}({source})"
+
+
+def _merge(boxes: set[_Box]) -> list[_Box]:
+    """Unite boxes that differ in one field only; what they cover together stays the same."""
+    if not boxes:
+        return []
+    for place in reversed(range(len(next(iter(boxes))))):
+        united: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
+        for box in boxes:
+            rest = box[:place] + box[place + 1 :]
+            united[rest] = united.get(rest, frozenset()) | box[place]
+        boxes = {(*rest[:place], values, *rest[place:]) for rest, values in united.items()}
+    return sorted(boxes, key=lambda box: [_ordered(values) for values in box])
+
+
+def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
+    """Values in an order that nulls, numbers and texts share."""
+    return sorted(
+        (v is not None, isinstance(v, str), float(v) if isinstance(v, (int, float)) else 0.0, v if isinstance(v, str) else "")
+        for v in values
+    )
+
+
+def _predicate(catalog: str, field: PartitionField, column: Column | None) -> Callable[[frozenset[Scalar]], str] | None:
+    """What turns the values of one field into a predicate; None where none can be written."""
+    if column is None or field.transform == "void":
+        return None
+    source = identifier(*column.names)
+    name = field.transform.partition("[")[0]
+    in_ranges = name in {"year", "month", "day", "hour"}
+    if name not in {"identity", "bucket", "truncate"} and not in_ranges:
+        return None
+    term = transformed(catalog, field, (column,)) or source
+
+    def predicate(values: frozenset[Scalar]) -> str:
+        present = [v for v in values if v is not None]
+        parts = [f"{source} IS NULL"] if None in values else []
+        if present and in_ranges:
+            parts += _ranges(source, name, column.type, sorted(int(v) for v in present))
+        elif present:
+            kind = "int" if name == "bucket" else column.type
+            if kind in {"float", "double"} and "nan" in present:
+                # True of the rows; Iceberg's planner has no such filter, see askable().
+                parts.append(f"isnan({source})")
+                present.remove("nan")
+            written = sorted(_literal(kind, v) for v in present)
+            if written:
+                parts.append(f"{term} = {written[0]}" if len(written) == 1 else f"{term} IN ({', '.join(written)})")
+        return " OR ".join(parts)
+
+    return predicate
+
+
+def _ranges(source: str, transform: str, kind: str, values: Sequence[int]) -> list[str]:
+    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    several = len(runs) > 1
+    found = []
+    for first, last in runs:
+        part = f"{source} >= {_moment(kind, _start(transform, first))} AND {source} < {_moment(kind, _start(transform, last + 1))}"
+        found.append(f"({part})" if several else part)
+    return found
+
+
+def _start(transform: str, value: int) -> dt.datetime:
+    """When a year, month, day or hour counted from 1970 begins."""
+    if transform == "year":
+        return dt.datetime(1970 + value, 1, 1)  # noqa: DTZ001
+    if transform == "month":
+        return dt.datetime(1970 + value // 12, value % 12 + 1, 1)  # noqa: DTZ001
+    return _EPOCH + value * (_DAY if transform == "day" else _HOUR)
+
+
+def _moment(kind: str, moment: dt.datetime) -> str:
+    """A date or time literal of the column's own type, whatever the session's time zone."""
+    if kind == "date":
+        return f"DATE '{moment.date().isoformat()}'"
+    text = moment.isoformat(" ", "microseconds") if moment.microsecond else moment.isoformat(" ")
+    return f"TIMESTAMP '{text}+00:00'" if "tz" in kind else f"TIMESTAMP_NTZ '{text}'"
+
+
+def _literal(kind: str, value: Scalar) -> str:
+    """A partition value, as facts keep it, as a literal of the column's type."""
+    name = kind.partition("(")[0].partition("[")[0]
+    if isinstance(value, bool) or name in {"string", "uuid"}:
+        return literal(value)
+    if name == "date" and isinstance(value, int):
+        return _moment(kind, _EPOCH + value * _DAY)
+    if name.startswith("timestamp") and isinstance(value, int):
+        return _moment(kind, _EPOCH + dt.timedelta(microseconds=value))
+    if name in {"float", "double"}:
+        return f"CAST({literal(str(value))} AS {name.upper()})"
+    if name == "decimal":
+        return f"CAST({literal(str(value))} AS {kind.upper()})"
+    if name in {"binary", "fixed"}:
+        return f"X'{value}'"
+    if name == "long":
+        return f"{value}L"
+    return literal(value)
