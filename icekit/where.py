@@ -58,9 +58,9 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
     )
 
 
-def askable(partition: Partition) -> bool:
+def askable(spec: PartitionSpec, partition: Partition) -> bool:
     """Tell whether a procedure can be given a predicate for this partition (not for NaN, which Iceberg has no filter for)."""
-    return "nan" not in partition.values
+    return not any(v == "nan" and f.result_type in {"float", "double"} for f, v in zip(spec.fields, partition.values, strict=True))
 
 
 def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:

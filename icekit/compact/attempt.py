@@ -1,0 +1,248 @@
+"""Run one action until nothing of it is left: retry what met a conflict, split what was too large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from icekit.catalog import Lake
+from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
+from icekit.compact.model import Action
+from icekit.compact.predict import Planned, ask_planner
+from icekit.errors import IcekitError
+from icekit.facts.bridge import has_bridge
+from icekit.facts.files import Partition
+from icekit.facts.metadata import columns, schema_of, specs
+from icekit.facts.values import to_scalar
+from icekit.sql import identifier
+from icekit.units import count
+from icekit.where import where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how patiently a conflict is tried again, and how small an action may become.
+
+    Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
+    exponential jitter). ``floor_files`` is the least group size, in target files, before an
+    action that is too large is given up.
+    """
+
+    attempts: int = 5
+    first_wait: float = 2.0
+    longest_wait: float = 60.0
+    floor_files: int = 2
+
+
+class Conflict(Exception):
+    """Another commit was in the way, or a commit of ours is missing from the table."""
+
+
+class TooLarge(Exception):
+    """A group failed, or the cluster was too small for the action."""
+
+
+@dataclass
+class Progress:
+    """What one action has come to so far; kept across its attempts."""
+
+    starting_snapshot_id: int | None
+    starting_sequence_number: int
+    attempts: int = 0
+    seconds: float = 0.0
+    snapshot_ids: list[int] = field(default_factory=list)
+    actual: Actual = field(default_factory=Actual)
+
+    def note(self, commits: Sequence[Mapping[str, object]]) -> None:
+        """Take in the action's commits as the table has them."""
+        self.snapshot_ids = [int(str(c["snapshot-id"])) for c in commits]
+        self.actual = actual(commits)
+
+
+class Runner:
+    """Runs actions of one run on one table; holds no state but the lake, the tags and the limits."""
+
+    def __init__(self, lake: Lake, run_id: str, retry: Retry, stop: Stop, say: Callable[[str], None], lost: Callable[[], bool]) -> None:
+        self.lake = lake
+        self.run_id = run_id
+        self.retry = retry
+        self.stop = stop
+        self.say = say
+        self._lost = lost
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs the actions."""
+        return self.lake.spark
+
+    def complete(self, action: Action, progress: Progress) -> None:
+        """Run an action until the table has nothing of it left; ``progress`` is filled on the way.
+
+        Conflicts are retried with a fresh plan. Raises :class:`Conflict` when the attempts are
+        used up, :class:`TooLarge`, :class:`Stopped`, or what the engine raised.
+        """
+        retrying = Retrying(
+            stop=stop_after_attempt(self.retry.attempts),
+            wait=wait_random_exponential(multiplier=self.retry.first_wait, max=self.retry.longest_wait),
+            retry=retry_if_exception_type(Conflict),
+            sleep=self.stop.sleep,
+            before_sleep=lambda state: self.say(
+                f"  a conflict ({state.outcome.exception() if state.outcome else ''}); again with a fresh plan"
+            ),
+            reraise=True,
+        )
+        for attempt in retrying:
+            with attempt:
+                self._attempt(action, progress)
+
+    def what_is_left(self, action: Action, progress: Progress) -> Action | None:
+        """The action cut down to what the table still has of it; None when that is nothing.
+
+        A rewrite by size takes what the planner selects now, and so leaves out what is done. One
+        that rewrites every file would take its own output again: there the partitions whose
+        files of before the run are gone are done.
+        """
+        if action.procedure != "rewrite_data_files":
+            return None if progress.actual.any else action
+        if action.options.get("rewrite-all") == "true" and progress.actual.any:
+            left = self._partitions_of_before(action, progress)
+            if not left:
+                return None
+            action = self.narrowed(action, left)
+        if has_bridge(self.spark):
+            planned = ask_planner(self.spark, action)
+            # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
+            return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
+        return action
+
+    def narrowed(self, action: Action, partitions: Sequence[Partition]) -> Action:
+        """The action for some of its partitions."""
+        metadata = head(self.lake, action.table).metadata
+        known = {spec.spec_id: spec for spec in specs(metadata)}
+        asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
+        return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
+
+    def halves(self, action: Action, target_bytes: int) -> tuple[Action, ...]:
+        """The action in smaller parts: fewer partitions, then smaller groups one at a time; empty at the floor."""
+        parts = action.partitions
+        if len(parts) > 1:
+            middle = len(parts) // 2
+            names = ("1", "2")
+            return tuple(
+                replace(self.narrowed(action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
+                for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
+            )
+        if not has_bridge(self.spark) or action.options.get("rewrite-all") == "true":
+            return ()
+        largest = ask_planner(self.spark, action).largest_group_bytes
+        smaller = largest // 2
+        if smaller < self.retry.floor_files * target_bytes:
+            return ()
+        options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
+        return (replace(action, action_id=f"{action.action_id}.s", options=options),)
+
+    def _attempt(self, action: Action, progress: Progress) -> None:
+        left = self.what_is_left(action, progress)
+        if left is None:
+            return
+        if self._lost():
+            raise Stopped
+        before = head(self.lake, action.table, action.branch)
+        planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
+        progress.attempts += 1
+        started = time.monotonic()
+        failure: BaseException | None = None
+        answer = Answer()
+        try:
+            answer = execute(
+                self.spark, left, {RUN_TAG: self.run_id, ACTION_TAG: action.action_id}, stop=self.stop, tick=self._tick(action)
+            )
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            failure = error
+        finally:
+            progress.seconds += time.monotonic() - started
+            after = self._reconcile(action, progress, before)
+        if failure is not None:
+            raise _as_kind(failure)
+        if planned is not None:
+            _check(planned, answer, after)
+
+    def _reconcile(self, action: Action, progress: Progress, before: Head) -> Actual:
+        """Read from the table what the attempt has committed, whatever the engine said."""
+        now = head(self.lake, action.table, action.branch)
+        mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
+        if not has_bridge(self.spark):
+            # No tags: a replace of this application during the attempt is ours, as we hold the table.
+            app = str(self.spark.conf.get("spark.app.id", "") or "")
+            new = since(now, before.snapshot_id)
+            mine |= {
+                int(s["snapshot-id"])
+                for s in new
+                if (s.get("summary") or {}).get("operation") == "replace" and app and (s.get("summary") or {}).get("app-id") == app
+            }
+        earlier = set(progress.snapshot_ids)
+        commits = own_commits(now, self.run_id, (), among=mine | earlier)
+        progress.note(commits)
+        return actual(c for c in commits if c["snapshot-id"] not in earlier)
+
+    def _partitions_of_before(self, action: Action, progress: Progress) -> list[Partition]:
+        """The action's partitions that still have data files from before the run."""
+        now = head(self.lake, action.table, action.branch)
+        entries = identifier(action.catalog, *action.table, "entries")
+        own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
+        rows = self.spark.sql(
+            f"SELECT DISTINCT data_file.spec_id AS spec_id, data_file.partition AS partition FROM {entries} VERSION AS OF {now.snapshot_id} "
+            f"WHERE status < 2 AND data_file.content = 0 AND coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
+        ).toLocalIterator()
+        field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
+        found = set()
+        for row in rows:
+            values = row["partition"].asDict() if "partition" in row and row["partition"] is not None else {}
+            found.add(Partition(row["spec_id"], tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]])))
+        return [p for p in action.partitions if p in found]
+
+    def _tick(self, action: Action) -> Callable[[float], None]:
+        """Say now and then how long it has taken, and how long it may still take."""
+        expected = action.prediction.seconds
+        said = [0.0]
+
+        def tick(seconds: float) -> None:
+            if seconds - said[0] >= 10:
+                said[0] = seconds
+                left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""
+                self.say(f"  {seconds:.0f} s{left}")
+
+        return tick
+
+
+def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
+    """Compare plan and table: an engine under partial progress only logs what failed."""
+    missing = planned.files_in - committed.files_in
+    if missing <= 0:
+        return
+    if answer.failed_groups or answer.failed_data_files:
+        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine only logs why")
+    raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
+
+
+def _gentler(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options with half the groups at once."""
+    at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
+    return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
+
+
+def _as_kind(error: BaseException) -> BaseException:
+    kind: Failure = "other" if isinstance(error, IcekitError) else kind_of(error)
+    if kind == "conflict":
+        return Conflict(first_sentence(error))
+    return TooLarge(first_sentence(error)) if kind == "capacity" else error

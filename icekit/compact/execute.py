@@ -1,0 +1,266 @@
+"""Run one action on Spark, tagged and stoppable, and say what kind of failure it met."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from icekit.compact.model import Action
+from icekit.compact.predict import filter_expression, load
+from icekit.facts.bridge import has_bridge
+from icekit.secrets import scrub
+from icekit.sql import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
+#: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
+Failure = Literal["conflict", "capacity", "other"]
+
+_POLL_SECONDS = 0.2
+
+# Matched against the class names and messages of the whole chain of causes. A commit whose
+# outcome is not known is a conflict too: what it did is read from the table before it is retried.
+_CONFLICT = re.compile(
+    r"CommitFailedException|CommitStateUnknownException|iceberg\.exceptions\.ValidationException|"
+    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit"
+)
+_CAPACITY = re.compile(
+    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"
+    r"Container killed|exceeding memory limits|FetchFailedException|No space left on device|MemoryLimitExceeded|"
+    r"cancelled because SparkContext was shut down unexpectedly|Total size of serialized results"
+)
+
+
+class Stopped(Exception):
+    """A person asked to stop; what was committed stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the engine says of one call; it may misreport, so the table is asked as well."""
+
+    failed_data_files: int = 0
+    failed_groups: int = 0
+
+
+class Stop:
+    """Asks a run to stop between commits; the first Ctrl-C sets it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Ask to stop: groups in flight are given up, what is committed stays."""
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        """Tell whether somebody asked."""
+        return self._event.is_set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but not after somebody asked; raises :class:`Stopped`."""
+        if self._event.wait(seconds):
+            raise Stopped
+
+
+def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> Answer:
+    """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
+
+    Through the JVM bridge this is the action that the procedure itself runs, since ``CALL``
+    passes no snapshot properties on (``spark.sql.iceberg.snapshot-property`` does not reach
+    it). Under Spark Connect it is the ``CALL``, and its commits carry no tag. Raises what the
+    engine raises, and :class:`Stopped`.
+    """
+    run = _by_bridge if has_bridge(spark) else _by_sql
+    told: list[Answer | BaseException] = []
+    job_tag = f"icekit-{tags.get('icekit.run-id', '')}-{action.action_id}"
+
+    def work() -> None:
+        try:
+            with _tagged(spark, job_tag):
+                told.append(run(spark, action, tags))
+        except BaseException as error:
+            told.append(error)
+
+    worker = threading.Thread(target=_pinned(spark, work), name=job_tag, daemon=True)
+    started = time.monotonic()
+    worker.start()
+    with _interrupts(stop):
+        while worker.is_alive():
+            worker.join(_POLL_SECONDS)
+            tick(time.monotonic() - started)
+            if stop.is_set:
+                # Again and again: each group that is still waiting starts a job of its own.
+                with contextlib.suppress(Exception):
+                    _cancel(spark, job_tag)
+    if stop.is_set:
+        raise Stopped
+    answer = told[0]
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def kind_of(error: BaseException) -> Failure:
+    """What kind of failure an engine's exception is, by its whole chain of causes."""
+    text = described(error)
+    if _CAPACITY.search(text):
+        return "capacity"
+    return "conflict" if _CONFLICT.search(text) else "other"
+
+
+def described(error: BaseException) -> str:
+    """Class and message of every cause, one a line, without secrets."""
+    lines = [f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]]
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(20):
+        if cause is None:
+            break
+        try:
+            lines.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
+            cause = cause.getCause()
+        except Exception:
+            break  # the JVM is gone, or the origin is no Java exception
+    return scrub("\n".join(lines))
+
+
+def first_sentence(error: BaseException) -> str:
+    """The innermost cause as one line."""
+    lines = [line for line in described(error).split("\n") if line.strip() and not line.endswith(": None")]
+    return lines[-1].strip()[:300] if lines else type(error).__name__
+
+
+def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
+    name = (action.catalog, *action.table)
+    jvm: Any = spark._jvm
+    actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    table = load(spark, name)
+    if action.procedure == "rewrite_data_files":
+        rewrite = actions.rewriteDataFiles(table)
+        for key, value in action.options.items():
+            # Dropped in a commit of its own below, which then carries the tags too.
+            if key != "remove-dangling-deletes":
+                rewrite = rewrite.option(key, value)
+        rewrite = _ordered(spark, rewrite, table, action)
+        if action.where is not None:
+            rewrite = rewrite.filter(filter_expression(spark, name, action.where))
+        if action.branch:
+            rewrite = rewrite.toBranch(action.branch)
+        result = _with_tags(rewrite, tags).execute()
+        answer = Answer(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
+        if action.options.get("remove-dangling-deletes") == "true":
+            dangling = actions.removeDanglingDeleteFiles(load(spark, name))
+            if action.branch:
+                dangling = dangling.toBranch(action.branch)
+            _with_tags(dangling, tags).execute()
+    elif action.procedure == "rewrite_position_delete_files":
+        deletes = actions.rewritePositionDeletes(table)
+        for key, value in action.options.items():
+            deletes = deletes.option(key, value)
+        if action.where is not None:
+            deletes = deletes.filter(filter_expression(spark, name, action.where))
+        _with_tags(deletes, tags).execute()
+        answer = Answer()
+    elif action.procedure == "rewrite_manifests":
+        manifests = actions.rewriteManifests(table)
+        if "spec_id" in action.arguments:
+            manifests = manifests.specId(int(action.arguments["spec_id"]))
+        _with_tags(manifests, tags).execute()
+        answer = Answer()
+    else:
+        return _by_sql(spark, action, tags)
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    return answer
+
+
+def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
+    for key, value in tags.items():
+        java_action = java_action.snapshotProperty(key, value)
+    return java_action
+
+
+def _ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
+    """Give a rewrite its strategy, as the procedure does."""
+    order = action.order
+    if not order.is_sorting:
+        return rewrite.binPack()
+    if not order.by:
+        return rewrite.sort()
+    jvm: Any = spark._jvm
+    if order.strategy == "sort":
+        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
+        nulls = jvm.org.apache.iceberg.NullOrder
+        for path, direction in order.by:
+            add = builder.desc if direction.startswith("DESC") else builder.asc
+            builder = add(".".join(path), nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST)
+        return rewrite.sort(builder.build())
+    gateway: Any = spark.sparkContext._gateway
+    columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))
+    for place, (path, _) in enumerate(order.by):
+        columns[place] = ".".join(path)
+    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)
+
+
+def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
+    del tags  # CALL has no way to pass them on
+    row = spark.sql(action.sql).first()
+    told = row.asDict() if row is not None else {}
+    return Answer(int(told.get("failed_data_files_count") or 0), 0)
+
+
+@contextlib.contextmanager
+def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Mark the jobs of this thread, and of those the engine starts from it, so that they can be cancelled."""
+    target: Any = spark.sparkContext if has_bridge(spark) else spark
+    add, remove = ("addJobTag", "removeJobTag") if has_bridge(spark) else ("addTag", "removeTag")
+    getattr(target, add)(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            getattr(target, remove)(tag)
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    if has_bridge(spark):
+        spark.sparkContext.cancelJobsWithTag(tag)
+    else:
+        spark.interruptTag(tag)
+
+
+def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
+    """Let a thread have a JVM thread of its own, with this session's local properties."""
+    if not has_bridge(spark):
+        return work
+    from pyspark import inheritable_thread_target
+
+    return inheritable_thread_target(work)
+
+
+@contextlib.contextmanager
+def _interrupts(stop: Stop) -> Iterator[None]:
+    """Turn the first Ctrl-C into a request to stop; a second one is Python's own."""
+    import signal
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(_number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

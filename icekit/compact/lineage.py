@@ -1,0 +1,115 @@
+"""Read from the table itself what a run has done: its commits, told by their tags, and what they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from icekit.catalog import Lake
+from icekit.errors import SnapshotNotFound
+from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import Json, choose_snapshot
+from icekit.sql import Identifier
+
+#: What each of a run's commits carries in its snapshot summary.
+RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What commits changed, by their own summaries: never by what a procedure printed."""
+
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    delete_files_removed: int = 0
+    commits: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Tell whether anything was committed."""
+        return self.commits > 0
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table's metadata at one moment, and the snapshot that a branch or the table itself is at."""
+
+    metadata: Json
+    snapshot: Json | None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot's id; None for a table that nothing was written to."""
+        return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
+
+    @property
+    def sequence_number(self) -> int:
+        """The snapshot's sequence number; 0 in format version 1."""
+        return 0 if self.snapshot is None else int(self.snapshot.get("sequence-number") or 0)
+
+    def lineage(self) -> Iterable[Json]:
+        """The snapshot and its ancestors that are still there, newest first."""
+        by_id = {s["snapshot-id"]: s for s in self.metadata.get("snapshots") or ()}
+        current = self.snapshot
+        while current is not None:
+            yield current
+            current = by_id.get(current.get("parent-snapshot-id"))
+
+
+def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
+    """Read where the table is now; raises the errors of :mod:`icekit.errors`."""
+    metadata = load_metadata(lake.tables.source(table))
+    snapshot, _ = choose_snapshot(metadata, branch)
+    return Head(metadata, snapshot)
+
+
+def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
+    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
+    found = []
+    for snapshot in at.lineage():
+        summary = snapshot.get("summary") or {}
+        tagged = summary.get(RUN_TAG) == run_id and (action_ids is None or summary.get(ACTION_TAG) in action_ids)
+        if tagged or snapshot["snapshot-id"] in among:
+            found.append(snapshot)
+    return tuple(reversed(found))
+
+
+def since(at: Head, before: int | None) -> tuple[Json, ...]:
+    """The commits after a snapshot, oldest first.
+
+    Raises :class:`~icekit.errors.SnapshotNotFound` if it is not an ancestor any more: the
+    table was rolled back, or the snapshot expired.
+    """
+    found: list[Json] = []
+    for snapshot in at.lineage():
+        if snapshot["snapshot-id"] == before:
+            return tuple(reversed(found))
+        found.append(snapshot)
+    if before is None:
+        return tuple(reversed(found))
+    raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan anew.")
+
+
+def actual(commits: Iterable[Json]) -> Actual:
+    """Add up what commits changed, from their summaries."""
+    files_in = bytes_in = files_out = bytes_out = deletes = count = 0
+    for commit in commits:
+        summary: Mapping[str, Any] = commit.get("summary") or {}
+
+        def number(name: str, summary: Mapping[str, Any] = summary) -> int:
+            return int(summary.get(name) or 0)
+
+        removed_deletes = number("removed-delete-files")
+        count += 1
+        deletes += removed_deletes
+        files_in += number("deleted-data-files")
+        files_out += number("added-data-files")
+        # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
+        if number("deleted-data-files"):
+            bytes_in += number("removed-files-size")
+        if number("added-data-files"):
+            bytes_out += number("added-files-size")
+    return Actual(files_in, bytes_in, files_out, bytes_out, deletes, count)

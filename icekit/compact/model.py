@@ -1,0 +1,177 @@
+"""Hold what is planned: actions with their SQL and prediction; nothing here runs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from icekit import sql
+from icekit.facts.files import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What an action will take and leave.
+
+    ``source`` is ``planner`` where the engine's own planner was asked, ``facts`` where it was
+    worked out from the rollup (no JVM bridge), ``metadata`` where the metadata alone decides.
+    ``seconds`` is None before any past run tells a throughput; ``shuffle_bytes`` is 0 for a
+    rewrite that does not sort. ``file_opens_saved`` is what a full scan is spared: data files
+    that go, and delete files that are no longer opened beside each data file.
+    """
+
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    delete_files_removed: int = 0
+    groups: int = 0
+    shuffle_bytes: int = 0
+    seconds: float | None = None
+    file_opens_saved: int = 0
+    source: str = "facts"
+
+    def __add__(self, other: Prediction) -> Prediction:
+        both_known = self.seconds is not None and other.seconds is not None
+        return Prediction(
+            self.files_in + other.files_in,
+            self.bytes_in + other.bytes_in,
+            self.files_out + other.files_out,
+            self.bytes_out + other.bytes_out,
+            self.delete_files_removed + other.delete_files_removed,
+            self.groups + other.groups,
+            self.shuffle_bytes + other.shuffle_bytes,
+            (self.seconds or 0) + (other.seconds or 0) if both_known else None,
+            self.file_opens_saved + other.file_opens_saved,
+            self.source if self.source == other.source else "mixed",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a rewrite orders rows: ``sort`` by columns with direction, or a curve through them.
+
+    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). No
+    columns and ``sort`` mean the table's own sort order.
+    """
+
+    strategy: str = "binpack"
+    by: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+    @property
+    def is_sorting(self) -> bool:
+        """Tell whether rows are shuffled."""
+        return self.strategy != "binpack"
+
+    @property
+    def sql(self) -> str | None:
+        """The procedure's ``sort_order``; None where it is not given."""
+        if not self.by:
+            return None
+        if self.strategy == "sort":
+            return ", ".join(f"{sql.identifier(*path)} {direction}".strip() for path, direction in self.by)
+        return f"{self.strategy}({', '.join(sql.identifier(*path) for path, _ in self.by)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One call of a procedure, the unit that is retried, recorded and proved.
+
+    ``partitions`` are those it takes (empty: the whole table, or not by partition), ``why``
+    says what for. ``order`` and ``where`` are for rewrites of data files.
+    """
+
+    action_id: str
+    procedure: str
+    catalog: str
+    table: tuple[str, ...]
+    why: str
+    prediction: Prediction
+    partitions: tuple[Partition, ...] = ()
+    partition_names: tuple[str, ...] = ()
+    where: str | None = None
+    order: Order = Order()
+    options: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str | int | bool] = field(default_factory=dict)
+    branch: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """The statement that a person could paste."""
+        given: dict[str, str | int | bool | dict[str, str]] = {"table": sql.display_name(self.table)}
+        if self.order.is_sorting:
+            given["strategy"] = "sort"
+            if self.order.sql:
+                given["sort_order"] = self.order.sql
+        if self.where is not None:
+            given["where"] = self.where
+        if self.branch:
+            given["branch"] = self.branch
+        if self.options:
+            given["options"] = dict(self.options)
+        return sql.call(self.catalog, self.procedure, **given, **self.arguments)
+
+    @property
+    def title(self) -> str:
+        """The procedure and what it works on, for a line of progress."""
+        names = self.partition_names
+        what = f" {names[0]}" if names else ""
+        more = len(self.partitions) - 1
+        return f"{self.procedure}{what}{f' and {more:,} more partitions' if names and more > 0 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A figure of the plan and why it is what it is."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Partitions that the plan does not touch though a finding asks for it, and why."""
+
+    reason: str
+    partition_count: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing."""
+
+    catalog: str
+    table: tuple[str, ...]
+    table_uuid: str | None
+    snapshot_id: int | None
+    ref: str | None
+    actions: tuple[Action, ...]
+    parallelism: tuple[Explained, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
+    notes: tuple[str, ...] = ()
+    made_at_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """``namespace.table`` as a person writes it."""
+        return sql.display_name(self.table)
+
+    @property
+    def prediction(self) -> Prediction:
+        """The sum over all actions."""
+        total = Prediction(seconds=0.0, source=self.actions[0].prediction.source if self.actions else "facts")
+        for action in self.actions:
+            total += action.prediction
+        return total
+
+    def __repr__(self) -> str:
+        from icekit.show.plan import plan_text
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from icekit.show.plan import plan_html
+
+        return plan_html(self)

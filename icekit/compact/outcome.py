@@ -1,0 +1,110 @@
+"""Hold what became of a plan: per action what was predicted and what the table says, and the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from icekit.compact.lineage import Actual
+from icekit.compact.model import Action, Plan
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+
+#: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
+#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left.
+Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOutcome:
+    """What became of one action; ``actual`` is read from the table's own commits."""
+
+    action: Action
+    status: Status
+    attempts: int = 0
+    actual: Actual = field(default_factory=Actual)
+    seconds: float = 0.0
+    snapshot_ids: tuple[int, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan.
+
+    ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
+    that failed attempts wrote and no snapshot names, with ``clean_up`` the call that would
+    remove them. ``exit_status`` is 0 when everything planned is done and proved.
+    """
+
+    plan: Plan
+    run_id: str | None
+    actions: tuple[ActionOutcome, ...]
+    proof: Any = None
+    seconds: float = 0.0
+    leftovers: tuple[str, ...] = ()
+    clean_up: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Tell whether nothing was run."""
+        return self.run_id is None
+
+    @property
+    def status(self) -> str:
+        """``nothing to do``, ``dry run``, ``done``, ``failed``, ``stopped`` or ``not proved``."""
+        if not self.actions:
+            return "nothing to do"
+        if self.is_dry_run:
+            return "dry run"
+        if self.proof is not None and self.proof.ok is False:
+            return "not proved"
+        found = {a.status for a in self.actions}
+        if "stopped" in found or "pending" in found:
+            return "stopped" if "failed" not in found else "failed"
+        return "failed" if "failed" in found else "done"
+
+    @property
+    def exit_status(self) -> int:
+        """0 done, a dry run, or nothing to do; 1 otherwise."""
+        return EXIT_HEALTHY if self.status in {"done", "dry run", "nothing to do"} else EXIT_UNHEALTHY
+
+    @property
+    def actual(self) -> Actual:
+        """The sum over all actions."""
+        total = Actual()
+        for one in self.actions:
+            a = one.actual
+            total = Actual(
+                total.files_in + a.files_in,
+                total.bytes_in + a.bytes_in,
+                total.files_out + a.files_out,
+                total.bytes_out + a.bytes_out,
+                total.delete_files_removed + a.delete_files_removed,
+                total.commits + a.commits,
+            )
+        return total
+
+    def __repr__(self) -> str:
+        from icekit.show.plan import outcome_text
+
+        return outcome_text(self)
+
+    def _repr_html_(self) -> str:
+        from icekit.show.plan import outcome_html
+
+        return outcome_html(self)
+
+
+def measured(outcome: ActionOutcome) -> Mapping[str, float]:
+    """What the ledger keeps of an action that was run, for calibration."""
+    a = outcome.actual
+    return {
+        "files_in": a.files_in,
+        "bytes_in": a.bytes_in,
+        "files_out": a.files_out,
+        "bytes_out": a.bytes_out,
+        "delete_files_removed": a.delete_files_removed,
+        "seconds": round(outcome.seconds, 3),
+    }

@@ -1,0 +1,306 @@
+"""From facts and findings to a plan: which partitions, in which order, by which statement."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from icekit.compact.candidates import Candidate, candidates, in_window
+from icekit.compact.cluster import Cluster, parallelism
+from icekit.compact.model import Action, LeftAlone, Order, Plan, Prediction
+from icekit.compact.policy import Policy
+from icekit.errors import ParameterError, nearest
+from icekit.facts.files import Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.rollup import sort_key
+from icekit.facts.sizes import max_file_size, min_file_size
+from icekit.findings import Findings, Thresholds
+from icekit.units import count, percent, size, span
+from icekit.where import askable, unfiltered_fields, where
+
+#: What makes an estimate into the engine's prediction; see :func:`icekit.compact.predict.predict`.
+Predict = Callable[[Action], Action]
+_NAMES = 10
+# How often an action is planned anew because the planner takes more than the budget.
+_TRIMS = 4
+
+_WHY = {
+    "size": "files of the wrong size are combined or split; well-sized ones stay as they are",
+    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
+    "vectors": "delete-ratio-threshold takes files that lost a noticeable share of their rows to deletes naming only them",
+    "all": "every file of these partitions is rewritten",
+}
+
+
+def plan(
+    facts: TableFacts,
+    findings: Findings,
+    policy: Policy | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    cluster: Cluster | None = None,
+    recent: Iterable[Partition] = (),
+    predict: Predict | None = None,
+    bytes_per_second: float | None = None,
+    now: dt.datetime | None = None,
+) -> Plan:
+    """Plan the rewrites of data files that pay back; pure but for ``predict``, and nothing runs.
+
+    ``recent`` are partitions written lately, which are left alone. ``predict`` asks the
+    engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
+    throughput of past runs, which a budget in minutes needs. A table with nothing worth doing
+    gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
+    that does not fit the table.
+    """
+    policy, limits, now = policy or Policy(), thresholds or Thresholds(), now or dt.datetime.now(dt.UTC)
+    if facts.ref and not any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs):
+        raise ParameterError(f"{facts.ref} is not a branch, and only the table itself or a branch can be rewritten; leave ref out.")
+    order = sort_by(facts, policy)
+    found = candidates(facts, findings, policy, limits)
+    chosen, left = _choose(facts, found, policy, frozenset(recent), bytes_per_second, now)
+    batches = _batches(chosen, policy)
+    total, groups = sum(c.bytes_in for c in chosen), len(chosen)
+    options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=order.is_sorting) if cluster else ({}, ())
+    notes: list[str] = []
+    actions: list[Action] = []
+    spent = 0
+    for place, batch in enumerate(batches):
+        action = _action(facts, limits, policy, f"a{place + 1}", batch, order, options)
+        rest = None if policy.budget_bytes is None else policy.budget_bytes - spent
+        fitted = _fitted(facts, limits, policy, action, batch, order, options, predict, rest)
+        if fitted is None:
+            left.append(
+                _left("the engine's planner takes more than is left of the budget", [p for c in batch for p in c.partitions], facts)
+            )
+        elif predict and not fitted.prediction.groups:
+            left.append(_left("the engine's planner finds nothing to rewrite", [p for c in batch for p in c.partitions], facts))
+        else:
+            spent += fitted.prediction.bytes_in
+            actions.append(fitted)
+    if actions:
+        notes += _notes(facts, actions)
+    return Plan(
+        facts.catalog,
+        facts.table,
+        facts.table_uuid,
+        facts.snapshot_id,
+        facts.ref,
+        tuple(actions),
+        explained if actions else (),
+        tuple(left),
+        tuple(notes),
+        int(now.timestamp() * 1000),
+    )
+
+
+def sort_by(facts: TableFacts, policy: Policy) -> Order:
+    """The order a policy asks for: its columns, else the table's sort order, else its filter columns.
+
+    Raises :class:`~icekit.errors.ParameterError` for an unknown column, or where none is known.
+    """
+    if policy.strategy == "binpack":
+        return Order()
+    known = {column.name: column for column in facts.columns}
+    wanted = policy.columns
+    if not wanted and policy.strategy == "sort" and facts.sort_order:
+        return Order("sort")
+    if not wanted:
+        wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
+    if not wanted:
+        raise ParameterError(
+            f"{facts.name} has no sort order and declares no filter columns; name the columns to {policy.strategy} by (columns: a,b), or set the table property icekit.filter-columns."
+        )
+    for name in wanted:
+        if name not in known:
+            raise ParameterError(f"There is no column {name!r} to {policy.strategy} by{nearest(name, known) or '.'}")
+    direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
+    return Order(policy.strategy, tuple((known[name].names, direction) for name in wanted))
+
+
+def _choose(
+    facts: TableFacts,
+    found: Sequence[Candidate],
+    policy: Policy,
+    recent: frozenset[Partition],
+    bytes_per_second: float | None,
+    now: dt.datetime,
+) -> tuple[list[Candidate], list[LeftAlone]]:
+    """What the policy lets through, best win per byte first, and what it does not."""
+    window = in_window(facts, policy, now) if found else None
+    budget_bytes = policy.budget_bytes
+    if policy.budget_minutes is not None:
+        if bytes_per_second is None:
+            raise ParameterError(
+                "A budget in minutes needs the throughput of a past run and the ledger has none; give it in bytes (budget: 200 GB) for the first run."
+            )
+        by_time = int(policy.budget_minutes * 60 * bytes_per_second)
+        budget_bytes = min(budget_bytes, by_time) if budget_bytes else by_time
+    refused: dict[str, list[Partition]] = {}
+    chosen: list[Candidate] = []
+    files = total = 0
+    for candidate in found:
+        parts = candidate.partitions
+        reason = None
+        if window is not None and not window.issuperset(parts):
+            reason = "outside the window of time"
+        elif not recent.isdisjoint(parts):
+            reason = f"written within the last {policy.leave_alone_minutes:g} minutes"
+        elif not all(askable(facts.spec(p.spec_id), p) for p in parts):
+            reason = "its value is not a number (NaN), and Iceberg has no filter for that"
+        elif not _is_bounded(facts, parts):
+            reason = "the columns it was partitioned by were dropped, so no filter can ask for it"
+        elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
+            policy.budget_files is not None and files + candidate.files_in > policy.budget_files
+        ):
+            reason = "the budget buys others that win more per byte"
+        if reason:
+            refused.setdefault(reason, []).extend(parts)
+        else:
+            chosen.append(candidate)
+            files, total = files + candidate.files_in, total + candidate.bytes_in
+    return chosen, [_left(reason, partitions, facts) for reason, partitions in refused.items()]
+
+
+def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
+    """Tell whether a filter keeps to these partitions; an unpartitioned table needs none."""
+    spec_ids = {p.spec_id for p in partitions}
+    return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
+
+
+def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> LeftAlone:
+    return LeftAlone(reason, len(partitions), tuple(_name(facts, p) for p in partitions[:3]))
+
+
+def _name(facts: TableFacts, partition: Partition) -> str:
+    return facts.partition_path(partition) or "(unpartitioned)"
+
+
+def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
+    """Candidates put into actions: alike in how they are rewritten, and bounded in what one attempt risks."""
+    batches: list[list[Candidate]] = []
+    open_by_mode: dict[tuple[str, int], list[Candidate]] = {}
+    for candidate in chosen:
+        key = candidate.mode, len({p.spec_id for p in candidate.partitions}) + candidate.partitions[0].spec_id * 1000
+        batch = open_by_mode.get(key)
+        full = batch is not None and (
+            sum(c.bytes_in for c in batch) + candidate.bytes_in > policy.max_action_bytes
+            or sum(len(c.partitions) for c in batch) + len(candidate.partitions) > policy.max_action_partitions
+        )
+        if batch is None or full:
+            batch = open_by_mode[key] = []
+            batches.append(batch)
+        batch.append(candidate)
+    return batches
+
+
+def _action(
+    facts: TableFacts,
+    limits: Thresholds,
+    policy: Policy,
+    action_id: str,
+    batch: Sequence[Candidate],
+    order: Order,
+    parallel: Mapping[str, str],
+) -> Action:
+    mode = batch[0].mode
+    partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
+    options = {"partial-progress.enabled": "true", **parallel, **_limits(facts, limits, policy)}
+    if mode == "all":
+        options["rewrite-all"] = "true"
+    elif mode == "deletes":
+        options["delete-file-threshold"] = "1"
+    elif mode == "vectors":
+        options["delete-ratio-threshold"] = f"{policy.delete_ratio:g}"
+    if mode != "size" and facts.has_deletes:
+        options["remove-dangling-deletes"] = "true"
+    specs = {spec.spec_id: spec for spec in facts.specs}
+    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
+    files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
+    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
+    if mode == "all" and order.is_sorting:
+        why += f", its rows ordered by {order.sql or 'the sort order of the table'}"
+    if any(p.spec_id != facts.default_spec_id for p in partitions):
+        why += "; files of older specs share groups, and files of the current spec that hold such rows come with them"
+    worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
+    return Action(
+        action_id,
+        "rewrite_data_files",
+        facts.catalog,
+        facts.table,
+        why,
+        Prediction(
+            files_in,
+            bytes_in,
+            sum(c.files_out for c in batch),
+            sum(c.bytes_out for c in batch),
+            groups=len(batch),
+            shuffle_bytes=bytes_in if order.is_sorting else 0,
+            file_opens_saved=sum(c.file_opens_saved for c in batch),
+        ),
+        partitions,
+        tuple(_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
+        where(facts.catalog, specs, facts.columns, partitions),
+        order,
+        options,
+        branch=facts.ref if any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs) else None,
+    )
+
+
+def _limits(facts: TableFacts, limits: Thresholds, policy: Policy) -> dict[str, str]:
+    """The size limits as options, where they are not the procedure's own."""
+    default, changed = Thresholds(), {}
+    if policy.min_files != default.min_input_files:
+        changed["min-input-files"] = str(policy.min_files)
+    if limits.min_file_size_ratio != default.min_file_size_ratio:
+        changed["min-file-size-bytes"] = str(min_file_size(facts.target_bytes, limits.min_file_size_ratio))
+    if limits.max_file_size_ratio != default.max_file_size_ratio:
+        changed["max-file-size-bytes"] = str(max_file_size(facts.target_bytes, limits.max_file_size_ratio))
+    return changed
+
+
+def _fitted(
+    facts: TableFacts,
+    limits: Thresholds,
+    policy: Policy,
+    action: Action,
+    batch: Sequence[Candidate],
+    order: Order,
+    parallel: Mapping[str, str],
+    predict: Predict | None,
+    rest: int | None,
+) -> Action | None:
+    """The action with its prediction, cut down until the engine's own figure is within what is left of the budget."""
+    kept = list(batch)
+    for _ in range(_TRIMS):
+        fitted = predict(action) if predict else action
+        if rest is None or fitted.prediction.bytes_in <= rest:
+            return fitted
+        kept = kept[: math.floor(len(kept) * rest / fitted.prediction.bytes_in)]
+        if not kept:
+            return None
+        action = _action(facts, limits, policy, action.action_id, kept, order, parallel)
+    return None
+
+
+def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
+    notes = []
+    gap = facts.history.median_seconds_between_commits
+    recent = facts.history.commits[-100:]
+    if gap and recent:
+        rival = [c for c in recent if c.operation in ("overwrite", "delete")]
+        share = len(rival) / len(recent)
+        seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
+        said = f"A commit comes every {span(gap * 1000)}, and {percent(share)} of the last {len(recent)} delete or overwrite rows: only those can conflict with a rewrite"
+        if seconds and share:
+            chance = 1 - math.exp(-seconds / gap * share)
+            said += f"; the longest action takes about {span(seconds * 1000)}, in which one comes with a chance of {percent(chance)} (it conflicts if it touches the same files, and is retried)"
+        notes.append(said + ".")
+    total = sum(a.prediction.bytes_in for a in actions)
+    if facts.data.size_in_bytes:
+        notes.append(
+            f"It reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
+        )
+    if any(a.prediction.source == "facts" for a in actions):
+        notes.append("Predictions are estimated from facts: without the JVM bridge (Spark Connect) the engine's planner cannot be asked.")
+    return notes

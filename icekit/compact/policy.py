@@ -1,0 +1,159 @@
+"""Say what a compaction may take: which partitions, how much, how; checked when it is made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast, get_args
+
+from icekit.errors import ParameterError, nearest
+
+Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
+Scope = Literal["minor", "major"]
+
+_SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SPAN_UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "week": 604800}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a plan may do; every field has a default that is safe on a live table.
+
+    ``scope``: ``minor`` takes fragments, oversized files and files under deletes and leaves
+    well-sized files untouched; ``major`` rewrites every file of the partitions it chooses.
+    ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
+    default to the table's sort order, then to its declared filter columns. ``since``,
+    ``until`` (a date or time, UTC) and ``skip_last_hours`` choose partitions by their own time,
+    where the table is partitioned by one. ``leave_alone_minutes``: partitions written within
+    the last so many minutes are not touched. ``min_files``: undersized files that make a
+    partition worth a rewrite. ``delete_ratio``: delete records per data record from which a
+    partition is rewritten for its deletes. ``budget_bytes``, ``budget_files`` and
+    ``budget_minutes`` limit what the whole plan reads, by its prediction. ``max_action_bytes``
+    and ``max_action_partitions`` limit one action: what is at stake in one attempt.
+    ``min_win`` is the least number of file opens that an action must save a full scan.
+    """
+
+    scope: Scope = "minor"
+    strategy: Strategy = "binpack"
+    columns: tuple[str, ...] = ()
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    skip_last_hours: float = 0.0
+    leave_alone_minutes: float = 60.0
+    min_files: int = 5
+    delete_ratio: float = 0.05
+    budget_bytes: int | None = None
+    budget_files: int | None = None
+    budget_minutes: float | None = None
+    max_action_bytes: int = 50 * 10**9
+    max_action_partitions: int = 100
+    min_win: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Policy:
+        """Make a policy of plain values, as papermill and the command line give them.
+
+        Sizes may be texts (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
+        ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
+        ``window`` is ``all but the last 6 hours`` and ``leave_alone`` is ``2 hours``. Raises
+        :class:`~icekit.errors.ParameterError` for an unknown name or a value of another kind.
+        """
+        known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                raise ParameterError(
+                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(sorted(known)) + '.'}"
+                )
+            if value is None or value == "":
+                continue
+            values |= _parsed(name, value)
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("scope", Scope), ("strategy", Strategy)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            if value not in allowed:
+                raise ParameterError(f"{name} is {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}")
+        if self.strategy != "binpack" and self.scope != "major":
+            object.__setattr__(self, "scope", "major")
+        if self.since and self.until and self.since >= self.until:
+            raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
+        for name in ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "min_win"):
+            if getattr(self, name) < 0:
+                raise ParameterError(f"{name} must be 0 or more, not {getattr(self, name)!r}.")
+        for name in ("min_files", "max_action_bytes", "max_action_partitions", "budget_bytes", "budget_files", "budget_minutes"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ParameterError(f"{name} must be more than 0, not {value!r}.")
+
+
+def _parsed(name: str, value: Any) -> dict[str, Any]:
+    """One setting in its own type, under its own name."""
+    if name == "budget":
+        return _budget(str(value))
+    if name == "leave_alone":
+        return {"leave_alone_minutes": seconds(str(value)) / 60}
+    if name == "skip_last":
+        return {"skip_last_hours": seconds(str(value)) / 3600}
+    if name in {"since", "until"}:
+        return {name: moment(value)}
+    if name in {"budget_bytes", "max_action_bytes"}:
+        return {name: size_in_bytes(str(value))}
+    if name == "columns":
+        return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
+    if name in {"scope", "strategy"}:
+        return {name: value}
+    whole = name in {"min_files", "budget_files", "max_action_partitions", "min_win"}
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be a number, not {value!r}.") from None
+    if isinstance(value, bool) or number != number or (whole and number != int(number)):
+        raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
+    return {name: int(number) if whole else number}
+
+
+def _budget(text: str) -> dict[str, Any]:
+    if found := re.fullmatch(r"\s*([\d_,]+)\s*files?\s*", text):
+        return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
+    for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
+        try:
+            return {name: cast("Any", parse)(text)}
+        except ParameterError:
+            continue
+    raise ParameterError(f"The budget {text!r} is none of: bytes (200 GB), files (500 files), time (30 minutes).")
+
+
+def size_in_bytes(text: str) -> int:
+    """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
+    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", text)
+    if not found or found[2].lower() not in _SIZE_UNITS or found[1].count(".") > 1:
+        raise ParameterError(f"{text!r} is no size; write it as 200 GB or 64 MiB.")
+    return int(float(found[1]) * _SIZE_UNITS[found[2].lower()])
+
+
+def seconds(text: str) -> float:
+    """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
+    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]+)\s*", text)
+    unit = found[2].lower() if found else ""
+    unit = unit if unit in _SPAN_UNITS else unit.rstrip("s")
+    if not found or unit not in _SPAN_UNITS or found[1].count(".") > 1:
+        raise ParameterError(f"{text!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
+    return float(found[1]) * _SPAN_UNITS[unit]
+
+
+def moment(value: object) -> dt.datetime:
+    """A date or time in UTC unless it says otherwise."""
+    try:
+        if isinstance(value, dt.datetime):
+            found = value
+        elif isinstance(value, dt.date):
+            found = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+        else:
+            found = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ParameterError(f"{value!r} is no date; write it as 2026-01-31 or 2026-01-31T06:00.") from None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)

@@ -1,0 +1,90 @@
+"""Plan for a table of a catalog: what the pure plan needs is read here, and nothing is run."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from icekit.compact.calibration import throughput
+from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger_api import Ledger
+from icekit.compact.records import ActionRecord
+
+from icekit.catalog import Lake
+from icekit.compact.cluster import cluster_of
+from icekit.compact.lineage import head
+from icekit.compact.model import Action, Plan
+from icekit.compact.plan import plan
+from icekit.compact.policy import Policy
+from icekit.compact.predict import predict
+from icekit.diagnose import diagnose
+from icekit.facts.model import TableFacts
+from icekit.facts.recent import written_since
+from icekit.findings import Findings, Thresholds
+from icekit.sql import display_name
+
+
+def plan_table(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings | None = None,
+    policy: Policy | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    ledger: Ledger | str | None = None,
+    now: dt.datetime | None = None,
+) -> Plan:
+    """Plan the rewrites that pay back on a table, as the engine's planner predicts them.
+
+    Reads the table's metadata, the partitions written lately, the cluster's size and past
+    outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
+    :mod:`icekit.errors`.
+    """
+    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
+    at = head(lake, facts.table, facts.ref)
+    since_ms = int((now - dt.timedelta(minutes=policy.leave_alone_minutes)).timestamp() * 1000)
+    recent = (
+        written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.leave_alone_minutes else frozenset()
+    )
+    own, every = _outcomes(ledger, lake, facts)
+    rate = throughput(own) or throughput(every)
+    ask: Callable[[Action], Action] = partial(
+        predict, lake.spark, facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), bytes_per_second=rate
+    )
+    made = plan(
+        facts,
+        findings,
+        policy,
+        thresholds=thresholds,
+        cluster=cluster_of(lake.spark),
+        recent=recent,
+        predict=ask,
+        bytes_per_second=rate,
+        now=now,
+    )
+    return replace(made, snapshot_id=at.snapshot_id) if made.snapshot_id != at.snapshot_id else made
+
+
+def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+    """Past outcomes of this table, and of all tables of the catalog."""
+    book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, lake)
+    try:
+        return book.outcomes(display_name(lake.sql_name(facts.table))), book.outcomes()
+    finally:
+        if book is not ledger:
+            book.close()
+
+
+def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
+    """Bytes written per byte that past runs on the table predicted, so that the next prediction is nearer.
+
+    A rewrite of small files shrinks them by what headers and dictionaries took, which only the
+    table's own data tells. 1 before any run.
+    """
+    from icekit.compact.calibration import calibration
+
+    ratio = calibration(o for o in outcomes if not o.action_id.count(".")).of("bytes_out").median_ratio
+    return min(max(ratio, 0.1), 3.0) if ratio else 1.0

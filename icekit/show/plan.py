@@ -1,0 +1,179 @@
+"""Plans and outcomes as text and as HTML: what will run, what it will come to, what it came to; no pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.show import html
+from icekit.units import count, size, span
+
+NOTHING = "Nothing worth doing: no action would pay back at this policy."
+
+_BADGES = {
+    "done": ("fine", "✔"),
+    "skipped": ("fine", "✔"),
+    "planned": ("info", "●"),
+    "split": ("info", "●"),
+    "pending": ("warning", "▲"),
+    "stopped": ("warning", "▲"),
+    "failed": ("critical", "✖"),
+}
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
+    if not plan.actions:
+        lines = [f"{plan.name}: {NOTHING}"]
+    else:
+        lines = [f"{plan.name}: {count(len(plan.actions), 'action')}; {predicted(plan.prediction)}"]
+    for action in plan.actions:
+        lines += [
+            f"\n{action.action_id}  {action.title}",
+            f"    why        {action.why}",
+            f"    predicted  {predicted(action.prediction)}",
+            f"    {action.sql}",
+        ]
+    if plan.parallelism:
+        lines += ["", *(f"{e.name} = {e.value}: {e.why}" for e in plan.parallelism)]
+    lines += [f"left alone: {count(a.partition_count, 'partition')}, {a.reason} ({', '.join(a.examples)})" for a in plan.left_alone]
+    return "\n".join([*lines, *plan.notes])
+
+
+def plan_html(plan: Plan) -> str:
+    """A plan as cards, one an action, with the SQL ready to copy."""
+    if not plan.actions:
+        parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>']
+    else:
+        parts = [f"<p>{html.prose(f'{count(len(plan.actions), "action")}: {predicted(plan.prediction)}.')}</p>", *map(_card, plan.actions)]
+    if plan.parallelism:
+        said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
+        parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
+    left = [
+        (count(a.partition_count, "partition"), f"{html.prose(a.reason)} {_names(a.examples, a.partition_count)}") for a in plan.left_alone
+    ]
+    if left:
+        parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
+    parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
+    return html.framed(*parts)
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """An outcome as lines for a terminal: predicted beside actual, then the proof."""
+    if outcome.is_dry_run:
+        said = "nothing has run; run it with execute=True (or --execute)" if outcome.actions else "nothing to run"
+        return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
+    lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
+    head, rows = compared(outcome)
+    widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
+    lines += [
+        "  ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in (head, *rows)
+    ]
+    lines += [f"{a.action.action_id} {a.status}: {a.error}" for a in outcome.actions if a.error]
+    if outcome.proof is not None:
+        lines += ["", repr(outcome.proof)]
+    lines += _afterwards(outcome)
+    return "\n".join(lines)
+
+
+def outcome_html(outcome: Outcome) -> str:
+    """An outcome as a table of predicted beside actual, with the proof under it."""
+    if outcome.is_dry_run:
+        return html.framed("<p>A dry run: nothing has run. Set <code>execute</code> to run the plan above.</p>")
+    kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
+    mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
+    head, rows = compared(outcome)
+    parts = [
+        f'<div class="finding {kind}"><p class="title"><span class="badge">{mark} {html.text(outcome.status)}</span> {html.text(outcome.plan.name)} '
+        f"<small>run {html.text(outcome.run_id or '')}, {html.text(span(outcome.seconds * 1000))}</small></p>",
+        html.table(head, rows, [i > 1 for i in range(len(head))]),
+    ]
+    parts += [
+        f"<p><code>{html.text(a.action.action_id)}</code> {html.text(a.status)}: {html.prose(a.error)}</p>"
+        for a in outcome.actions
+        if a.error
+    ]
+    if outcome.proof is not None:
+        parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
+    parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
+    return html.framed(*parts, "</div>")
+
+
+def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of predicted beside actual, an action a row and their sum."""
+    head = (
+        "action",
+        "status",
+        "files in",
+        "files out",
+        "predicted",
+        "bytes in",
+        "bytes out",
+        "predicted",
+        "deletes removed",
+        "predicted",
+        "seconds",
+        "predicted",
+    )
+    # A part of an action that was split has no prediction of its own.
+    rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
+    if len(rows) > 1:
+        total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
+        rows.append(_row("all", "", total, outcome.plan.prediction))
+    return head, rows
+
+
+def predicted(p: Prediction) -> str:
+    """A prediction as a sentence."""
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {p.files_out:,} of {size(p.bytes_out)}"
+    if p.delete_files_removed:
+        said += f", {count(p.delete_files_removed, 'delete file')} go"
+    if p.shuffle_bytes:
+        said += f", {size(p.shuffle_bytes)} shuffled"
+    said += f"; a full scan opens {p.file_opens_saved:,} files fewer"
+    said += f"; about {span(p.seconds * 1000)}" if p.seconds else "; no past run tells how long"
+    return said + {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
+
+
+def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:
+    a = o.actual
+    return (
+        name,
+        status,
+        f"{a.files_in:,}",
+        f"{a.files_out:,}",
+        f"{p.files_out:,}" if p else "",
+        size(a.bytes_in),
+        size(a.bytes_out),
+        size(p.bytes_out) if p else "",
+        f"{a.delete_files_removed:,}",
+        f"{p.delete_files_removed:,}" if p else "",
+        f"{o.seconds:.1f}",
+        f"{p.seconds:.1f}" if p and p.seconds else "",
+    )
+
+
+def _card(action: Action) -> str:
+    said = [
+        ("Why", html.prose(action.why)),
+        ("Predicted", html.prose(predicted(action.prediction))),
+    ]
+    if action.partition_names:
+        said.insert(1, ("Where", _names(action.partition_names, len(action.partitions))))
+    heading = f'<p class="title"><span class="badge">{html.text(action.action_id)}</span> {html.text(action.procedure)}</p>'
+    return f'<div class="finding info">{heading}{html.definitions(said)}{html.statements([action.sql])}</div>'
+
+
+def _names(names: Sequence[str], of: int) -> str:
+    more = of - len(names)
+    return " ".join(f"<code>{html.text(n)}</code>" for n in names) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _afterwards(outcome: Outcome) -> Iterable[str]:
+    if outcome.leftovers:
+        yield f"Failed attempts left at least {count(len(outcome.leftovers), 'file')} that no snapshot names, for example {outcome.leftovers[0]}; this would remove them: {outcome.clean_up}"
+    yield from outcome.notes
+    if outcome.status == "stopped":
+        yield f"Something is left to do: python -m icekit compact {outcome.plan.name} --resume"
