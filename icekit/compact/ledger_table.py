@@ -41,6 +41,8 @@ _PROPERTIES = {
     # What a claim's exclusiveness rests on; both are Iceberg's defaults, which a catalog may override.
     **{f"write.{statement}.mode": "copy-on-write" for statement in ("merge", "update", "delete")},
     **{f"write.{statement}.isolation-level": "serializable" for statement in ("merge", "update", "delete")},
+    # By whole keys: those cut to 16 characters make the claims of other tables look like conflicts.
+    "write.metadata.metrics.column.key": "full",
     # A heartbeat every 20 seconds is a commit; nobody travels back in them.
     "history.expire.max-snapshot-age-ms": str(10 * 60 * 1000),
     "history.expire.min-snapshots-to-keep": "1",

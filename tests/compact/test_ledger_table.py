@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 TABLE = "lake.db.t"
 RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
 ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, "pending", 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
-RACERS, ROUNDS = 4, 10
+RACERS, ROUNDS = 4, 6
 
 
 class Clock:
@@ -46,9 +46,9 @@ def ledger(lake: Lake, scratch: str, clock: Clock) -> TableLedger:
 
 
 @pytest.fixture
-def machines(lake: Lake) -> Iterator[list[Lake]]:
+def machines(lake: Lake) -> list[Lake]:
     """The same catalog as several machines see it: each session has a catalog and a cache of its own."""
-    yield [icekit.connect(lake.name, spark=lake.spark.newSession()) for _ in range(RACERS)]
+    return [icekit.connect(lake.name, spark=lake.spark.newSession()) for _ in range(RACERS)]
 
 
 def rows(lake: Lake, query: str) -> list[tuple[object, ...]]:
