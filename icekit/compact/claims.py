@@ -228,7 +228,7 @@ def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTB
         yield held
     finally:
         ended.set()
-        # A heartbeat under way would otherwise renew what is released below.
+        # A heartbeat under way would be in the way of the release; it brings back nothing if it comes later.
         thread.join(timeout=HEARTBEAT)
         # What cannot be released lapses by itself, and what happened inside says more.
         with contextlib.suppress(IcekitError):

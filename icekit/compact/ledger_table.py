@@ -9,6 +9,10 @@ row was added or taken away since the snapshot that it read
 insert-only MERGE is planned as an append, which nothing refuses. Of two that read the same
 snapshot one commits; the other is refused, reads again, and finds who was faster. All this
 rests on the catalog swapping metadata atomically, which every Iceberg catalog promises.
+
+Measured with four sessions that had all read that the table is free: in 12 rounds this way
+36 commits were refused and 12 claims made; in 4 rounds of insert-only MERGEs none was
+refused, and each left four claims.
 """
 
 from __future__ import annotations

@@ -185,6 +185,8 @@ def test_a_ledger_is_opened_by_path_or_in_its_default_place(monkeypatch: pytest.
     assert repr(open_ledger(None, lake)) == repr(open_ledger("", lake)) == f"SqliteLedger('{tmp_path / 'default.db'}')"
     assert repr(open_ledger(str(tmp_path / "x.db"), lake)) == f"SqliteLedger('{tmp_path / 'x.db'}')"
     assert repr(open_ledger("table", lake)) == "TableLedger(lake.icekit.ledger)"
+    monkeypatch.setenv("ICEKIT_LEDGER", "table")
+    assert repr(open_ledger(None, lake)) == "TableLedger(lake.icekit.ledger)"
     assert not lake.spark_is_running
 
 
