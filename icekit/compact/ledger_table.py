@@ -9,10 +9,8 @@ row was added or taken away since the snapshot that it read
 insert-only MERGE is planned as an append, which nothing refuses. Of two that read the same
 snapshot one commits; the other is refused, reads again, and finds who was faster. All this
 rests on the catalog swapping metadata atomically, which every Iceberg catalog promises.
-
-Measured with four sessions that had all read that the table is free: in 12 rounds this way
-36 commits were refused and 12 claims made; in 4 rounds of insert-only MERGEs none was
-refused, and each left four claims.
+Measured with four sessions at once: in 12 rounds 36 commits were refused and 12 claims made;
+in 4 rounds of insert-only MERGEs none was refused, and each left four claims.
 """
 
 from __future__ import annotations
@@ -53,13 +51,11 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
 }
-# Less than a lease: who cannot renew it in time must learn of it.
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0  # less than a lease
 _ROWS_PER_MERGE = 200
 _COMMITS_PER_TIDYING = 100
 
-# Another commit came first, or nobody can say: read again and decide. SQLITE_BUSY is the embedded
-# catalog's way of saying so. Matched by class, as Connect and py4j bring no more than the text.
+# Another commit came first, or nobody can say: read again and decide. Connect and py4j bring only text.
 _CONFLICT = re.compile(
     r"iceberg\.exceptions\.(?:ValidationException|CommitFailedException|CommitStateUnknownException)|SQLITE_BUSY|database is locked"
 )
@@ -72,9 +68,9 @@ class _Overtaken(Exception):
 
 
 class TableLedger(Ledger):
-    """A ledger in ``<catalog>.<namespace>.ledger``, by SQL alone; threads may share it.
+    """A ledger in ``<catalog>.<namespace>.ledger``, made by the first write; threads may share it.
 
-    The table is made by the first write. A write takes about a second, as it is a commit;
+    A write takes about a second, as it is a commit;
     clocks of the machines that use it must agree to well within a lease.
     """
 
