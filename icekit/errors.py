@@ -66,6 +66,18 @@ class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 
 
+class TableClaimed(IcekitError):
+    """Another run is at work on the table; the message names it."""
+
+
+class ClaimLost(IcekitError):
+    """A run's claim on its table has gone to another run."""
+
+
+class LedgerUnusable(IcekitError):
+    """The record of runs cannot be read or written."""
+
+
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
     near = difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)

@@ -1,0 +1,1 @@
+"""Compact tables in runs that can be killed, watched and resumed."""

@@ -1,0 +1,235 @@
+"""One run a table at a time: who holds a table, whether he still lives, and a claim kept alive."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from icekit.errors import ClaimLost, IcekitError, TableClaimed
+from icekit.units import span
+
+#: Seconds that a claim holds after its last heartbeat, and seconds between heartbeats.
+LEASE = 120
+HEARTBEAT = 20
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, told apart from every other on every machine.
+
+    ``boot_id``, ``pid_namespace`` and ``pid_started`` (clock ticks after boot) are None
+    where there is no ``/proc``.
+    """
+
+    host: str
+    boot_id: str | None
+    pid_namespace: str | None
+    pid: int
+    pid_started: int | None
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process; asked anew each time, as a fork is another one."""
+        pid = os.getpid()
+        status = _process(pid)
+        return cls(socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None)
+
+    def has_ended(self) -> bool:
+        """Tell whether the process is known to live no more; False where that cannot be seen from here.
+
+        A pid says something only on the same host since the same boot, and in the same pid
+        namespace: containers may share a host name, and see only their own processes.
+        """
+        if (self.host, self.boot_id, self.pid_namespace) != (socket.gethostname(), _boot_id(), _pid_namespace()):
+            return False
+        status = _process(self.pid)
+        if status is not None and self.pid_started is not None:
+            state, started = status
+            # Killed, and its parent has not asked for its status yet: Z.
+            return state in "ZX" or started != self.pid_started
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            # It is another user's, and lives.
+            return False
+        return False
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
+def _process(pid: int) -> tuple[str, int] | None:
+    """The state and start time of a process, or None where ``/proc`` does not show it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        # The name before the parenthesis may hold anything, also spaces and parentheses.
+        fields = stat.rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run's hold on a table, from ``claimed_ms`` on; it lapses when nobody renews it."""
+
+    table: str
+    run_id: str
+    owner: Owner
+    claimed_ms: int
+    renewed_ms: int
+
+    @property
+    def expires_ms(self) -> int:
+        """When the lease is over, in milliseconds since 1970 by the owner's clock."""
+        return self.renewed_ms + LEASE * 1000
+
+    def is_dead(self, now: int) -> bool:
+        """Tell whether it may be taken over at ``now``."""
+        return now >= self.expires_ms or self.owner.has_ended()
+
+    def is_held_by(self, run_id: str, owner: Owner) -> bool:
+        """Tell whether that process holds it for that run."""
+        return (self.run_id, self.owner) == (run_id, owner)
+
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, document: str) -> Claim:
+        """Read what :meth:`to_json` has written."""
+        data = json.loads(document)
+        return cls(**{**data, "owner": Owner(**data["owner"])})
+
+
+def claim_over(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
+    """The claim that a run may put in the place of what is there.
+
+    Raises :class:`~icekit.errors.TableClaimed` when another run holds the table, or
+    another living process the same run. Claiming again what one holds renews it.
+    """
+    owner = Owner.here()
+    if there is None:
+        return Claim(table, run_id, owner, now, now)
+    if there.is_held_by(run_id, owner):
+        return replace(there, renewed_ms=now)
+    if there.is_dead(now):
+        return Claim(table, run_id, owner, now, now)
+    raise TableClaimed(
+        f"{table} is being compacted by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
+        f"which began {span(max(0, now - there.claimed_ms))} ago and gave a sign of life {span(max(0, now - there.renewed_ms))} ago; "
+        f"wait for it, or stop it and resume it with `python -m icekit compact {shlex.quote(table)} --resume`."
+    )
+
+
+def renewed(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
+    """A run's own claim with a new lease; raises :class:`~icekit.errors.ClaimLost` if it is not there.
+
+    A lease that is over and that nobody took is simply renewed.
+    """
+    if there is not None and there.is_held_by(run_id, Owner.here()):
+        return replace(there, renewed_ms=now)
+    taken = f"run {there.run_id} on {there.owner.host} has taken it over" if there else "another run has taken it over, and ended"
+    raise ClaimLost(
+        f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then resume what is left with "
+        f"`python -m icekit compact {shlex.quote(table)} --resume`."
+    )
+
+
+class Claims(Protocol):
+    """What :func:`claimed` needs of a ledger."""
+
+    def claim(self, table: str, run_id: str) -> None:
+        """Take the table, or raise TableClaimed."""
+
+    def heartbeat(self, table: str, run_id: str) -> None:
+        """Renew the lease, or raise ClaimLost."""
+
+    def release(self, table: str, run_id: str) -> None:
+        """Let go of the run's own claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim that is kept alive; ``lost`` is set once it cannot be relied on any more."""
+
+    table: str
+    run_id: str
+    lost: threading.Event
+
+
+@contextlib.contextmanager
+def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTBEAT, lease: float = LEASE) -> Iterator[Held]:
+    """Hold a table for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
+
+    Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
+    What runs inside looks at ``lost`` before each action: it is set when another run took
+    the table over, and when no heartbeat got through for ``lease`` seconds.
+    """
+    # Taken before the claim is made, as its lease begins somewhere after this.
+    sent = time.monotonic()
+    ledger.claim(table, run_id)
+    held = Held(table, run_id, threading.Event())
+    ended = threading.Event()
+
+    def arm(since: float) -> threading.Timer:
+        # On a thread of its own, as a heartbeat may hang instead of failing.
+        timer = threading.Timer(max(0.0, since + lease - time.monotonic()), held.lost.set)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def beat(timer: threading.Timer) -> None:
+        while not ended.wait(interval):
+            sent = time.monotonic()
+            try:
+                ledger.heartbeat(table, run_id)
+            except ClaimLost:
+                held.lost.set()
+                break
+            except Exception:
+                # The catalog or the disk may be back before the lease is over.
+                continue
+            timer.cancel()
+            timer = arm(sent)
+        timer.cancel()
+
+    thread = threading.Thread(target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True)
+    thread.start()
+    try:
+        yield held
+    finally:
+        ended.set()
+        # A heartbeat under way would be in the way of the release; it brings back nothing if it comes later.
+        thread.join(timeout=HEARTBEAT)
+        # What cannot be released lapses by itself, and what happened inside says more.
+        with contextlib.suppress(IcekitError):
+            ledger.release(table, run_id)

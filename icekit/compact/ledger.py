@@ -1,0 +1,252 @@
+"""What has been done, so that a killed run resumes: which ledger to open, and the one in SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from icekit.catalog.lake import Lake
+from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, Owner, claim_over, claimed, now_ms, renewed
+from icekit.compact.ledger_api import Ledger
+from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
+from icekit.errors import LedgerUnusable
+from icekit.secrets import scrub
+
+T = TypeVar("T")
+
+
+def default_path() -> Path:
+    """``ICEKIT_LEDGER``, else ``icekit/ledger.db`` under ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    named = os.environ.get("ICEKIT_LEDGER")
+    if named:
+        return Path(named).expanduser()
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "icekit" / "ledger.db"
+
+
+def open_ledger(where: str | None, lake: Lake) -> Ledger:
+    """The ledger in the lake itself (``table``) or in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None or empty."""
+    where = where or os.environ.get("ICEKIT_LEDGER")
+    if where == "table":
+        from icekit.compact.ledger_table import TableLedger
+
+        return TableLedger(lake)
+    return SqliteLedger(Path(where).expanduser() if where else None)
+
+
+# Marks a file as icekit's ledger, in SQLite's own header ("iced").
+_APPLICATION = 0x69636564
+_SCHEMA = 1
+_TABLES = (
+    "CREATE TABLE claims (table_name TEXT PRIMARY KEY, document TEXT NOT NULL)",
+    "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, status TEXT NOT NULL, "
+    "started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
+    "CREATE TABLE actions (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, is_outcome INTEGER NOT NULL, "
+    "ended_ms INTEGER, document TEXT NOT NULL)",
+    "CREATE INDEX runs_of_table ON runs (table_name, started_ms)",
+    "CREATE INDEX actions_of_run ON actions (run_id)",
+    "CREATE INDEX outcomes ON actions (is_outcome, ended_ms)",
+)
+_BUSY_TIMEOUT_SECONDS = 15.0
+_PATIENCE_SECONDS = 60.0
+
+
+class SqliteLedger(Ledger):
+    """A ledger in a file on a local disk, for the threads and processes of one machine.
+
+    Every call is one transaction on a connection of its own: nothing is shared between
+    threads or over a fork, and a process killed at any moment leaves what it had committed.
+    """
+
+    def __init__(self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
+        """``path`` is :func:`default_path` if None; ``clock`` gives milliseconds since 1970."""
+        self.path = Path(path) if path is not None else default_path()
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"SqliteLedger({str(self.path)!r})"
+
+    def claim(self, table: str, run_id: str) -> None:
+        """Take a table in one immediate transaction, so that of two processes one comes first."""
+        self._write(lambda db: _put_claim(db, claim_over(_claim_on(db, table), table, run_id, self._clock())))
+
+    def heartbeat(self, table: str, run_id: str) -> None:
+        """Renew the lease, or raise ClaimLost."""
+        self._write(lambda db: _put_claim(db, renewed(_claim_on(db, table), table, run_id, self._clock())))
+
+    def release(self, table: str, run_id: str) -> None:
+        """Let go of a table that this process holds for this run."""
+
+        def work(db: sqlite3.Connection) -> None:
+            there = _claim_on(db, table)
+            if there is not None and there.is_held_by(run_id, Owner.here()):
+                db.execute("DELETE FROM claims WHERE table_name = ?", [table])
+
+        self._write(work)
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Every claim on record."""
+        return tuple(Claim.from_json(d) for d in self._documents("SELECT document FROM claims ORDER BY table_name"))
+
+    def save_run(self, run: RunRecord) -> None:
+        """Write a run."""
+        row = [key_of(run), run.run_id, run.table, run.status, run.started_ms, to_json(run)]
+        self._write(lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row))
+
+    def save_actions(self, actions: Iterable[ActionRecord]) -> None:
+        """Write actions in one transaction."""
+        rows = [[key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions]
+        # A row that is replaced gets the highest rowid: rows are in the order of writing.
+        self._write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """A run, or None."""
+        found = self._documents("SELECT document FROM runs WHERE run_id = ?", run_id)
+        return from_json(RunRecord, found[0]) if found else None
+
+    def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
+        """The run over a table that was started last."""
+        found = self._documents(
+            f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY started_ms DESC, rowid DESC LIMIT 1",
+            table,
+            *(statuses or ()),
+        )
+        return from_json(RunRecord, found[0]) if found else None
+
+    def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
+        """The newest attempt at each action of a run."""
+        found = self._documents("SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id)
+        return latest(from_json(ActionRecord, document) for document in found)
+
+    def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
+        """Done and measured actions, newest first."""
+        found = self._documents(
+            "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
+            table,
+            limit,
+        )
+        return tuple(from_json(ActionRecord, document) for document in found)
+
+    def _documents(self, query: str, *parameters: str | int | None) -> list[str]:
+        def work() -> list[str]:
+            if not self.path.exists():
+                return []
+            with self._connection("rw") as db:
+                if not self._has_tables(db):
+                    return []
+                return [str(row[0]) for row in db.execute(query, parameters)]
+
+        return self._patiently(work)
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def transaction() -> T:
+            # What is in it names tables and holds their SQL: for this user alone.
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._connection("rwc") as db:
+                if not self._has_tables(db):
+                    db.execute("PRAGMA journal_mode = WAL")
+                db.execute("BEGIN IMMEDIATE")
+                # Asked again inside: another process may have made them since.
+                if not self._has_tables(db):
+                    for statement in (*_TABLES, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_SCHEMA}"):
+                        db.execute(statement)
+                result = work(db)
+                db.execute("COMMIT")
+                return result
+
+        return self._patiently(transaction)
+
+    @contextlib.contextmanager
+    def _connection(self, mode: str) -> Iterator[sqlite3.Connection]:
+        # Closing it rolls back what was not committed.
+        uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)
+        try:
+            yield db
+        finally:
+            db.close()
+
+    def _has_tables(self, db: sqlite3.Connection) -> bool:
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        application = int(db.execute("PRAGMA application_id").fetchone()[0])
+        if version == 0 and application == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            return False
+        if application != _APPLICATION:
+            raise LedgerUnusable(f"{self.path} is another program's database; name a file for the ledger with ICEKIT_LEDGER.")
+        if version > _SCHEMA:
+            raise LedgerUnusable(
+                f"The ledger {self.path} was written by a newer icekit (schema {version}, and this one knows {_SCHEMA}); "
+                "upgrade icekit, or name another file with ICEKIT_LEDGER."
+            )
+        return True
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        # The first writers of a new file can be told that it is busy without being let wait.
+        retrying = Retrying(
+            retry=retry_if_exception(_is_busy),
+            stop=stop_after_delay(_PATIENCE_SECONDS),
+            wait=wait_random_exponential(multiplier=0.01, max=1),
+            reraise=True,
+        )
+        try:
+            return retrying(work)
+        except (sqlite3.Error, OSError) as error:
+            raise _unusable(self.path, error) from error
+
+
+def _claim_on(db: sqlite3.Connection, table: str) -> Claim | None:
+    row = db.execute("SELECT document FROM claims WHERE table_name = ?", [table]).fetchone()
+    return Claim.from_json(row[0]) if row else None
+
+
+def _put_claim(db: sqlite3.Connection, claim: Claim) -> None:
+    db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", [claim.table, claim.to_json()])
+
+
+def _among(statuses: Collection[str] | None) -> str:
+    return "" if statuses is None else f"AND status IN ({', '.join('?' * len(statuses))})"
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _unusable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnusable:
+    said = scrub(str(error))
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return LedgerUnusable(
+            f"The ledger {path} is corrupt ({said}); move it away (and {path.name}-wal and {path.name}-shm beside it) "
+            "and run again: a new one is begun, and tables are planned afresh.",
+            detail=said,
+        )
+    if name.startswith("SQLITE_BUSY"):
+        return LedgerUnusable(f"The ledger {path} stays locked by another process; end it, or wait, and run again.", detail=said)
+    return LedgerUnusable(
+        f"The ledger {path} cannot be used ({said}); make it writable, on a local disk with free space, "
+        "or name another file with ICEKIT_LEDGER.",
+        detail=said,
+    )
+
+
+__all__ = [
+    "HEARTBEAT",
+    "LEASE",
+    "ActionRecord",
+    "Claim",
+    "Held",
+    "Ledger",
+    "Owner",
+    "RunRecord",
+    "SqliteLedger",
+    "claimed",
+    "default_path",
+    "open_ledger",
+]

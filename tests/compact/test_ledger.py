@@ -1,0 +1,464 @@
+"""The ledger in a file: it survives, it is shared, and one run holds a table."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import icekit
+from icekit import secrets
+from icekit.compact.claims import LEASE, Claim, Owner, claimed
+from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
+from icekit.compact.records import ActionRecord, RunRecord
+from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
+
+TABLE = "lake.db.t"
+RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
+ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, "pending", 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> SqliteLedger:
+    return SqliteLedger(tmp_path / "state" / "ledger.db")
+
+
+class Clock:
+    """Milliseconds that stand still until told to pass."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@contextlib.contextmanager
+def other_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run Python with ``ledger`` open at ``path`` in a process that is killed at the end."""
+    start = f"import sys\nfrom icekit.compact.ledger import *\nfrom icekit.errors import *\nledger = SqliteLedger({str(path)!r})\n"
+    root = Path(icekit.__file__).parents[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", start + code], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+HOLD = f"ledger.claim({TABLE!r}, 'other')\nprint('held', flush=True)\nsys.stdin.read()\n"
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+# Records.
+
+
+def test_what_is_saved_comes_back(ledger: SqliteLedger) -> None:
+    done = replace(ACTION, status="done", actual={"seconds": 2}, snapshot_ids=(8, 9), started_ms=1, ended_ms=2)
+    ledger.save_run(RUN)
+    ledger.save_action(done)
+
+    again = SqliteLedger(ledger.path)
+
+    assert again.run("r1") == RUN
+    assert again.actions("r1") == (done,)
+
+
+def test_saving_again_replaces(ledger: SqliteLedger) -> None:
+    ledger.save_run(RUN)
+    ledger.save_run(replace(RUN, status="done", ended_ms=5))
+    ledger.save_action(ACTION)
+    ledger.save_action(replace(ACTION, status="running"))
+
+    run = ledger.run("r1")
+    assert run is not None
+    assert run.status == "done"
+    assert [a.status for a in ledger.actions("r1")] == ["running"]
+
+
+def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: SqliteLedger) -> None:
+    ledger.save_actions([replace(ACTION, action_id="b", ordinal=10), replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None)])
+    ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=8, attempt=2, status="running"))
+
+    assert [(a.action_id, a.attempt) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
+
+
+def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: SqliteLedger) -> None:
+    ledger.save_action(replace(ACTION, starting_snapshot_id=None))
+    ledger.save_action(replace(ACTION, starting_snapshot_id=8, status="running"))
+
+    assert [a.status for a in ledger.actions("r1")] == ["running"]
+
+
+def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: SqliteLedger) -> None:
+    ledger.save_run(replace(RUN, run_id="old", status="failed", started_ms=1))
+    ledger.save_run(replace(RUN, run_id="new", status="done", started_ms=3))
+    ledger.save_run(replace(RUN, run_id="elsewhere", table="lake.db.u", started_ms=9))
+
+    def last(statuses: tuple[str, ...] | None = None) -> str | None:
+        run = ledger.last_run(TABLE, statuses)
+        return run.run_id if run else None
+
+    assert (last(), last(("failed", "stopped")), last(("running",)), last(())) == ("new", "old", None, None)
+
+
+def test_outcomes_are_the_measured_ones_newest_first(ledger: SqliteLedger) -> None:
+    done = replace(ACTION, status="done", actual={"seconds": 1})
+    ledger.save_actions(
+        [
+            *(replace(done, action_id=f"a{n}", ended_ms=n) for n in (1, 3, 2)),
+            replace(done, action_id="unmeasured", actual=None, ended_ms=4),
+            replace(done, action_id="failed", status="failed", ended_ms=5),
+            replace(done, action_id="u", table="lake.db.u", ended_ms=6),
+        ]
+    )
+
+    assert [a.action_id for a in ledger.outcomes(TABLE)] == ["a3", "a2", "a1"]
+    assert [a.action_id for a in ledger.outcomes(limit=2)] == ["u", "a3"]
+
+
+def test_secrets_are_masked(ledger: SqliteLedger) -> None:
+    secrets.remember({"s3.secret-access-key": "ledger-s3cret"})
+
+    ledger.save_run(replace(RUN, error="403 with ledger-s3cret", plan={"why": ["ledger-s3cret"]}))
+    ledger.save_action(replace(ACTION, sql="-- ledger-s3cret", error="postgresql://me:pass-word@host/db"))
+
+    kept = b"".join(path.read_bytes() for path in ledger.path.parent.iterdir())
+    assert b"s3cret" not in kept
+    assert b"pass-word" not in kept
+    assert ledger.actions("r1")[0].error == "postgresql://me:***@host/db"
+
+
+# The file.
+
+
+def test_reading_makes_no_file(ledger: SqliteLedger) -> None:
+    assert (ledger.run("r1"), ledger.actions("r1"), ledger.claims(), ledger.outcomes()) == (None, (), (), ())
+    assert not ledger.path.parent.exists()
+
+
+def test_the_first_write_makes_a_folder_for_this_user_alone(ledger: SqliteLedger) -> None:
+    ledger.save_run(RUN)
+
+    assert stat.S_IMODE(ledger.path.parent.stat().st_mode) == 0o700
+
+
+def test_the_path_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ICEKIT_LEDGER", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_path() == tmp_path / "icekit" / "ledger.db"
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert default_path() == Path.home() / ".local" / "state" / "icekit" / "ledger.db"
+
+    monkeypatch.setenv("ICEKIT_LEDGER", "~/mine.db")
+    assert default_path() == Path.home() / "mine.db"
+
+
+def test_a_ledger_is_opened_by_path_or_in_its_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ICEKIT_LEDGER", str(tmp_path / "default.db"))
+    lake = icekit.connect()
+
+    assert repr(open_ledger(None, lake)) == repr(open_ledger("", lake)) == f"SqliteLedger('{tmp_path / 'default.db'}')"
+    assert repr(open_ledger(str(tmp_path / "x.db"), lake)) == f"SqliteLedger('{tmp_path / 'x.db'}')"
+    assert repr(open_ledger("table", lake)) == "TableLedger(lake.icekit.ledger)"
+    monkeypatch.setenv("ICEKIT_LEDGER", "table")
+    assert repr(open_ledger(None, lake)) == "TableLedger(lake.icekit.ledger)"
+    assert not lake.spark_is_running
+
+
+def test_a_ledger_of_a_newer_icekit_is_refused(ledger: SqliteLedger) -> None:
+    ledger.save_run(RUN)
+    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("PRAGMA user_version = 99")
+
+    with pytest.raises(LedgerUnusable, match=r"newer icekit \(schema 99.*upgrade icekit"):
+        ledger.run("r1")
+    with pytest.raises(LedgerUnusable, match="newer icekit"):
+        ledger.save_run(RUN)
+
+
+def test_another_programs_database_is_left_alone(ledger: SqliteLedger) -> None:
+    ledger.path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("CREATE TABLE theirs (x)")
+
+    with pytest.raises(LedgerUnusable, match="another program's database"):
+        ledger.save_run(RUN)
+
+
+def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
+    ledger.path.parent.mkdir()
+    ledger.path.write_bytes(b"no database at all, " * 500)
+
+    with pytest.raises(LedgerUnusable, match=r"is corrupt .*move it away"):
+        ledger.claims()
+    with pytest.raises(LedgerUnusable, match="move it away"):
+        ledger.claim(TABLE, "r1")
+
+
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(LedgerUnusable, match="ICEKIT_LEDGER"):
+        SqliteLedger(tmp_path / "file" / "ledger.db").save_run(RUN)
+    with pytest.raises(LedgerUnusable, match="ICEKIT_LEDGER"):
+        SqliteLedger(tmp_path).save_run(RUN)
+
+
+def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
+    odd = SqliteLedger(tmp_path / "a?mode=memory&b#c %41.db")
+    odd.save_run(RUN)
+
+    assert odd.path.exists()
+    assert odd.run("r1") == RUN
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: SqliteLedger) -> None:
+    write = (
+        "from icekit.compact.records import *\nn = 0\nwhile True:\n"
+        "    ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, None, (), None, None, None))\n"
+        "    print(n, flush=True)\n    n += 1\n"
+    )
+    for moment in range(4):
+        with other_process(write, ledger.path) as process:
+            reached = [said(process) for _ in range(1 + 7 * moment)]
+            os.kill(process.pid, signal.SIGKILL)
+        assert [a.action_id for a in ledger.actions("k")][: len(reached)] == reached
+    ledger.save_run(RUN)
+    assert ledger.run("r1") == RUN
+
+
+def test_many_threads_write_at_once(ledger: SqliteLedger) -> None:
+    def work(thread: int) -> None:
+        for n in range(10):
+            ledger.save_action(replace(ACTION, action_id=f"{thread}-{n}", ordinal=n))
+
+    threads = [threading.Thread(target=work, args=[n]) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(ledger.actions("r1")) == 60
+
+
+# Claims.
+
+
+def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(tmp_path: Path) -> None:
+    clock = Clock()
+    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger.claim(TABLE, "first")
+    for _ in range(3):
+        clock.now += 60_000
+        ledger.heartbeat(TABLE, "first")
+
+    with pytest.raises(TableClaimed) as refused:
+        ledger.claim(TABLE, "second")
+
+    message = str(refused.value)
+    assert isinstance(refused.value, IcekitError)
+    assert "run first" in message
+    assert "3 minutes ago" in message
+    assert Owner.here().host in message
+    assert f"python -m icekit compact {TABLE} --resume" in message
+
+
+def test_a_process_may_claim_again_what_it_holds(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "r1")
+    ledger.claim(TABLE, "r1")
+
+    assert [claim.run_id for claim in ledger.claims()] == ["r1"]
+
+
+def test_other_tables_are_free(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "r1")
+    ledger.claim("lake.db.u", "r2")
+
+    assert [(c.table, c.run_id) for c in ledger.claims()] == [(TABLE, "r1"), ("lake.db.u", "r2")]
+
+
+def test_a_released_table_is_free(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "r1")
+    ledger.release(TABLE, "r1")
+
+    ledger.claim(TABLE, "r2")
+
+
+def test_nobody_releases_a_claim_of_another(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "r1")
+    ledger.release(TABLE, "r2")
+
+    assert [claim.run_id for claim in ledger.claims()] == ["r1"]
+
+
+def test_a_lease_that_is_over_is_taken_over_and_its_run_is_told(tmp_path: Path) -> None:
+    clock = Clock()
+    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger.claim(TABLE, "first")
+
+    clock.now += LEASE * 1000 - 1
+    with pytest.raises(TableClaimed):
+        ledger.claim(TABLE, "second")
+    clock.now += 1
+    ledger.claim(TABLE, "second")
+
+    with pytest.raises(ClaimLost, match="run second"):
+        ledger.heartbeat(TABLE, "first")
+    ledger.release(TABLE, "first")
+    assert [claim.run_id for claim in ledger.claims()] == ["second"]
+
+
+def test_a_lease_that_is_over_and_that_nobody_took_is_renewed(tmp_path: Path) -> None:
+    clock = Clock()
+    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger.claim(TABLE, "r1")
+    clock.now += 10 * LEASE * 1000
+
+    ledger.heartbeat(TABLE, "r1")
+
+    assert ledger.claims()[0].renewed_ms == clock.now
+
+
+def test_a_heartbeat_does_not_bring_back_a_claim_that_is_gone(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "r1")
+    ledger.release(TABLE, "r1")
+
+    with pytest.raises(ClaimLost):
+        ledger.heartbeat(TABLE, "r1")
+    assert ledger.claims() == ()
+
+
+def test_a_living_process_keeps_its_claim(ledger: SqliteLedger) -> None:
+    with other_process(HOLD, ledger.path) as process:
+        assert said(process) == "held"
+
+        with pytest.raises(TableClaimed, match=rf"run other .*process {process.pid}.* ago"):
+            ledger.claim(TABLE, "mine")
+        with pytest.raises(TableClaimed):
+            ledger.claim(TABLE, "other")
+
+
+def test_a_killed_process_loses_its_claim_at_once(ledger: SqliteLedger) -> None:
+    with other_process(HOLD, ledger.path) as process:
+        assert said(process) == "held"
+        os.kill(process.pid, signal.SIGKILL)
+        if Owner.here().pid_started is None:
+            process.wait()
+        else:
+            # Also while it is a zombie: this process has not asked for its status.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        ledger.claim(TABLE, "mine")
+
+    assert [claim.run_id for claim in ledger.claims()] == ["mine"]
+
+
+def test_of_several_processes_that_race_for_a_table_one_wins(ledger: SqliteLedger) -> None:
+    race = (
+        "me = sys.argv[0] + str(__import__('os').getpid())\nprint('ready', flush=True)\n"
+        "for line in sys.stdin:\n    try:\n        ledger.claim(line.strip(), me)\n        print('won', flush=True)\n"
+        "    except TableClaimed:\n        print('lost', flush=True)\n"
+    )
+    with contextlib.ExitStack() as stack:
+        racers = [stack.enter_context(other_process(race, ledger.path)) for _ in range(3)]
+        assert [said(racer) for racer in racers] == ["ready"] * 3
+        for table in range(25):
+            for racer in racers:
+                tell(racer, f"lake.db.t{table}")
+            assert sorted(said(racer) for racer in racers) == ["lost", "lost", "won"]
+
+
+# Who lives.
+
+
+def test_this_process_lives() -> None:
+    assert not Owner.here().has_ended()
+
+
+def test_a_pid_that_is_another_process_by_now_has_ended() -> None:
+    here = Owner.here()
+    if here.pid_started is None:
+        pytest.skip("no /proc")
+
+    assert replace(here, pid_started=here.pid_started - 1).has_ended()
+
+
+@pytest.mark.parametrize("elsewhere", [{"host": "another"}, {"boot_id": "another boot"}, {"pid_namespace": "pid:[1]"}])
+def test_a_process_that_cannot_be_seen_from_here_is_not_judged_by_its_pid(elsewhere: dict[str, Any]) -> None:
+    gone = replace(Owner.here(), pid=2**22 + 1, pid_started=1)
+
+    assert gone.has_ended()
+    assert not replace(gone, **elsewhere).has_ended()
+
+
+def test_a_claim_reads_as_it_was_written() -> None:
+    claim = Claim(TABLE, "r1", Owner("h", None, None, 1, None), 5, 6)
+
+    assert Claim.from_json(claim.to_json()) == claim
+
+
+# A claim kept alive.
+
+
+def eventually(held: threading.Event) -> bool:
+    return held.wait(timeout=10)
+
+
+def test_a_held_table_is_renewed_and_then_released(ledger: SqliteLedger) -> None:
+    with claimed(ledger, TABLE, "r1", interval=0.01) as held:
+        first = ledger.claims()[0].renewed_ms
+        deadline = time.monotonic() + 10
+        while ledger.claims()[0].renewed_ms == first and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert ledger.claims()[0].renewed_ms > first
+        assert not held.lost.is_set()
+
+    assert ledger.claims() == ()
+
+
+def test_a_table_is_released_when_what_ran_inside_failed(ledger: SqliteLedger) -> None:
+    with pytest.raises(ZeroDivisionError), claimed(ledger, TABLE, "r1"):
+        raise ZeroDivisionError
+
+    assert ledger.claims() == ()
+
+
+def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: SqliteLedger) -> None:
+    future = SqliteLedger(ledger.path, clock=lambda: time.time_ns() // 1_000_000 + LEASE * 1000 + 60_000)
+
+    with claimed(ledger, TABLE, "r1", interval=0.05) as held:
+        future.claim(TABLE, "r2")
+        assert eventually(held.lost)
+
+    assert [claim.run_id for claim in ledger.claims()] == ["r2"]
+
+
+def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: SqliteLedger) -> None:
+    with claimed(ledger, TABLE, "r1", interval=0.01, lease=0.2) as held:
+        ledger.path.write_bytes(b"no database at all, " * 500)
+        assert eventually(held.lost)
