@@ -81,6 +81,8 @@ def literal(value: str | int | float | bool | None) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        # Spark puts the value of a setting in the place of ${name} before it parses.
+        escaped = escaped.replace("${", "\\u0024{")
         return f"'{escaped}'"
     return repr(value)
 

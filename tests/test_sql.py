@@ -55,3 +55,7 @@ def test_a_call_names_its_arguments() -> None:
 
 def test_properties_are_set_with_both_sides_quoted() -> None:
     assert sql.set_properties(("lake", "db", "t"), {"a.b": "it's"}) == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s')"
+
+
+def test_a_literal_is_not_taken_for_a_variable() -> None:
+    assert sql.literal("${spark.app.name}") == "'\\u0024{spark.app.name}'"

@@ -30,7 +30,11 @@ class Over:
 
 
 def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, Over]:
-    """The deletes over each partition where any kind reaches ``min_ratio`` delete records per data record."""
+    """The deletes over each partition where they are worth a rewrite.
+
+    Equality deletes always are, as each data file loads all that apply to it; the others from
+    ``min_ratio`` delete records per data record on.
+    """
     if not facts.has_deletes:
         return {}
     groups: dict[Partition, dict[Kind, FileGroup]] = defaultdict(dict)
@@ -49,7 +53,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         files = 0
         scoped = True
         applied = equality.get(partition)
-        if applied and applied.max_deletes_per_file / data.record_count >= min_ratio:
+        if applied:
             heavy.append("equality deletes")
             share, files, scoped = applied.max_deletes_per_file / data.record_count, applied.data_file_count, False
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
@@ -84,7 +88,8 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
     )
     position = kinds.get(Kind.POSITION_DELETES)
     vectors = kinds.get(Kind.DELETION_VECTORS)
-    scoped = position is not None and position.file_scoped_count == position.file_count
+    # Sequence counts hold vectors among the position deletes; both kinds that name one file count once.
+    scoped = position is None or position.file_scoped_count == position.file_count
     opens = (vectors.file_count if vectors else 0) + (position.file_count if position and scoped else 0)
     later_equality = later_position = place = 0
     for row in own:

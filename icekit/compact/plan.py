@@ -6,12 +6,12 @@ import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from icekit.compact.candidates import Candidate, candidates, in_window
+from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
 from icekit.compact.cluster import Cluster, parallelism
 from icekit.compact.model import Action, LeftAlone, Order, Plan, Prediction
 from icekit.compact.policy import Policy
 from icekit.errors import ParameterError, nearest
-from icekit.facts.files import Partition
+from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.facts.sizes import max_file_size, min_file_size
@@ -24,6 +24,7 @@ Predict = Callable[[Action], Action]
 _NAMES = 10
 # How often an action is planned anew because the planner takes more than the budget.
 _TRIMS = 4
+_LONGEST_FILTER = 20_000
 
 _WHY = {
     "size": "files of the wrong size are combined or split; well-sized ones stay as they are",
@@ -78,8 +79,20 @@ def plan(
         else:
             spent += fitted.prediction.bytes_in
             actions.append(fitted)
+    for special in (_old_specs(facts, findings, policy, order, options), _dangling(facts, findings, actions)):
+        if special is None:
+            continue
+        numbered = replace(special, action_id=f"a{len(actions) + 1}")
+        ready = predict(numbered) if predict else numbered
+        if policy.budget_bytes is not None and spent + ready.prediction.bytes_in > policy.budget_bytes:
+            left.append(LeftAlone("what is left of the budget does not reach for it", len(ready.partitions), ready.partition_names[:3]))
+        elif ready.prediction.groups or ready.prediction.delete_files_removed:
+            spent += ready.prediction.bytes_in
+            actions.append(ready)
     if actions:
         notes += _notes(facts, actions)
+    if not policy.old_specs and "old_partition_spec" in findings.names:
+        notes.append("Files of older partition specs stay where they are; set old_specs to move them into the current one.")
     return Plan(
         facts.catalog,
         facts.table,
@@ -247,6 +260,57 @@ def _action(
     )
 
 
+def _old_specs(facts: TableFacts, findings: Findings, policy: Policy, order: Order, parallel: Mapping[str, str]) -> Action | None:
+    """Move files of older specs into the current one.
+
+    No filter tells a file's spec. But one for all that is *not* in the partitions the current
+    spec has leaves files of the current spec alone, and takes files of older ones unless all
+    their rows belong to those partitions.
+    """
+    old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
+    if not policy.old_specs or not old or "old_partition_spec" not in findings.names:
+        return None
+    current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
+    specs = {spec.spec_id: spec for spec in facts.specs}
+    held = where(facts.catalog, specs, facts.columns, current) if current else "false"
+    if held is None or len(held) > _LONGEST_FILTER:
+        return None
+    files, total = sum(g.file_count for g in old), sum(g.size_in_bytes for g in old)
+    out = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in old)
+    partitions = tuple(sorted((g.partition for g in old), key=sort_key))
+    return Action(
+        "",
+        "rewrite_data_files",
+        facts.catalog,
+        facts.table,
+        f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
+        Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
+        partitions,
+        tuple(_name(facts, p) for p in partitions[:_NAMES]),
+        f"NOT ({held})" if current else None,
+        order,
+        {"partial-progress.enabled": "true", **parallel, "rewrite-all": "true"},
+    )
+
+
+def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
+    """Drop delete files that apply to nothing, and rewrite nothing; None where another action does so anyway."""
+    if "dangling_deletes" not in findings.names or any(a.options.get("remove-dangling-deletes") for a in actions):
+        return None
+    found = next(f for f in findings if f.name == "dangling_deletes")
+    # With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
+    nothing = {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
+    return Action(
+        "",
+        "rewrite_data_files",
+        facts.catalog,
+        facts.table,
+        f"{found.evidence}: they are dropped, and no data file is rewritten",
+        Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
+        options={"partial-progress.enabled": "true", **nothing, "remove-dangling-deletes": "true"},
+    )
+
+
 def _limits(facts: TableFacts, limits: Thresholds, policy: Policy) -> dict[str, str]:
     """The size limits as options, where they are not the procedure's own."""
     default, changed = Thresholds(), {}
@@ -291,7 +355,7 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
         rival = [c for c in recent if c.operation in ("overwrite", "delete")]
         share = len(rival) / len(recent)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        said = f"A commit comes every {span(gap * 1000)}, and {percent(share)} of the last {len(recent)} delete or overwrite rows: only those can conflict with a rewrite"
+        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete or overwrite rows: only those can conflict with a rewrite"
         if seconds and share:
             chance = 1 - math.exp(-seconds / gap * share)
             said += f"; the longest action takes about {span(seconds * 1000)}, in which one comes with a chance of {percent(chance)} (it conflicts if it touches the same files, and is retried)"

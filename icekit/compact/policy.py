@@ -28,8 +28,10 @@ class Policy:
     ``until`` (a date or time, UTC) and ``skip_last_hours`` choose partitions by their own time,
     where the table is partitioned by one. ``leave_alone_minutes``: partitions written within
     the last so many minutes are not touched. ``min_files``: undersized files that make a
-    partition worth a rewrite. ``delete_ratio``: delete records per data record from which a
-    partition is rewritten for its deletes. ``budget_bytes``, ``budget_files`` and
+    partition worth a rewrite. ``delete_ratio``: position deletes or deletion
+    vectors per data record from which a partition is rewritten for them; equality deletes are
+    always worth it. ``old_specs``: also move files of older partition specs into the current
+    one. ``budget_bytes``, ``budget_files`` and
     ``budget_minutes`` limit what the whole plan reads, by its prediction. ``max_action_bytes``
     and ``max_action_partitions`` limit one action: what is at stake in one attempt.
     ``min_win`` is the least number of file opens that an action must save a full scan.
@@ -44,6 +46,7 @@ class Policy:
     leave_alone_minutes: float = 60.0
     min_files: int = 5
     delete_ratio: float = 0.05
+    old_specs: bool = False
     budget_bytes: int | None = None
     budget_files: int | None = None
     budget_minutes: float | None = None
@@ -106,6 +109,10 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
         return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
     if name in {"scope", "strategy"}:
         return {name: value}
+    if name == "old_specs":
+        if str(value).lower() not in {"true", "false"}:
+            raise ParameterError(f"old_specs must be true or false, not {value!r}.")
+        return {name: str(value).lower() == "true"}
     whole = name in {"min_files", "budget_files", "max_action_partitions", "min_win"}
     try:
         number = float(value)

@@ -8,24 +8,25 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from icekit.compact.ledger import claimed, now_ms, open_ledger
-from icekit.compact.ledger_api import Ledger
-from icekit.compact.records import ActionRecord, RunRecord
-from icekit.prove import Proof, prove_commits
 from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
 from icekit.compact.attempt import Conflict, Progress, Retry, Runner, TooLarge
+from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped, first_sentence
+from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger_api import Ledger
 from icekit.compact.leftovers import find_leftovers
 from icekit.compact.lineage import head, own_commits
 from icekit.compact.model import Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
+from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
+from icekit.prove import Proof, prove_commits
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size, span
 
@@ -40,7 +41,7 @@ UNFINISHED = ("running", "stopped", "failed")
 class Limits:
     """How a run behaves: retries, and how many changed partitions of a commit are proved (None: all; 0: no proof)."""
 
-    retry: Retry = Retry()
+    retry: Retry = field(default_factory=Retry)
     prove: int | None = None
 
 

@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from icekit.catalog import Lake
 from icekit.compact.calibration import throughput
+from icekit.compact.cluster import cluster_of
 from icekit.compact.ledger import open_ledger
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.records import ActionRecord
-
-from icekit.catalog import Lake
-from icekit.compact.cluster import cluster_of
 from icekit.compact.lineage import head
 from icekit.compact.model import Action, Plan
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.compact.predict import predict
+from icekit.compact.records import ActionRecord
 from icekit.diagnose import diagnose
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import written_since

@@ -46,7 +46,8 @@ def plan_html(plan: Plan) -> str:
     if not plan.actions:
         parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>']
     else:
-        parts = [f"<p>{html.prose(f'{count(len(plan.actions), "action")}: {predicted(plan.prediction)}.')}</p>", *map(_card, plan.actions)]
+        summary = f"{count(len(plan.actions), 'action')}: {predicted(plan.prediction)}."
+        parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
     if plan.parallelism:
         said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
         parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
