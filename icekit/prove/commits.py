@@ -17,7 +17,7 @@ from icekit.facts.values import partition_path
 from icekit.prove.changes import Changes, changes, columns_of, key_sql, named_as, paths
 from icekit.prove.columns import shared
 from icekit.prove.fingerprint import Print, fingerprint
-from icekit.prove.proof import CommitProof, Mismatch, Proof
+from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 from icekit.sql import Identifier, call, display_name, identifier
 from icekit.where import where
 
@@ -78,6 +78,7 @@ def prove_commits(
     return Proof(
         table=display_name(table),
         commits=tuple(proofs),
+        ok=verdict(proofs),
         mode="full" if sample is None else f"sampled {compared:,} of {changed:,} changed partitions",
         seconds=time.monotonic() - started,
         rows_read=sum((p.rows_before or 0) + (p.rows_after or 0) for p in proofs),
@@ -152,11 +153,8 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
     if reason and before != after:
         before, after = (side.read(reader, grouped=True) for side in sides)
     spec = PartitionSpec(-1, tuple(fields))
-    mismatches = tuple(
-        Mismatch(partition_path(spec, key) or "whole table", before.get(key, Print()), after.get(key, Print()))
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key, Print()) != after.get(key, Print())
-    )
+    pairs = {key: (before.get(key, Print()), after.get(key, Print())) for key in {*before, *after}}
+    mismatches = [Mismatch(partition_path(spec, key) or "whole table", *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
     later = _later_commits(reader, snapshot_id)
     rollback = call(reader.lake.name, "rollback_to_snapshot", table=display_name(reader.table), snapshot_id=parent_id)
     return CommitProof(
@@ -169,7 +167,7 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
         whole_table=bool(reason),
         before=sum(before.values(), Print()),
         after=sum(after.values(), Print()),
-        mismatches=mismatches,
+        mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
         columns_left_out=left_out,
         rollback_sql=rollback if mismatches and later is not None else None,
         later_commits=later or 0,

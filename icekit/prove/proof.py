@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from icekit.prove.fingerprint import Print
 
@@ -95,15 +96,11 @@ class Proof:
 
     table: str
     commits: tuple[CommitProof, ...]
+    ok: bool | None
     mode: str
     seconds: float
     rows_read: int
     caution: str | None = None
-    ok: bool | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        verdicts = {commit.ok for commit in self.commits}
-        object.__setattr__(self, "ok", False if False in verdicts else None if None in verdicts else True)
 
     def __repr__(self) -> str:
         verdict = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
@@ -111,3 +108,9 @@ class Proof:
         head = f"{self.table}: {verdict} in {count}, {self.mode}; {self.rows_read:,} rows read in {self.seconds:.1f} s"
         caution = [f"! {self.caution}"] if self.caution else []
         return "\n".join([head, *caution, *(line for commit in self.commits for line in commit.lines())])
+
+
+def verdict(commits: Iterable[CommitProof]) -> bool | None:
+    """False if rows changed in any commit, else None if some are not provable, else True."""
+    found = {commit.ok for commit in commits}
+    return False if False in found else None if None in found else True
