@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icekit.prove.fingerprint import Print
+from icekit.units import count, printable
 
 _NAMED = 10
 
@@ -20,9 +21,11 @@ class Mismatch:
 
     def __str__(self) -> str:
         gained = self.after.row_count - self.before.row_count
+        name = printable(self.partition)
         if gained:
-            return f"{self.partition}: {abs(gained):,} rows {'too many' if gained > 0 else 'missing'} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
-        return f"{self.partition}: as many rows ({self.before.row_count:,}), but not the same"
+            what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
+            return f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
+        return f"{name}: as many rows ({self.before.row_count:,}), but not the same"
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,13 @@ class CommitProof:
         why = f" ({self.reason})" if self.reason else ""
         left_out = [f"  not compared, as only one side has them: {', '.join(self.columns_left_out)}"] if self.columns_left_out else []
         if not self.mismatches:
-            return [f"✔ {name}: the same {self.after.row_count:,} rows in {what}{why}", *left_out]
-        lines = [f"✖ {name}: ROWS CHANGED in {len(self.mismatches):,} partitions; compared {what}{why}", *left_out]
+            return [f"✔ {name}: the same {count(self.after.row_count, 'row')} in {what}{why}", *left_out]
+        lines = [f"✖ {name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {what}{why}", *left_out]
         lines += [f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]]
         if len(self.mismatches) > _NAMED:
             lines.append(f"  and {len(self.mismatches) - _NAMED:,} more")
         if self.rollback_sql:
-            also = f", and also undoes the {self.later_commits:,} later commits" if self.later_commits else ""
+            also = f", and also undoes {count(self.later_commits, 'later commit')}" if self.later_commits else ""
             lines.append(f"  back to its parent{also}: {self.rollback_sql}")
         return lines
 
@@ -103,9 +106,8 @@ class Proof:
     caution: str | None = None
 
     def __repr__(self) -> str:
-        verdict = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
-        count = f"{len(self.commits):,} commit{'s' * (len(self.commits) != 1)}"
-        head = f"{self.table}: {verdict} in {count}, {self.mode}; {self.rows_read:,} rows read in {self.seconds:.1f} s"
+        said = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
+        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read in {self.seconds:.1f} s"
         caution = [f"! {self.caution}"] if self.caution else []
         return "\n".join([head, *caution, *(line for commit in self.commits for line in commit.lines())])
 

@@ -147,7 +147,7 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(table: Calla
     (mismatch,) = proof.commits[1].mismatches
     assert (mismatch.partition, mismatch.before.row_count, mismatch.after.row_count) == ("region=b", 200, 200)
     assert "region=b: as many rows (200), but not the same" in repr(proof)
-    assert "also undoes the 1 later commits" in repr(proof)
+    assert "also undoes 1 later commit:" in repr(proof)
     rollback = proof.commits[1].rollback_sql
     assert rollback is not None
     assert rollback in repr(proof)
@@ -172,7 +172,7 @@ def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Callab
     proof = made.prove(made.commit(made.java.newRewrite().deleteFile(first).deleteFile(second).addFile(wrong)))
 
     assert proof.ok is False
-    assert "at_day=2013-01-01: 1 rows missing" in repr(proof)
+    assert "at_day=2013-01-01: 1 row missing" in repr(proof)
 
 
 def test_what_others_commit_in_between_is_not_damage(regions: Table) -> None:
@@ -250,7 +250,7 @@ def test_an_unpartitioned_table_is_compared_whole(table: Callable[[str], Table])
     assert proof.ok is True, proof
     assert "the same 2 rows in the whole table (it changed unpartitioned files)" in repr(proof)
     made.sql("INSERT INTO {t} VALUES (2)")
-    assert "whole table: 1 rows too many" in repr(made.prove(made.snapshots()[-1]))
+    assert "whole table: 1 row too many" in repr(made.prove(made.snapshots()[-1]))
 
 
 def test_very_many_partitions_are_compared_as_the_whole_table(regions: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +331,7 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
     proof = regions.prove(commit)
 
     assert proof.ok is False
-    assert "region=lost: 1 rows missing" in repr(proof)
+    assert "region=lost: 1 row missing" in repr(proof)
     assert proof.commits[0].reason == "it has other files than its parent's and its own"
 
 
