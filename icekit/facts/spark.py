@@ -52,11 +52,11 @@ def roll_up(
 
 
 def _plain(spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], cut: Cut) -> Rollup:
-    files = _metadata_table(spark, table, "data_files", snapshot_id)
-    names = _unified(specs.values())
+    files = metadata_table(spark, table, "data_files", snapshot_id)
+    names = unified(specs.values())
     rows = files.selectExpr(
         "spec_id",
-        *_partition_columns(files, "partition", names),
+        *partition_columns(files, "partition", names),
         f"{_bucket('file_size_in_bytes', cut.data)} AS bucket",
         "file_size_in_bytes AS size",
         "record_count AS records",
@@ -70,8 +70,8 @@ def _plain(spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapp
 def _with_deletes(
     spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], cut: Cut, width: Callable[[int], int]
 ) -> tuple[Rollup, int]:
-    entries = _metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
-    names = _unified(specs.values())
+    entries = metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
+    names = unified(specs.values())
     kind = (
         f"CASE WHEN data_file.content = 0 THEN {_code(Kind.DATA)} WHEN data_file.content = 2 THEN {_code(Kind.EQUALITY_DELETES)} "
         f"WHEN upper(data_file.file_format) = 'PUFFIN' THEN {_code(Kind.DELETION_VECTORS)} ELSE {_code(Kind.POSITION_DELETES)} END"
@@ -79,7 +79,7 @@ def _with_deletes(
     rows = (
         entries.selectExpr(
             "data_file.spec_id AS spec_id",
-            *_partition_columns(entries, "data_file.partition", names),
+            *partition_columns(entries, "data_file.partition", names),
             f"{kind} AS kind",
             "data_file.file_size_in_bytes AS file_size",
             "data_file.content_size_in_bytes AS content_size",
@@ -103,11 +103,12 @@ def _with_deletes(
     return rollup, step
 
 
-def _metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int) -> DataFrame:
+def metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int) -> DataFrame:
+    """A metadata table (``entries``, ``files`` …) of one snapshot; ``table`` is named with its catalog."""
     return spark.sql(f"SELECT * FROM {identifier(*table, name)} VERSION AS OF {snapshot_id}")
 
 
-def _unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
+def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
     """(field id, name) of the one partition struct that metadata tables show for all specs.
 
     Source: Partitioning.partitionType: by field id, named as the newest spec names it.
@@ -119,16 +120,17 @@ def _unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
     return sorted(names.items())
 
 
-def _partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, str]]) -> list[str]:
+def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, str]]) -> list[str]:
     """SQL that brings each partition field to the form that facts keep, as columns p0, p1 and so on."""
     if not names:
         return []
     struct: Any = frame.select(path).schema[0].dataType
     types = {field.name: field.dataType.typeName() for field in struct.fields}
-    return [f"{_scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}" for i, (_, name) in enumerate(names)]
+    return [f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}" for i, (_, name) in enumerate(names)]
 
 
-def _scalar_sql(column: str, type_name: str | None) -> str:
+def scalar_sql(column: str, type_name: str | None) -> str:
+    """SQL that brings a value of a Spark type (``typeName()``) to the form that facts keep, but for what :func:`scalar` does."""
     if type_name is None:  # a field that was void in every spec has no column
         return "NULL"
     return {
@@ -189,7 +191,7 @@ def _merged(fine: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-class _Partitions:
+class Partitions:
     """Partitions of arrow rows, each made once."""
 
     def __init__(self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> None:
@@ -199,18 +201,20 @@ class _Partitions:
         self.known: dict[tuple[Any, ...], Partition] = {}
 
     def read(self, table: pa.Table) -> list[Partition]:
+        """The partition of each row of ``spec_id, p0, p1, …``."""
         columns = [table.column("spec_id").to_pylist(), *(table.column(f"p{i}").to_pylist() for i in range(self.width))]
         return [self._one(key) for key in zip(*columns, strict=True)]
 
     def _one(self, key: tuple[Any, ...]) -> Partition:
         found = self.known.get(key)
         if found is None:
-            values = tuple(_scalar(key[1 + i]) for i in self.places[key[0]])
+            values = tuple(scalar(key[1 + i]) for i in self.places[key[0]])
             found = self.known[key] = Partition(key[0], values)
         return found
 
 
-def _scalar(value: object) -> Scalar:
+def scalar(value: object) -> Scalar:
+    """Bring what Spark answers to :func:`scalar_sql` to the form that facts keep."""
     # As text in plain notation; what CAST makes of a small one depends on the session's ANSI mode.
     return format(value, "f") if isinstance(value, Decimal) else to_scalar(value)
 
@@ -219,7 +223,7 @@ def _read_buckets(frame: DataFrame, specs: Mapping[int, PartitionSpec], names: S
     table = frame.toArrow()
     kinds = table.column("kind").to_pylist() if "kind" in table.column_names else [_code(Kind.DATA)] * table.num_rows
     columns = [table.column(c).to_pylist() for c in ("bucket", "files", "bytes", "records", "low", "high")]
-    for partition, kind, *row in zip(_Partitions(specs, names).read(table), kinds, *columns, strict=True):
+    for partition, kind, *row in zip(Partitions(specs, names).read(table), kinds, *columns, strict=True):
         rollup.add_bucket(partition, _KINDS[kind], Bucket(*row))
 
 
@@ -234,14 +238,14 @@ def _read_file_scoped(
     """Count the position delete files that name one data file; their bounds are needed only here."""
     if not any(kind is Kind.POSITION_DELETES for _, kind in rollup.buckets):
         return
-    deletes = _metadata_table(spark, table, "delete_files", snapshot_id)
+    deletes = metadata_table(spark, table, "delete_files", snapshot_id)
     scoped = deletes.where(
         "content = 1 AND upper(file_format) <> 'PUFFIN' AND "
         f"(referenced_data_file IS NOT NULL OR lower_bounds[{PATH_FIELD_ID}] = upper_bounds[{PATH_FIELD_ID}])"
-    ).selectExpr("spec_id", *_partition_columns(deletes, "partition", names))
+    ).selectExpr("spec_id", *partition_columns(deletes, "partition", names))
     scope = _scope(names)
     counted = _brought_together(scoped, scope).groupBy(*scope).count().toArrow()
-    for partition, count in zip(_Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
+    for partition, count in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
         rollup.file_scoped[partition] += count
 
 
@@ -272,5 +276,5 @@ def _read_sequences(
         .toArrow()
     )
     sums = [counted.column(c).to_pylist() for c in ("kind", "sequence", "sum(files)", "sum(records)", "sum(well_files)", "sum(well_bytes)")]
-    for partition, kind, sequence, *counts in zip(_Partitions(specs, names).read(counted), *sums, strict=True):
+    for partition, kind, sequence, *counts in zip(Partitions(specs, names).read(counted), *sums, strict=True):
         add_sequence(rollup.by_sequence[partition, sequence], _KINDS[kind], *counts)

@@ -1,0 +1,7 @@
+"""Prove that no row changed."""
+
+from icekit.prove.commits import prove_commits
+from icekit.prove.fingerprint import Print, fingerprint, row_hash
+from icekit.prove.proof import CommitProof, Mismatch, Proof
+
+__all__ = ["CommitProof", "Mismatch", "Print", "Proof", "fingerprint", "prove_commits", "row_hash"]

@@ -1,0 +1,226 @@
+"""Prove that commits changed no row: compare each with its own parent, where it changed files."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import MetadataUnreadable, ParameterError
+from icekit.facts import metadata
+from icekit.facts.bridge import explain
+from icekit.facts.collect import load_metadata
+from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
+from icekit.facts.values import partition_path
+from icekit.prove.changes import Changes, changes, columns_of, key_sql, named_as, paths
+from icekit.prove.columns import shared
+from icekit.prove.fingerprint import Print, fingerprint
+from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
+from icekit.sql import Identifier, call, display_name, identifier
+from icekit.where import where
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from icekit.catalog.lake import Lake
+
+Json = Mapping[str, Any]
+
+#: A commit that changed more partitions is compared over the whole table: a predicate of more
+#: terms takes Spark longer to plan than rows take to read.
+MAX_PARTITIONS = 1000
+_CACHE = (
+    "The executor cache of delete files is on in this session, with which Spark can ignore equality deletes (apache/iceberg issue "
+    "15039): prove again in a session with spark.sql.iceberg.executor-cache.enabled=false."
+)
+
+
+def prove_commits(
+    lake: Lake,
+    table: Identifier,
+    snapshot_ids: Sequence[int],
+    *,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Proof:
+    """Compare the rows before and after each commit, deletes applied; ``table`` is without its catalog.
+
+    Each commit is compared with its own parent, so what others committed in between does not
+    matter. Rows are compared in the partitions where the commit added or removed a data or
+    delete file, of whatever spec; in the whole table if those are more than
+    :data:`MAX_PARTITIONS`, cannot be told by a predicate, or do not account for all its files.
+    ``sample`` compares so many of each commit's partitions, chosen by ``seed``. ``progress`` is
+    called with (commits compared, of how many).
+
+    A commit or parent that has expired, or whose files are gone, is not provable, which is
+    never reported as fine. Raises the errors of :mod:`icekit.errors`.
+    """
+    if sample is not None and sample < 1:
+        raise ParameterError(f"A sample of {sample} partitions proves nothing; give 1 or more, or None for all.")
+    started = time.monotonic()
+    meta = load_metadata(lake.tables.source(table))
+    specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
+    reader = _Reader(lake, table, meta, specs, {s["snapshot-id"]: s for s in meta.get("snapshots") or ()})
+    proofs: list[CommitProof] = []
+    try:
+        # The session may hold an older version of the table that lacks the snapshots.
+        lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
+    except Exception as error:
+        raise explain(error, reader.name) from error
+    for snapshot_id in snapshot_ids:
+        proofs.append(_prove(reader, snapshot_id, sample, random.Random(f"{seed} {snapshot_id}")))
+        if progress is not None:
+            progress(len(proofs), len(snapshot_ids))
+    compared, changed = (sum(getattr(p, f"partitions_{kind}") for p in proofs) for kind in ("compared", "changed"))
+    return Proof(
+        table=display_name(table),
+        commits=tuple(proofs),
+        ok=verdict(proofs),
+        mode="full" if sample is None else f"sampled {compared:,} of {changed:,} changed partitions",
+        seconds=time.monotonic() - started,
+        rows_read=sum((p.rows_before or 0) + (p.rows_after or 0) for p in proofs),
+        caution=_caution(lake, reader, snapshot_ids),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A table as its metadata stood when the proof began."""
+
+    lake: Lake
+    table: Identifier
+    meta: Json
+    specs: Mapping[int, PartitionSpec]
+    snapshots: Mapping[int | None, Json]
+
+    @property
+    def name(self) -> Identifier:
+        return self.lake.sql_name(self.table)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A snapshot to read: its columns, the rows to compare and the keys to group them by, in its own names."""
+
+    snapshot_id: int
+    schema: StructType
+    where: str | None
+    by: tuple[str, ...]
+
+    def read(self, reader: _Reader, *, grouped: bool) -> Mapping[tuple[Scalar, ...], Print]:
+        by = self.by if grouped else ()
+        return fingerprint(reader.lake.spark, reader.name, snapshot_id=self.snapshot_id, where=self.where, by=by, schema=self.schema)
+
+
+def _prove(reader: _Reader, snapshot_id: int, sample: int | None, chance: random.Random) -> CommitProof:
+    commit = reader.snapshots.get(snapshot_id)
+    if commit is None:
+        return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never was one of this table")
+    parent_id = commit.get("parent-snapshot-id")
+    if parent_id is None:
+        return CommitProof(snapshot_id, None, provable=False, reason="it has no parent to compare it with")
+    parent = reader.snapshots.get(parent_id)
+    if parent is None:
+        return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
+    try:
+        return _compare(reader, parent, commit, sample, chance)
+    except Exception as error:
+        explained = explain(error, reader.name)
+        if isinstance(explained, MetadataUnreadable):
+            return CommitProof(snapshot_id, parent_id, provable=False, reason=str(explained))
+        raise explained from error
+
+
+def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, chance: random.Random) -> CommitProof:
+    parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
+    found = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
+    chosen = found.partitions
+    if sample is not None and sample < len(chosen):
+        chosen = tuple(chosen[i] for i in sorted(chance.sample(range(len(chosen)), sample)))
+    schemas = [metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)]
+    before_columns, after_columns, left_out = shared(*schemas)
+    predicates, reason = _predicates(reader, found, chosen, schemas)
+    fields, keys = _keys(reader, schemas)
+    sides = [
+        _Side(side_id, columns, predicate, by)
+        for side_id, columns, predicate, by in zip((parent_id, snapshot_id), (before_columns, after_columns), predicates, keys, strict=True)
+    ]
+    # A whole table may have more partitions than the driver should hold; they matter once it differs.
+    before, after = (side.read(reader, grouped=not reason) for side in sides)
+    if reason and before != after:
+        before, after = (side.read(reader, grouped=True) for side in sides)
+    spec = PartitionSpec(-1, tuple(fields))
+    pairs = {key: (before.get(key, Print()), after.get(key, Print())) for key in {*before, *after}}
+    mismatches = [Mismatch(partition_path(spec, key) or "whole table", *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
+    later = _later_commits(reader, snapshot_id)
+    rollback = call(reader.lake.name, "rollback_to_snapshot", table=display_name(reader.table), snapshot_id=parent_id)
+    return CommitProof(
+        snapshot_id,
+        parent_id,
+        provable=True,
+        reason=reason,
+        partitions_compared=len(found.partitions) if reason else len(chosen),
+        partitions_changed=len(found.partitions),
+        whole_table=bool(reason),
+        before=sum(before.values(), Print()),
+        after=sum(after.values(), Print()),
+        mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
+        columns_left_out=left_out,
+        rollback_sql=rollback if mismatches and later is not None else None,
+        later_commits=later or 0,
+    )
+
+
+def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
+    """The rows to compare at the parent and at the commit; and why it is all of them, if it is."""
+    if not found.is_complete:
+        return (None, None), "it has other files than its parent's and its own"
+    if len(chosen) > MAX_PARTITIONS:
+        return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
+    predicates = [where(reader.lake.name, named_as(reader.specs, schema), columns_of(schema), chosen) for schema in schemas]
+    if None not in predicates:
+        return predicates, ""
+    unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
+    return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate tells the partitions it changed"
+
+
+def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
+    """The fields of the current spec that rows of both sides can be grouped by, and the SQL for each side."""
+    default = reader.specs.get(reader.meta.get("default-spec-id", 0), PartitionSpec(0, ()))
+    places = [paths(schema) for schema in schemas]
+    kinds = {column.field_id: column.type for column in columns_of(schemas[1])}
+    fields: list[PartitionField] = []
+    keys: tuple[list[str], list[str]] = ([], [])
+    for field in default.fields:
+        if any(field.source_id not in place for place in places):
+            continue
+        sql = [key_sql(reader.lake.name, field, place[field.source_id], kinds[field.source_id]) for place in places]
+        if sql[0] is not None and sql[1] is not None:
+            fields.append(field)
+            keys[0].append(sql[0])
+            keys[1].append(sql[1])
+    return fields, [tuple(keys[0]), tuple(keys[1])]
+
+
+def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
+    """How many commits of the current lineage lie on top of one; None if it is not in it."""
+    current, count = reader.snapshots.get(reader.meta.get("current-snapshot-id")), 0
+    while current is not None:
+        if current["snapshot-id"] == snapshot_id:
+            return count
+        current, count = reader.snapshots.get(current.get("parent-snapshot-id")), count + 1
+    return None
+
+
+def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | None:
+    conf = lake.session_conf()
+    if conf is None or any(value.lower() != "true" for value in conf.values()):
+        return None
+    commits = [commit for commit in map(reader.snapshots.get, snapshot_ids) if commit is not None]
+    read = [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
+    # A writer that does not count them may have written some.
+    counts = [(snapshot.get("summary") or {}).get("total-equality-deletes", "unknown") for snapshot in read]
+    return _CACHE if any(count != "0" for count in counts) else None

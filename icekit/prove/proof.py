@@ -1,0 +1,118 @@
+"""Hold what was proven, and say it in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from icekit.prove.fingerprint import Print
+from icekit.units import count, printable
+
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its prints."""
+
+    partition: str
+    before: Print
+    after: Print
+
+    def __str__(self) -> str:
+        gained = self.after.row_count - self.before.row_count
+        name = printable(self.partition)
+        if gained:
+            what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
+            return f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
+        return f"{name}: as many rows ({self.before.row_count:,}), but not the same"
+
+
+@dataclass(frozen=True)
+class CommitProof:
+    """One commit compared with its own parent, deletes applied.
+
+    ``partitions_compared`` of ``partitions_changed``; with ``whole_table`` every row was
+    compared, and ``reason`` says why. ``before`` and ``after`` are prints of all rows compared.
+    ``columns_left_out`` are those that only one side has. What is not ``provable`` has a
+    ``reason`` and no prints. ``rollback_sql`` undoes a commit that is damaged, and the
+    ``later_commits`` on top of it too.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    provable: bool
+    reason: str = ""
+    partitions_compared: int = 0
+    partitions_changed: int = 0
+    whole_table: bool = False
+    before: Print | None = None
+    after: Print | None = None
+    mismatches: tuple[Mismatch, ...] = ()
+    columns_left_out: tuple[str, ...] = ()
+    rollback_sql: str | None = None
+    later_commits: int = 0
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the same rows were found; None if that cannot be told."""
+        return not self.mismatches if self.provable else None
+
+    @property
+    def rows_before(self) -> int | None:
+        """Rows compared at the parent."""
+        return self.before.row_count if self.before else None
+
+    @property
+    def rows_after(self) -> int | None:
+        """Rows compared at the commit."""
+        return self.after.row_count if self.after else None
+
+    def lines(self) -> list[str]:
+        """What a person reads, one line unless something is wrong."""
+        name = f"commit {self.snapshot_id}"
+        if self.before is None or self.after is None:
+            return [f"? {name}: not provable: {self.reason}"]
+        what = "the whole table" if self.whole_table else f"{self.partitions_compared:,} of {self.partitions_changed:,} changed partitions"
+        why = f" ({self.reason})" if self.reason else ""
+        left_out = [f"  not compared, as only one side has them: {', '.join(self.columns_left_out)}"] if self.columns_left_out else []
+        if not self.mismatches:
+            return [f"✔ {name}: the same {count(self.after.row_count, 'row')} in {what}{why}", *left_out]
+        lines = [f"✖ {name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {what}{why}", *left_out]
+        lines += [f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]]
+        if len(self.mismatches) > _NAMED:
+            lines.append(f"  and {len(self.mismatches) - _NAMED:,} more")
+        if self.rollback_sql:
+            also = f", and also undoes {count(self.later_commits, 'later commit')}" if self.later_commits else ""
+            lines.append(f"  back to its parent{also}: {self.rollback_sql}")
+        return lines
+
+
+@dataclass(frozen=True, repr=False)
+class Proof:
+    """What comparing a run's commits with their parents has shown.
+
+    ``ok`` is False if rows changed anywhere, None if they did not where it can be told but some
+    commit is not provable. ``mode`` is ``full`` or ``sampled N of M`` (changed partitions).
+    ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
+    """
+
+    table: str
+    commits: tuple[CommitProof, ...]
+    ok: bool | None
+    mode: str
+    seconds: float
+    rows_read: int
+    caution: str | None = None
+
+    def __repr__(self) -> str:
+        said = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
+        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read in {self.seconds:.1f} s"
+        caution = [f"! {self.caution}"] if self.caution else []
+        return "\n".join([head, *caution, *(line for commit in self.commits for line in commit.lines())])
+
+
+def verdict(commits: Iterable[CommitProof]) -> bool | None:
+    """False if rows changed in any commit, else None if some are not provable, else True."""
+    found = {commit.ok for commit in commits}
+    return False if False in found else None if None in found else True

@@ -1,0 +1,358 @@
+"""Real commits, good and bad, beside their parents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pydantic import TypeAdapter
+
+import icekit
+from icekit.catalog import Lake
+from icekit.lab.upserts import UpsertStream
+from icekit.lab.workbench import Lab, embedded
+from icekit.prove import Proof, commits, prove_commits
+from icekit.sql import identifier
+
+pytestmark = pytest.mark.spark
+
+MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+
+
+class Table:
+    """A table of a test: what happens to it, and what it is then."""
+
+    def __init__(self, lake: Lake, namespace: str, name: str) -> None:
+        self.lake, self.name, self.sql_name = lake, (namespace, name), identifier("lake", namespace, name)
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.lake.spark.sql(statement.replace("{t}", self.sql_name)).collect()
+
+    def create(self, columns: str, partitioned_by: str = "", properties: str = "'format-version' = '2'") -> Table:
+        by = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
+        return self
+
+    def compact(self, where: str = "", options: str = "'rewrite-all', 'true'") -> int:
+        only = f', where => "{where}"' if where else ""
+        self.sql(f"CALL lake.system.rewrite_data_files(table => '{'.'.join(self.name)}', options => map({options}){only})")
+        return self.snapshots()[-1]
+
+    def snapshots(self) -> list[int]:
+        return [row[0] for row in self.sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at")]
+
+    def summary(self, snapshot_id: int) -> dict[str, str]:
+        operation, summary = self.sql(f"SELECT operation, summary FROM {{t}}.snapshots WHERE snapshot_id = {snapshot_id}")[0]
+        return {"operation": operation, **summary}
+
+    def rows(self) -> set[Any]:
+        return set(self.sql("SELECT * FROM {t}"))
+
+    @property
+    def java(self) -> Any:
+        jvm: Any = self.lake.spark._jvm
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.lake.spark._jsparkSession, self.sql_name)
+
+    def files(self) -> list[Any]:
+        tasks = self.java.newScan().planFiles().iterator()
+        found = []
+        while tasks.hasNext():
+            found.append(tasks.next().file())
+        return sorted(found, key=lambda file: str(file.partition()))
+
+    def commit(self, action: Any) -> int:
+        action.commit()
+        self.sql("REFRESH TABLE {t}")
+        return self.snapshots()[-1]
+
+    def prove(self, *snapshot_ids: int, **options: Any) -> Proof:
+        return prove_commits(self.lake, self.name, snapshot_ids, **options)
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str) -> Callable[[str], Table]:
+    """A table of the test's own, by name."""
+    return lambda name: Table(lake, scratch, name)
+
+
+@pytest.fixture
+def regions(table: Callable[[str], Table]) -> Table:
+    """Three regions, each of two files of a hundred rows."""
+    made = table("regions").create("id bigint, region string, amount int", "region")
+    for start in (0, 300):
+        made.sql(
+            f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 AS int)), id FROM range({start}, {start + 300})"
+        )
+    return made
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_compaction_that_applies_deletes_changes_no_row(table: Callable[[str], Table], version: int) -> None:
+    made = table("deleted").create("id bigint, day date", "months(day)", f"'format-version' = '{version}', {MERGE_ON_READ}")
+    made.sql("INSERT INTO {t} SELECT id, DATE '2013-01-01' + CAST(id % 90 AS int) FROM range(1000)")
+    made.sql("DELETE FROM {t} WHERE id % 10 = 1")
+    made.sql("UPDATE {t} SET id = id + 5000 WHERE id % 10 = 2")
+    commit = made.compact()
+    proof = made.prove(commit)
+
+    assert made.summary(commit)["operation"] == "replace"
+    assert int(made.summary(commit)["total-records"]) < int(made.summary(made.snapshots()[-2])["total-records"])
+    assert proof.ok is True, proof
+    assert (proof.mode, proof.rows_read, proof.caution) == ("full", 1800, None)
+    assert [(c.partitions_compared, c.partitions_changed, c.rows_before, c.rows_after) for c in proof.commits] == [(3, 3, 900, 900)]
+
+
+def test_a_compaction_that_applies_equality_deletes_changes_no_row(lake: Lake, table: Callable[[str], Table]) -> None:
+    made = table("upserted").create("id bigint, region string, amount int", "region")
+    made.sql("INSERT INTO {t} SELECT id, 'a', 0 FROM range(100)")
+
+    class Bench(Lab):
+        sql_name = made.sql_name
+        location = embedded(lake) / "warehouse" / Path(*made.name)
+
+    stream = UpsertStream(Bench(lake, lake.spark, None, Path(), 1, "upserted"), ("id",))
+    for day in (1, 2):
+        rows = pa.table(
+            {"id": pa.array(range(day, 60)), "region": pa.array(["a"] * (60 - day)), "amount": pa.array([day] * (60 - day), pa.int32())}
+        )
+        stream.commit([("region=a", rows)])
+    made.sql("REFRESH TABLE {t}")
+    upsert = made.snapshots()[-1]
+    commit = made.compact(options="'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'")
+    proof = made.prove(commit)
+
+    assert made.summary(upsert)["total-equality-deletes"] != "0"
+    assert proof.ok is True, proof
+    assert proof.commits[0].rows_after == 100
+    assert made.prove(upsert).ok is False
+
+
+def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(table: Callable[[str], Table], regions: Table) -> None:
+    good = regions.compact()
+    other = table("other").create("id bigint, region string, amount int", "region")
+    other.sql(f"INSERT INTO {{t}} SELECT id, region, if(id = 1, -1, amount) FROM {regions.sql_name} WHERE region = 'b'")
+    before = regions.rows()
+    bad = regions.commit(regions.java.newRewrite().deleteFile(regions.files()[1]).addFile(other.files()[0]))
+    regions.sql("INSERT INTO {t} VALUES (1000, 'c', 0)")
+    proof = regions.prove(good, bad)
+
+    assert regions.summary(bad)["operation"] == "replace"
+    assert proof.ok is False
+    assert [c.ok for c in proof.commits] == [True, False]
+    (mismatch,) = proof.commits[1].mismatches
+    assert (mismatch.partition, mismatch.before.row_count, mismatch.after.row_count) == ("region=b", 200, 200)
+    assert "region=b: as many rows (200), but not the same" in repr(proof)
+    assert "also undoes 1 later commit:" in repr(proof)
+    rollback = proof.commits[1].rollback_sql
+    assert rollback is not None
+    assert rollback in repr(proof)
+    regions.sql(rollback)
+    assert regions.rows() == before
+
+
+def test_rows_lost_from_a_partition_are_caught(regions: Table) -> None:
+    lost = regions.commit(regions.java.newDelete().deleteFile(regions.files()[-1]))
+    proof = regions.prove(lost)
+
+    assert proof.ok is False
+    assert "region=c: 100 rows missing (200 before, 100 after)" in repr(proof)
+
+
+def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Callable[[str], Table]) -> None:
+    made = table("moved").create("id int, at timestamp", "days(at)")
+    made.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (2, TIMESTAMP '2013-01-02 00:00:00Z')")
+    first, second = made.files()
+    jvm: Any = made.lake.spark._jvm
+    wrong = jvm.org.apache.iceberg.DataFiles.builder(made.java.spec()).copy(second).withPartition(first.partition()).build()
+    proof = made.prove(made.commit(made.java.newRewrite().deleteFile(first).deleteFile(second).addFile(wrong)))
+
+    assert proof.ok is False
+    assert "at_day=2013-01-01: 1 row missing" in repr(proof)
+
+
+def test_what_others_commit_in_between_is_not_damage(regions: Table) -> None:
+    first = regions.compact("region = 'a'")
+    regions.sql("INSERT INTO {t} VALUES (1000, 'a', 0), (1001, 'b', 0)")
+    append = regions.snapshots()[-1]
+    second = regions.compact("region = 'b'")
+    proof = regions.prove(first, second)
+
+    assert proof.ok is True, proof
+    assert [(c.partitions_compared, c.rows_before) for c in proof.commits] == [(1, 200), (1, 201)]
+    assert regions.prove(append).ok is False
+
+
+def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_changes_no_row(table: Callable[[str], Table]) -> None:
+    made = table("evolved").create("id int, `the region` string, day date, s struct<a: int, b: float>, gone int", "`the region`")
+    made.sql(
+        "INSERT INTO {t} SELECT CAST(id AS int), concat('r', id % 2), DATE '2013-01-01' + CAST(id % 3 AS int), "
+        "named_struct('a', CAST(id AS int), 'b', 1.5F), 7 FROM range(60)"
+    )
+    made.sql("ALTER TABLE {t} ADD PARTITION FIELD days(day)")
+    made.sql("INSERT INTO {t} VALUES (100, 'r0', DATE '2013-01-01', null, 8), (101, null, null, null, 9)")
+    made.sql("ALTER TABLE {t} DROP PARTITION FIELD `the region`")
+    for change in (
+        "RENAME COLUMN `the region` TO `it's.dotted`",
+        "RENAME COLUMN s.a TO aa",
+        "ALTER COLUMN id TYPE bigint",
+        "ALTER COLUMN s.b TYPE double",
+        "DROP COLUMN gone",
+        "ADD COLUMN more int",
+    ):
+        made.sql(f"ALTER TABLE {{t}} {change}")
+    commit = made.compact()
+    proof = made.prove(commit)
+
+    assert proof.ok is True, proof
+    assert proof.commits[0].rows_after == 62
+    assert proof.commits[0].columns_left_out == ("gone", "more")
+    assert "not compared, as only one side has them: gone, more" in repr(proof)
+    made.sql("DELETE FROM {t} WHERE id = 100")
+    assert [m.partition for m in made.prove(made.snapshots()[-1]).commits[0].mismatches] == ["day_day=2013-01-01"]
+
+
+# Together a partition is told by all of them, and one that misses rows loses those.
+TRANSFORMS = (
+    "i, bucket(4, l), s, truncate(2, s), dec, bucket(3, dec), day, months(day), ts, hours(ts), days(tn), d, f, b, truncate(1, b), flag",
+    "l, bucket(2, tn), bucket(2, ts), years(ts), hours(tn), tn, truncate(10, i), truncate(5, dec), bucket(3, s), bucket(3, b), days(day)",
+)
+
+
+@pytest.mark.parametrize("partitioned_by", TRANSFORMS)
+def test_the_rows_of_every_kind_of_partition_are_compared(table: Callable[[str], Table], partitioned_by: str) -> None:
+    """A predicate that misses rows would prove nothing of them, so they are counted."""
+    made = table("typed").create(
+        "i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, ts timestamp, tn timestamp_ntz, flag boolean",
+        partitioned_by,
+    )
+    made.sql(
+        "INSERT INTO {t} VALUES "
+        "(1, 2, 0.1, double('NaN'), 'a''b\\\\c', X'00ff', 12.345, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5Z', TIMESTAMP_NTZ '1969-12-31 23:00:00', true), "
+        "(-2, 3, float('-0.0'), double('Infinity'), '', X'', -0.001, DATE '2013-02-28', TIMESTAMP '2013-01-01 00:00:00.000001Z', TIMESTAMP_NTZ '2013-01-01 00:00:00', false), "
+        "(null, null, null, null, null, null, null, null, null, null, null)"
+    )
+    proof = made.prove(made.compact()).commits[0]
+
+    assert proof.ok is True, proof
+    assert (proof.partitions_changed, proof.rows_after, proof.whole_table) == (3, 3, False)
+
+
+def test_an_unpartitioned_table_is_compared_whole(table: Callable[[str], Table]) -> None:
+    made = table("flat").create("id int")
+    made.sql("INSERT INTO {t} VALUES (1), (2)")
+    proof = made.prove(made.compact())
+
+    assert proof.ok is True, proof
+    assert "the same 2 rows in the whole table (it changed unpartitioned files)" in repr(proof)
+    made.sql("INSERT INTO {t} VALUES (2)")
+    assert "whole table: 1 row too many" in repr(made.prove(made.snapshots()[-1]))
+
+
+def test_very_many_partitions_are_compared_as_the_whole_table(regions: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "MAX_PARTITIONS", 2)
+    proof = regions.prove(regions.compact())
+
+    assert proof.ok is True, proof
+    assert "the same 600 rows in the whole table (it changed more than 2 partitions)" in repr(proof)
+    regions.sql("UPDATE {t} SET amount = -1 WHERE id IN (3, 4, 5)")
+    assert [m.partition for m in regions.prove(regions.snapshots()[-1]).commits[0].mismatches] == ["region=a", "region=b", "region=c"]
+    assert regions.prove(regions.snapshots()[-1], sample=2).commits[0].whole_table is False
+
+
+def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
+    commit = regions.compact()
+    proof = regions.prove(commit, sample=2, seed=1)
+
+    assert proof.ok is True, proof
+    assert (proof.mode, proof.rows_read) == ("sampled 2 of 3 changed partitions", 800)
+    assert regions.prove(commit, sample=2, seed=1).commits == proof.commits
+    assert len({regions.prove(commit, sample=1, seed=seed).commits[0].before for seed in range(6)}) > 1
+    with pytest.raises(icekit.errors.ParameterError, match="proves nothing"):
+        regions.prove(commit, sample=0)
+
+
+def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> None:
+    first = regions.snapshots()[0]
+    commit = regions.compact()
+    regions.sql(
+        f"CALL lake.system.expire_snapshots(table => '{'.'.join(regions.name)}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    )
+    proof = regions.prove(commit, first)
+
+    assert proof.ok is None
+    assert [c.provable for c in proof.commits] == [False, False]
+    assert re.search(r"\? commit \d+: not provable: its parent \d+ has expired", repr(proof))
+    assert "not all of it can be proven in 2 commits" in repr(proof)
+
+
+def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: Table) -> None:
+    first = regions.snapshots()[0]
+    gone = regions.files()[0].location()
+    commit = regions.compact()
+    Path(gone.removeprefix("file:")).unlink()
+    proof = regions.prove(first, commit)
+
+    assert proof.ok is None
+    assert "it has no parent to compare it with" in repr(proof)
+    assert "is gone" in proof.commits[1].reason
+
+
+def test_metadata_only_commits_change_no_partition(regions: Table) -> None:
+    regions.sql(f"CALL lake.system.rewrite_manifests(table => '{'.'.join(regions.name)}')")
+    commit = regions.snapshots()[-1]
+    proof = regions.prove(commit)
+
+    assert regions.summary(commit)["operation"] == "replace"
+    assert proof.ok is True, proof
+    assert (proof.commits[0].partitions_changed, proof.rows_read, proof.commits[0].whole_table) == (0, 0, False)
+
+
+def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
+    """No entry says that its files are gone, so the commit's own changes are not all there is to compare."""
+    regions.sql("INSERT INTO {t} VALUES (1000, 'lost', 1)")
+    first = regions.snapshots()[-1]
+    commit = regions.compact("region = 'a'", options="'rewrite-all', 'true', 'use-starting-sequence-number', 'false'")
+    listing = Path(regions.sql(f"SELECT manifest_list FROM {{t}}.snapshots WHERE snapshot_id = {commit}")[0][0].removeprefix("file:"))
+    with listing.open("rb") as file:
+        reader: Any = fastavro.reader(file)
+        schema, manifests = reader.writer_schema, list(reader)
+        meta = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    kept = [m for m in manifests if m["added_snapshot_id"] != first]
+    assert len(kept) == len(manifests) - 1
+    with listing.open("wb") as file:
+        fastavro.writer(file, schema, kept, metadata=meta)
+    listing.with_name(f".{listing.name}.crc").unlink(missing_ok=True)
+    regions.sql("REFRESH TABLE {t}")
+    proof = regions.prove(commit)
+
+    assert proof.ok is False
+    assert "region=lost: 1 row missing" in repr(proof)
+    assert proof.commits[0].reason == "it has other files than its parent's and its own"
+
+
+def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
+    seen: list[tuple[int, int]] = []
+    proof = regions.prove(regions.compact(), regions.snapshots()[1], progress=lambda done, of: seen.append((done, of)))
+    adapter = TypeAdapter(Proof)
+
+    assert seen == [(1, 2), (2, 2)]
+    assert proof.ok is False
+    assert adapter.dump_python(proof)["ok"] is False
+    assert adapter.validate_json(adapter.dump_json(proof)) == proof
+
+
+def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, regions: Table) -> None:
+    session = lake.spark.newSession()
+    session.conf.set("spark.sql.iceberg.executor-cache.enabled", "true")
+    borrowed = icekit.connect(spark=session)
+    stream = lake.tables.source(("lab", "equality_deletes"))
+    newest = icekit.facts.collect.load_metadata(stream)["current-snapshot-id"]
+
+    assert prove_commits(borrowed, regions.name, regions.snapshots()[-1:]).caution is None
+    assert "executor-cache" in str(prove_commits(borrowed, ("lab", "equality_deletes"), [newest]).caution)
+    assert prove_commits(lake, ("lab", "equality_deletes"), [newest]).caution is None
