@@ -35,7 +35,7 @@ __all__ = ["Erasure", "FileRows", "RefRows", "SnapshotRows", "prove_erased"]
 
 # Paths that the driver holds, and Spark lists, at a time.
 BATCH_FILES = 5000
-# Of what could not be looked into, this many are named.
+# Of the files that could not be looked into, this many are named.
 NAMED = 100
 
 
@@ -51,8 +51,9 @@ def prove_erased(
 
     ``predicate`` is SQL over the table's current columns. Reads its columns of every
     reachable data file and equality delete file, and with ``unreferenced`` also of the
-    Parquet files under the table's location that no snapshot reaches. ``progress`` is
-    called with (batches of files read, of how many).
+    Parquet files under the table's location that no snapshot reaches; Spark does not list
+    names there that begin with ``_`` or ``.``. ``progress`` is called with (batches of
+    files read, of how many).
 
     Raises ParameterError for a predicate that Spark cannot analyse, and the errors of
     :mod:`icekit.errors` for a table that cannot be read.
@@ -80,6 +81,7 @@ class _Proof:
         self.files: list[FileRows] = []
         self.not_looked: list[str] = []
         self.looked_count = 0
+        self.unread_count = 0
 
     def run(self, *, unreferenced: bool, progress: Callable[[int, int], None]) -> Erasure:
         reader = FileReader(self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
@@ -159,7 +161,7 @@ class _Proof:
     def _unreferenced_batch(self, reader: FileReader, rows: Sequence[Any]) -> None:
         parquet = [row for row in rows if row["key"].lower().endswith(".parquet")]
         for row in rows:
-            if row not in parquet:
+            if not row["key"].lower().endswith(".parquet"):
                 self._unread(row["path"], "no snapshot reaches it, and it is not named *.parquet")
         looked = reader.look([row["path"] for row in parquet])
         self._note(looked, len(parquet))
@@ -174,7 +176,10 @@ class _Proof:
             self._unread(path, why)
 
     def _unread(self, path: str, why: str) -> None:
-        self.not_looked.append(f"{path}: {why}")
+        # A table of files that nobody here reads must not fill the driver.
+        if self.unread_count < NAMED:
+            self.not_looked.append(f"{path}: {why}")
+        self.unread_count += 1
 
     def _conclude(self) -> Erasure:
         reach = reach_of(self.spark, self.sql_name, [(f.path, f.kind, f.row_count) for f in self.files if f.kind != UNREFERENCED])
@@ -188,8 +193,8 @@ class _Proof:
         asked = self._refs(reach)
         refs = tuple(r for r in asked if r.holds_rows)
         self._check_unchanged()
-        hidden = len(self.not_looked) - NAMED
-        not_looked = (*self.not_looked[:NAMED], *([f"and {hidden:,} more"] if hidden > 0 else ()))
+        more = self.unread_count - NAMED
+        not_looked = (*self.not_looked, *([f"and {count(more, 'more file')}"] if more > 0 else ()))
         found = bool(files or any(r.row_count for r in asked))
         situation = self._situation(reach, asked, files)
         return Erasure(
