@@ -1,0 +1,292 @@
+"""Prove that a person's rows are gone: from every snapshot, ref and file, deleted or not.
+
+A ``DELETE`` hides rows or leaves them in older snapshots; files outlive snapshots. This
+reads the files themselves. What it cannot look into it names, and then nothing is proven.
+Not looked for: bounds of columns inside manifests, Puffin statistics, copies elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from icekit.facts.bridge import explain
+from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import schema_of, specs
+from icekit.prove import erasure_actions as acts
+from icekit.prove.erasure_predicate import Predicate, analyse, first_sentence
+from icekit.prove.erasure_reach import EQUALITY_DELETES, POSITION_DELETES, Held, Reach, reach_of, reachable_files, unreferenced_files
+from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows
+from icekit.prove.erasure_rows import FileReader, Looked, path_key, reading_by_id
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from icekit.catalog import Lake
+
+Json = Mapping[str, Any]
+
+__all__ = ["Erasure", "FileRows", "RefRows", "SnapshotRows", "prove_erased"]
+
+# Paths that the driver holds, and Spark lists, at a time.
+BATCH_FILES = 5000
+# Of the files that could not be looked into, this many are named.
+NAMED = 100
+
+
+def prove_erased(
+    lake: Lake,
+    table: Identifier | str,
+    predicate: str,
+    *,
+    unreferenced: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Erasure:
+    """Name every snapshot, ref and file in which rows of a predicate can still be read; writes nothing.
+
+    ``predicate`` is SQL over the table's current columns. Reads its columns of every
+    reachable data file and equality delete file, and with ``unreferenced`` also of the
+    Parquet files under the table's location that no snapshot reaches; Spark does not list
+    names there that begin with ``_`` or ``.``. ``progress`` is called with (batches of
+    files read, of how many).
+
+    Raises ParameterError for a predicate that Spark cannot analyse, and the errors of
+    :mod:`icekit.errors` for a table that cannot be read.
+    """
+    name = lake.identifier(table) if isinstance(table, str) else table
+    try:
+        return _Proof(lake, name, predicate).run(unreferenced=unreferenced, progress=progress or (lambda _done, _of: None))
+    except Exception as error:
+        raise explain(error, lake.sql_name(name)) from error
+
+
+class _Proof:
+    """One proof while it is made."""
+
+    def __init__(self, lake: Lake, name: Identifier, predicate: str) -> None:
+        self.lake, self.spark, self.name = lake, lake.spark, name
+        self.meta = load_metadata(lake.tables.source(name))
+        self.sql_name = lake.sql_name(name)
+        self.spark.sql(f"REFRESH TABLE {identifier(*self.sql_name)}")
+        self.schema: StructType = self.spark.table(identifier(*self.sql_name)).schema
+        self.fields: Sequence[Json] = schema_of(self.meta)["fields"]
+        self.predicate: Predicate = analyse(self.spark, self.schema, predicate)
+        self.properties: Json = self.meta.get("properties") or {}
+        self.snapshots = {s["snapshot-id"]: s for s in self.meta.get("snapshots") or ()}
+        self.files: list[FileRows] = []
+        self.not_looked: list[str] = []
+        self.looked_count = 0
+        self.unread_count = 0
+
+    def run(self, *, unreferenced: bool, progress: Callable[[int, int], None]) -> Erasure:
+        reader = FileReader(self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
+        ids = {f["name"]: f["id"] for f in self._columns()}
+        for column in self._columns():
+            if column.get("initial-default") is not None:
+                self.not_looked.append(f"column {column['name']} has an initial default, which files older than the column do not hold")
+        reachable = reachable_files(self.spark, self.sql_name, specs(self.meta), ids).persist()
+        try:
+            with reading_by_id(self.spark):
+                self._look_into_reachable(reader, reachable, progress)
+                if unreferenced:
+                    self._look_into_unreferenced(reader, reachable)
+                else:
+                    self.not_looked.append("files that no snapshot reaches: not asked for")
+        finally:
+            reachable.unpersist()
+        return self._conclude()
+
+    def _columns(self) -> list[Json]:
+        wanted = self.predicate.columns
+        return [f for f in self.fields if wanted is None or f["name"] in wanted]
+
+    def _look_into_reachable(self, reader: FileReader, reachable: DataFrame, progress: Callable[[int, int], None]) -> None:
+        from pyspark.sql import functions as F
+
+        values = [c for c in reachable.columns if c.startswith("=")]
+        wanted = {f["id"] for f in self._columns()}
+        candidates = reachable.where(F.col("kind") != POSITION_DELETES)
+        batches = math.ceil(candidates.count() / BATCH_FILES)
+        for batch in range(batches):
+            progress(batch, batches)
+            part = candidates.where(F.pmod(F.xxhash64("key"), F.lit(batches)) == batch)
+            rows = part.select("key", "path", "kind", "format", "equality_ids").collect()
+            partitions = part.select("key", *(F.col(identifier(v)).alias(v[1:]) for v in values)) if values else None
+            for row in rows:
+                if row["format"] != "PARQUET":
+                    self._unread(row["path"], f"it is {row['format'].title()}, and only Parquet is read")
+            readable = [row for row in rows if row["format"] == "PARQUET"]
+            looked = reader.look([row["path"] for row in readable], partitions)
+            self._note(looked, len(readable))
+            for row in readable:
+                found = looked.counts.get(row["key"])
+                if found and found.matching:
+                    self.files.append(FileRows(row["path"], row["kind"], found.matching, 0, ()))
+                elif (
+                    found
+                    and row["kind"] == EQUALITY_DELETES
+                    and (self.predicate.columns is None or not wanted <= set(row["equality_ids"] or ()))
+                ):
+                    self._unread(row["path"], f"{count(found.unknown, 'key')} of it cannot be told from such rows by the columns it has")
+        if batches:
+            progress(batches, batches)
+
+    def _look_into_unreferenced(self, reader: FileReader, reachable: DataFrame) -> None:
+        from pyspark.sql import functions as F
+
+        location = str(self.meta["location"])
+        inside = path_key(location).rstrip("/") + "/"
+        for key in ("write.data.path", "write.object-storage.path", "write.folder-storage.path"):
+            if key in self.properties and not (path_key(self.properties[key]) + "/").startswith(inside):
+                self.not_looked.append(f"{self.properties[key]} ({key}): unreferenced files outside the table's location are not listed")
+        metadata = path_key(self.properties.get("write.metadata.path", inside + "metadata")).rstrip("/") + "/"
+        try:
+            listed = unreferenced_files(self.spark, location, reachable).persist()
+            try:
+                # What a table keeps beside its rows; anything else may be rows.
+                orphans = listed.where(~F.col("key").startswith(metadata) | F.lower("key").endswith(".parquet"))
+                batches = math.ceil(orphans.count() / BATCH_FILES)
+                for batch in range(batches):
+                    self._unreferenced_batch(reader, orphans.where(F.pmod(F.xxhash64("key"), F.lit(batches)) == batch).collect())
+            finally:
+                listed.unpersist()
+        except Exception as error:
+            self.not_looked.append(f"{location}: its files cannot be listed ({first_sentence(error)})")
+
+    def _unreferenced_batch(self, reader: FileReader, rows: Sequence[Any]) -> None:
+        parquet = [row for row in rows if row["key"].lower().endswith(".parquet")]
+        for row in rows:
+            if not row["key"].lower().endswith(".parquet"):
+                self._unread(row["path"], "no snapshot reaches it, and it is not named *.parquet")
+        looked = reader.look([row["path"] for row in parquet])
+        self._note(looked, len(parquet))
+        for row in parquet:
+            found = looked.counts.get(row["key"])
+            if found and found.matching:
+                self.files.append(FileRows(row["path"], UNREFERENCED, found.matching, 0, (), row["modified_at_ms"]))
+
+    def _note(self, looked: Looked, asked: int) -> None:
+        self.looked_count += asked - len(looked.failed)
+        for path, why in looked.failed.items():
+            self._unread(path, why)
+
+    def _unread(self, path: str, why: str) -> None:
+        # A table of files that nobody here reads must not fill the driver.
+        if self.unread_count < NAMED:
+            self.not_looked.append(f"{path}: {why}")
+        self.unread_count += 1
+
+    def _conclude(self) -> Erasure:
+        reach = reach_of(self.spark, self.sql_name, [(f.path, f.kind, f.row_count) for f in self.files if f.kind != UNREFERENCED])
+        files = tuple(
+            FileRows(f.path, f.kind, f.row_count, *reach.paths.get(f.path, (0, ())), f.modified_at_ms)
+            for f in sorted(self.files, key=lambda f: f.path)
+        )
+        self.not_looked += [
+            f"{f.path}: which snapshots reach it could not be told" for f in files if f.kind != UNREFERENCED and not f.snapshot_count
+        ]
+        asked = self._refs(reach)
+        refs = tuple(r for r in asked if r.holds_rows)
+        self._check_unchanged()
+        more = self.unread_count - NAMED
+        not_looked = (*self.not_looked, *([f"and {count(more, 'more file')}"] if more > 0 else ()))
+        found = bool(files or any(r.row_count for r in asked))
+        situation = self._situation(reach, asked, files)
+        return Erasure(
+            table=display_name(self.name),
+            predicate=self.predicate.sql,
+            erased=False if found else None if not_looked else True,
+            live_rows=asked,
+            snapshots=tuple(self._snapshot(i, held) for i, held in sorted(reach.snapshots.items(), key=lambda s: self._time(s[0]))),
+            refs=refs,
+            files=files,
+            not_looked_into=not_looked,
+            actions=acts.actions(situation),
+            notes=acts.notes(situation),
+            looked_into_count=self.looked_count,
+            orphans_removable_from_ms=acts.removable_from_ms(situation.newest_orphan_ms)
+            if situation.newest_orphan_ms is not None
+            else None,
+        )
+
+    def _refs(self, reach: Reach) -> tuple[RefRows, ...]:
+        """Main first. A ref is asked for rows if it may have any; main always is."""
+        current = self.meta.get("current-snapshot-id")
+        heads = {"main": ("BRANCH", current if current in self.snapshots else None)}
+        heads.update({n: (r["type"].upper(), r["snapshot-id"]) for n, r in sorted((self.meta.get("refs") or {}).items())})
+        answers: dict[int | None, int | None] = {None: 0}
+        found = []
+        for ref, (kind, head) in heads.items():
+            holds = head in reach.snapshots
+            if ref != "main" and not holds and not self.not_looked:
+                continue
+            if head is not None and head not in answers:
+                try:
+                    answers[head] = self._live(head)
+                except Exception as error:
+                    answers[head] = None
+                    self.not_looked.append(f"rows of {kind.lower()} {ref}: {first_sentence(error)}")
+            found.append(RefRows(ref, kind, head, answers[head], holds or bool(answers[head])))
+        return tuple(found)
+
+    def _live(self, snapshot_id: int) -> int:
+        """Rows that a reader of a snapshot gets; its columns are found by id under today's names."""
+        from pyspark.sql import functions as F
+
+        frame = self.spark.sql(f"SELECT * FROM {identifier(*self.sql_name)} VERSION AS OF {snapshot_id}")
+        then = {f["id"]: f["name"] for f in schema_of(self.meta, self.snapshots[snapshot_id].get("schema-id"))["fields"]}
+        selected = [
+            (F.col(identifier(then[now["id"]])) if now["id"] in then else F.lit(None).cast(field.dataType)).alias(field.name)
+            for now, field in zip(self.fields, self.schema, strict=True)
+        ]
+        return frame.select(*selected).where(self.predicate.sql).count()
+
+    def _time(self, snapshot_id: int) -> int:
+        return int(self.snapshots.get(snapshot_id, {}).get("timestamp-ms", 0))
+
+    def _snapshot(self, snapshot_id: int, held: Held) -> SnapshotRows:
+        parts = [count(held.data_file_count, "data file")] * bool(held.data_file_count)
+        parts += [count(held.equality_delete_file_count, "equality delete file")] * bool(held.equality_delete_file_count)
+        return SnapshotRows(snapshot_id, self._time(snapshot_id), f"reaches {' and '.join(parts)} with such rows")
+
+    def _check_unchanged(self) -> None:
+        now = load_metadata(self.lake.tables.source(self.name))
+        if {s["snapshot-id"] for s in now.get("snapshots") or ()} != set(self.snapshots) or now.get("refs") != self.meta.get("refs"):
+            self.not_looked.append("the table was written to while it was looked into; prove it again")
+
+    def _situation(self, reach: Reach, asked: Sequence[RefRows], files: Sequence[FileRows]) -> acts.Situation:
+        main = next(r for r in asked if r.name == "main")
+        held = reach.snapshots.get(main.snapshot_id, Held()) if main.snapshot_id is not None else Held()
+        live = main.row_count or 0
+        orphaned = [f.modified_at_ms for f in files if f.kind == UNREFERENCED and f.modified_at_ms is not None]
+        rewrite = held.data_row_count > live or self.properties.get("write.delete.mode") == "merge-on-read"
+        return acts.Situation(
+            table=self.sql_name,
+            predicate=self.predicate.sql,
+            location=str(self.meta["location"]),
+            rows_live=live,
+            rows_held=held.data_row_count,
+            equality_deletes_held=bool(held.equality_delete_file_count),
+            merge_on_read=self.properties.get("write.delete.mode") == "merge-on-read",
+            where=rewrite and self._usable_where(),
+            head_committed_at_ms=self._time(main.snapshot_id) if main.snapshot_id is not None else 0,
+            refs=[(r.name, r.type) for r in asked if r.holds_rows and r.name != "main"],
+            snapshot_ids=sorted(reach.snapshots),
+            newest_orphan_ms=max(orphaned, default=None),
+            gc_enabled=str(self.properties.get("gc.enabled", "true")).lower() != "false",
+        )
+
+    def _usable_where(self) -> bool:
+        """Ask Iceberg whether the predicate, as its procedures read it, is one that selects files."""
+        with contextlib.suppress(Exception):
+            session: Any = self.spark
+            converter = session._jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.sql)
+            converter.convertToIcebergExpression(resolved)
+            return True
+        return False

@@ -1,0 +1,251 @@
+"""Count the rows that a predicate finds in the files themselves, whatever deletes may hide.
+
+Parquet files are read by Spark by field id, so that renamed columns keep their values.
+What cannot be read that way is named, never taken for empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from icekit.prove.erasure_predicate import Predicate, first_sentence
+from icekit.sql import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+Json = Mapping[str, Any]
+
+# Readings that failed, after which a failing batch is named as a whole: halving it goes on for ever
+# where nothing can be read.
+MAX_FAILURES = 200
+
+_KEY, _MATCH = "icekit file key", "icekit match"
+
+# Row groups are skipped by a column's name in the file, which another column may have had before;
+# a file without ids must fail, for Spark would else return nulls.
+_SESSION = {
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
+    "spark.sql.parquet.filterPushdown": "false",
+    "spark.sql.parquet.aggregatePushdown": "false",
+}
+_OPTIONS = {
+    "__globPaths__": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """Rows of one file: those that satisfy the predicate, and those where it is NULL."""
+
+    matching: int
+    unknown: int
+
+
+@dataclass
+class Looked:
+    """What was found, by path key, and what could not be looked into, by path, with why."""
+
+    counts: dict[str, RowCount] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def path_key(path: str) -> str:
+    """Write a path so that ``file:/x``, ``file:///x`` and ``/x``, or s3a and s3, are the same."""
+    for pattern, replacement in _SAME:
+        path = re.sub(pattern, replacement, path)
+    return path
+
+
+_SAME = ((r"^file:/+", "/"), (r"^s3[an]://", "s3://"), (r"^abfss://", "abfs://"), (r"^wasbs://", "wasb://"), (r"(?<!:)/{2,}", "/"))
+
+
+def path_key_column(path: Column) -> Column:
+    """:func:`path_key` of a column of paths."""
+    from pyspark.sql import functions as F
+
+    for pattern, replacement in _SAME:
+        path = F.regexp_replace(path, pattern, replacement)
+    return path
+
+
+@contextlib.contextmanager
+def reading_by_id(spark: SparkSession) -> Iterator[None]:
+    """Set the session to read Parquet by field id, and restore it."""
+    before = {key: spark.conf.get(key, None) for key in _SESSION}
+    try:
+        for key, value in _SESSION.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+class FileReader:
+    """Counts matching rows of Parquet files, thousands at a time, inside :func:`reading_by_id`."""
+
+    def __init__(self, spark: SparkSession, schema: StructType, fields: Sequence[Json], predicate: Predicate, mapping: str | None) -> None:
+        self._spark = spark
+        self._schema = schema
+        self._fields = fields
+        self._predicate = predicate
+        self._mapped = _mapped_names(mapping)
+        self._failures = 0
+
+    def look(self, paths: Sequence[str], partitions: DataFrame | None = None) -> Looked:
+        """Count the rows of every path; a batch that fails is halved until the file is found.
+
+        ``partitions`` gives identity partition values for files that lack them: a column
+        ``key`` (see :func:`path_key`) and one for each column of the table it stands in for.
+        """
+        looked = Looked()
+        self._look(list(paths), partitions, looked)
+        return looked
+
+    def _look(self, paths: list[str], partitions: DataFrame | None, looked: Looked) -> None:
+        if not paths:
+            return
+        try:
+            looked.counts.update(self._count(paths, self._by_id(), partitions, looked))
+        except Exception as error:
+            self._failures += 1
+            if len(paths) == 1:
+                self._alone(paths[0], error, partitions, looked)
+            elif self._failures > MAX_FAILURES:
+                looked.failed.update(dict.fromkeys(paths, f"read with others, of which one failed: {first_sentence(error)}"))
+            else:
+                half = len(paths) // 2
+                self._look(paths[:half], partitions, looked)
+                self._look(paths[half:], partitions, looked)
+
+    def _alone(self, path: str, error: Exception, partitions: DataFrame | None, looked: Looked) -> None:
+        """A file that cannot be read by id: one that was imported without ids is read by name."""
+        if "field Ids" not in str(error):
+            looked.failed[path] = first_sentence(error)
+        elif not self._mapped:
+            looked.failed[path] = "it holds no field ids, and the table has no name mapping"
+        else:
+            try:
+                looked.counts.update(self._count([path], self._by_name(), partitions, looked))
+            except Exception as second:
+                looked.failed[path] = f"it holds no field ids, and by name: {first_sentence(second)}"
+
+    def _count(
+        self, paths: list[str], columns: tuple[StructType, list[Column]], partitions: DataFrame | None, looked: Looked
+    ) -> dict[str, RowCount]:
+        from pyspark.sql import functions as F
+
+        schema, selected = columns
+        read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
+        there = {path_key(unquote(path)) for path in read.inputFiles()}
+        # Spark takes names that begin with _ or . for hidden, even those that it is given.
+        unseen = [path for path in paths if path_key(path) not in there]
+        # Spark gives the path as a URL.
+        path = F.url_decode(F.replace(read.metadataColumn("_metadata")["file_path"], F.lit("+"), F.lit("%2B")))
+        rows = read.select(path_key_column(path).alias(_KEY), *selected)
+        if partitions is not None:
+            rows = self._with_partitions(rows, partitions)
+        # The predicate sees the table's columns alone, under their own names.
+        rows = rows.select(_KEY, F.expr(self._predicate.sql).alias(_MATCH))
+        counted = rows.groupBy(_KEY).agg(F.count_if(F.col(_MATCH)), F.count_if(F.col(_MATCH).isNull()))
+        found = {
+            row[0]: RowCount(row[1], row[2]) for row in counted.where(F.col(counted.columns[1]) + F.col(counted.columns[2]) > 0).collect()
+        }
+        looked.failed.update(dict.fromkeys(unseen, "Spark does not list it: its name begins with _ or ."))
+        return found
+
+    def _with_partitions(self, rows: DataFrame, partitions: DataFrame) -> DataFrame:
+        """Fill identity partition values in where the file has none, as Iceberg's readers do."""
+        from pyspark.sql import functions as F
+
+        values = partitions.select(
+            F.col("key").alias("icekit partition key"),
+            *(F.col(identifier(name)).alias(f"icekit value {name}") for name in partitions.columns if name != "key"),
+        )
+        joined = rows.join(F.broadcast(values), F.col(identifier(_KEY)) == F.col("`icekit partition key`"), "left")
+        return joined.select(
+            F.col(identifier(_KEY)),
+            *(
+                F.coalesce(F.col(identifier(name)), F.col(identifier(f"icekit value {name}")).cast(self._schema[name].dataType)).alias(name)
+                if name in partitions.columns
+                else F.col(identifier(name))
+                for name in rows.columns
+                if name != _KEY
+            ),
+        )
+
+    def _by_id(self) -> tuple[StructType, list[Column]]:
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        fields, selected = [], []
+        for iceberg, spark in zip(self._fields, self._schema, strict=True):
+            uuid = iceberg["type"] == "uuid"
+            kind = T.BinaryType() if uuid else _with_ids(iceberg["type"], spark.dataType)
+            fields.append(T.StructField(spark.name, kind, True, {"parquet.field.id": iceberg["id"]}))
+            column = F.col(identifier(spark.name))
+            selected.append((_uuid(column) if uuid else column).alias(spark.name))
+        return T.StructType(fields), selected
+
+    def _by_name(self) -> tuple[StructType, list[Column]]:
+        """Plain columns by the names of the table's name mapping; nested ones are left out."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        fields, selected = [], []
+        for iceberg, spark in zip(self._fields, self._schema, strict=True):
+            names = self._mapped.get(iceberg["id"], ())
+            if not isinstance(iceberg["type"], str) or iceberg["type"] == "uuid" or not names:
+                continue
+            fields += [T.StructField(name, spark.dataType) for name in names]
+            selected.append(F.coalesce(*(F.col(identifier(name)) for name in names)).alias(spark.name))
+        return T.StructType(fields), selected
+
+
+def _mapped_names(mapping: str | None) -> dict[int, tuple[str, ...]]:
+    """Names by field id of ``schema.name-mapping.default``, top level; empty if there is none."""
+    try:
+        return {f["field-id"]: tuple(f["names"]) for f in json.loads(mapping or "[]") if f.get("field-id") is not None and f.get("names")}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _with_ids(iceberg: Any, spark: Any) -> DataType:
+    """Spark's type, with the field ids of Iceberg's inside structs."""
+    from pyspark.sql import types as T
+
+    if isinstance(iceberg, str):
+        found: DataType = spark
+        return found
+    if iceberg["type"] == "struct":
+        pairs = zip(iceberg["fields"], spark.fields, strict=True)
+        return T.StructType(
+            [T.StructField(s.name, _with_ids(i["type"], s.dataType), True, {"parquet.field.id": i["id"]}) for i, s in pairs]
+        )
+    if iceberg["type"] == "list":
+        return T.ArrayType(_with_ids(iceberg["element"], spark.elementType))
+    return T.MapType(_with_ids(iceberg["key"], spark.keyType), _with_ids(iceberg["value"], spark.valueType))
+
+
+def _uuid(column: Column) -> Column:
+    """Sixteen bytes as Iceberg shows them to Spark."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(F.lower(F.hex(column)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
