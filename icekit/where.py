@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.parts import Column, PartitionField, PartitionSpec
@@ -17,17 +18,22 @@ from icekit.sql import identifier, literal
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
+_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours", "bucket": "bucket", "truncate": "truncate"}
 # One box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
 
 
-def where(catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Column], partitions: Iterable[Partition]) -> str | None:
+def where(
+    catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Column], partitions: Iterable[Partition], *, of_rows: bool = False
+) -> str | None:
     """A Spark SQL predicate that holds for the rows of these partitions; None when it would hold for all.
 
     It selects whole partitions of its own spec. Files of other specs may hold such rows too,
     and a rewrite takes them where their bounds do not rule it out. A field whose column was
     dropped, or whose values have no literal, cannot be asked for: the predicate is then wider
-    than the partitions, see :func:`unfiltered_fields`. No partitions at all give ``false``.
+    than the partitions, see :func:`unfiltered_fields`; a value without a literal makes it None. No
+    partitions at all give ``false``. ``of_rows`` is for a query, in which a uuid is a text; a
+    procedure's planner takes it for what it is.
     """
     by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
     for partition in partitions:
@@ -37,13 +43,16 @@ def where(catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Co
     known = {column.field_id: column for column in columns}
     alternatives: list[str] = []
     for spec_id in sorted(by_spec):
-        fields = [_predicate(catalog, field, known.get(field.source_id)) for field in specs[spec_id].fields]
+        fields = [_predicate(catalog, field, known.get(field.source_id), of_rows) for field in specs[spec_id].fields]
         places = [place for place, field in enumerate(fields) if field is not None]
         if not places:
             return None
         boxes = _merge({tuple(frozenset({values[place]}) for place in places) for values in by_spec[spec_id]})
         for box in boxes:
-            parts = [fields[place](values) for place, values in zip(places, box, strict=True)]  # type: ignore[misc]
+            try:
+                parts = [fields[place](values) for place, values in zip(places, box, strict=True)]  # type: ignore[misc]
+            except (OverflowError, ValueError):
+                return None  # a time before year 1 or after 9999
             alternatives.append(" AND ".join(f"({p})" if " OR " in p else p for p in parts) if len(parts) > 1 else parts[0])
     if len(alternatives) == 1:
         return alternatives[0]
@@ -54,12 +63,23 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
     """The partition fields that no predicate can ask for, because their column is gone."""
     known = {column.field_id: column for column in columns}
     return tuple(
-        field.name for field in spec.fields if field.transform != "void" and _predicate("c", field, known.get(field.source_id)) is None
+        field.name
+        for field in spec.fields
+        if field.transform != "void" and _predicate("c", field, known.get(field.source_id), False) is None
     )
 
 
 def askable(spec: PartitionSpec, partition: Partition) -> bool:
-    """Tell whether a procedure can be given a predicate for this partition (not for NaN, which Iceberg has no filter for)."""
+    """Tell whether a procedure can be given a predicate for this partition.
+
+    Not for NaN, which Iceberg has no filter for, nor for times that have no literal.
+    """
+    try:
+        for field, value in zip(spec.fields, partition.values, strict=True):
+            if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
+                _start(field.transform, value + 1)
+    except (OverflowError, ValueError):
+        return False
     return not any(v == "nan" and f.result_type in {"float", "double"} for f, v in zip(spec.fields, partition.values, strict=True))
 
 
@@ -72,7 +92,12 @@ def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) 
     source = identifier(*column.names)
     if name == "identity":
         return source
-    function = identifier(catalog) + ".system." + {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(name, name)
+    if name not in _FUNCTIONS:
+        return None
+    if column.type == "uuid":
+        # Iceberg hashes its bytes; Spark reads it as text.
+        source = f"unhex(replace({source}, '-', ''))"
+    function = f"{identifier(catalog)}.system.{_FUNCTIONS[name]}"
     return f"{function}({width[:-1]}, {source})" if width else f"{function}({source})"
 
 
@@ -97,7 +122,7 @@ def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
     )
 
 
-def _predicate(catalog: str, field: PartitionField, column: Column | None) -> Callable[[frozenset[Scalar]], str] | None:
+def _predicate(catalog: str, field: PartitionField, column: Column | None, of_rows: bool) -> Callable[[frozenset[Scalar]], str] | None:
     """What turns the values of one field into a predicate; None where none can be written."""
     if column is None or field.transform == "void":
         return None
@@ -106,7 +131,8 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None) -> Ca
     in_ranges = name in {"year", "month", "day", "hour"}
     if name not in {"identity", "bucket", "truncate"} and not in_ranges:
         return None
-    term = transformed(catalog, field, (column,)) or source
+    asked = column if of_rows else replace(column, type="")
+    term = transformed(catalog, field, (asked,)) or source
 
     def predicate(values: frozenset[Scalar]) -> str:
         present = [v for v in values if v is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
 from icekit.compact.cluster import Cluster, parallelism

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.metadata import leaves
-from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec
+from icekit.facts.model import Partition, PartitionSpec
 from icekit.facts.spark import Partitions, metadata_table, partition_columns, unified
 from icekit.prove.fingerprint import Print, prints
-from icekit.sql import Identifier, identifier
+from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,46 +60,3 @@ def _files(entries: DataFrame) -> Print:
 def _order(partition: Partition) -> tuple[int, list[tuple[bool, str]]]:
     # Values of one field may be null or, where a spec changed, of different types.
     return partition.spec_id, [(value is None, str(value)) for value in partition.values]
-
-
-def paths(schema: Json) -> dict[int, tuple[str, ...]]:
-    """Where each column that is no collection's element is, by field id: its name, or names from struct to leaf."""
-
-    def visit(fields: Sequence[Json], prefix: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
-        for field in fields:
-            path = (*prefix, field["name"])
-            if isinstance(field["type"], str):
-                yield field["id"], path
-            elif field["type"]["type"] == "struct":
-                yield from visit(field["type"]["fields"], path)
-
-    return dict(visit(schema["fields"], ()))
-
-
-def columns_of(schema: Json) -> tuple[Column, ...]:
-    """The leaf columns of a schema as predicates need them; metrics are of no matter here."""
-    return tuple(Column(*leaf, metrics_mode="") for leaf in leaves(schema["fields"]))
-
-
-def named_as(specs: Mapping[int, PartitionSpec], schema: Json) -> dict[int, PartitionSpec]:
-    """The specs with their source columns named as in a snapshot's schema; None where it has no such column."""
-    names = {field_id: name for field_id, name, *_ in leaves(schema["fields"])}
-    return {
-        spec_id: replace(spec, fields=tuple(replace(field, source=names.get(field.source_id)) for field in spec.fields))
-        for spec_id, spec in specs.items()
-    }
-
-
-def key_sql(catalog: str, field: PartitionField, path: tuple[str, ...], kind: str) -> str | None:
-    """SQL for the value of a partition field of a row, None for a transform that is not known."""
-    column = identifier(*path)
-    name, _, width = field.transform.rstrip("]").partition("[")
-    if name == "identity":
-        return column
-    if name in {"year", "month", "day", "hour"}:
-        return f"{identifier(catalog, 'system', f'{name}s')}({column})"
-    if name in {"bucket", "truncate"}:
-        # Iceberg hashes a uuid's bytes; Spark reads it as text.
-        source = f"unhex(replace({column}, '-', ''))" if kind == "uuid" else column
-        return f"{identifier(catalog, 'system', name)}({int(width)}, {source})"
-    return None

@@ -14,12 +14,12 @@ from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
 from icekit.facts.values import partition_path
-from icekit.prove.changes import Changes, changes, columns_of, key_sql, named_as, paths
+from icekit.prove.changes import Changes, changes
 from icekit.prove.columns import shared
 from icekit.prove.fingerprint import Print, fingerprint
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 from icekit.sql import Identifier, call, display_name, identifier
-from icekit.where import where
+from icekit.where import transformed, where
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -180,7 +180,8 @@ def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], sc
         return (None, None), "it has other files than its parent's and its own"
     if len(chosen) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
-    predicates = [where(reader.lake.name, named_as(reader.specs, schema), columns_of(schema), chosen) for schema in schemas]
+    catalog = reader.lake.name
+    predicates = [where(catalog, reader.specs, metadata.columns(reader.meta, schema), chosen, of_rows=True) for schema in schemas]
     if None not in predicates:
         return predicates, ""
     unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
@@ -190,18 +191,15 @@ def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], sc
 def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
     """The fields of the current spec that rows of both sides can be grouped by, and the SQL for each side."""
     default = reader.specs.get(reader.meta.get("default-spec-id", 0), PartitionSpec(0, ()))
-    places = [paths(schema) for schema in schemas]
-    kinds = {column.field_id: column.type for column in columns_of(schemas[1])}
+    columns = [metadata.columns(reader.meta, schema) for schema in schemas]
     fields: list[PartitionField] = []
     keys: tuple[list[str], list[str]] = ([], [])
     for field in default.fields:
-        if any(field.source_id not in place for place in places):
-            continue
-        sql = [key_sql(reader.lake.name, field, place[field.source_id], kinds[field.source_id]) for place in places]
-        if sql[0] is not None and sql[1] is not None:
+        before, after = (transformed(reader.lake.name, field, each) for each in columns)
+        if before is not None and after is not None:
             fields.append(field)
-            keys[0].append(sql[0])
-            keys[1].append(sql[1])
+            keys[0].append(before)
+            keys[1].append(after)
     return fields, [tuple(keys[0]), tuple(keys[1])]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from icekit.prove.fingerprint import Print
@@ -104,6 +104,23 @@ class Proof:
     seconds: float
     rows_read: int
     caution: str | None = None
+
+    @classmethod
+    def of(cls, proofs: Sequence[Proof]) -> Proof:
+        """Several proofs of one table as one; raises ValueError without any."""
+        if not proofs:
+            raise ValueError("no proofs to put together")
+        commits = tuple(commit for proof in proofs for commit in proof.commits)
+        modes = {proof.mode for proof in proofs}
+        return cls(
+            proofs[0].table,
+            commits,
+            verdict(commits),
+            modes.pop() if len(modes) == 1 else "partly sampled",
+            sum(proof.seconds for proof in proofs),
+            sum(proof.rows_read for proof in proofs),
+            next((proof.caution for proof in proofs if proof.caution), None),
+        )
 
     def __repr__(self) -> str:
         said = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
