@@ -242,7 +242,7 @@ def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]
         return work
     from pyspark import inheritable_thread_target
 
-    return inheritable_thread_target(work)
+    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return, arg-type]
 
 
 @contextlib.contextmanager

@@ -107,6 +107,8 @@ def predict(
     and says so by its source.
     """
     estimate = action.prediction
+    if estimate.source == "metadata":
+        return action
     if spark is not None and has_bridge(spark):
         # Only where deletes decide which files are taken must each file be looked at.
         by_ratio = "delete-ratio-threshold" in action.options
