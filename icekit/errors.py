@@ -62,6 +62,16 @@ class ParameterError(IcekitError):
     """A parameter that does not exist, or a value it cannot take."""
 
 
+class CloneRefused(IcekitError):
+    """The catalog takes no second table for the same files, or the session cannot clean one up."""
+
+
+class RehearsalFailed(IcekitError):
+    """A trial on a clone failed or changed rows; the table itself was not touched."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
 class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 

@@ -19,7 +19,9 @@ from icekit.sql import Identifier, display_name, parse_identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from icekit.compact import Outcome, Plan
     from icekit.facts import TableFacts
+    from icekit.findings import Findings
 
 EMBEDDED = "lake"
 
@@ -98,6 +100,26 @@ class Lake:
         from icekit.facts import observe
 
         return observe(self, table, **options)
+
+    def plan(
+        self, facts: TableFacts, findings: Findings | None = None, *, trial: bool = False, ledger: str | None = None, **policy: Any
+    ) -> Plan:
+        """Plan the rewrites that pay back; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
+        from icekit.compact import Policy, plan_table
+
+        return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
+
+    def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
+        """Run a plan under a checkpoint and prove it; a dry run unless ``execute``. See :func:`icekit.compact.run`."""
+        from icekit.compact import run
+
+        return run(self, plan, execute=execute, **options)
+
+    def resume(self, table: str | Identifier, **options: Any) -> Outcome:
+        """Go on with the last unfinished run on a table. See :func:`icekit.compact.resume`."""
+        from icekit.compact import resume
+
+        return resume(self, table, **options)
 
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""

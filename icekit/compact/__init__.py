@@ -1,1 +1,31 @@
-"""Compact tables in runs that can be killed, watched and resumed."""
+"""Plan what pays back, run it under a checkpoint, and prove that no row changed."""
+
+from icekit.compact.calibration import calibration
+from icekit.compact.candidates import Candidate, candidates
+from icekit.compact.execute import Stop
+from icekit.compact.ledger import open_ledger
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.compact.plan import plan
+from icekit.compact.policy import Policy
+from icekit.compact.run import Limits, resume, run
+from icekit.compact.service import plan_table
+
+__all__ = [
+    "Action",
+    "ActionOutcome",
+    "Candidate",
+    "Limits",
+    "Outcome",
+    "Plan",
+    "Policy",
+    "Prediction",
+    "Stop",
+    "calibration",
+    "candidates",
+    "open_ledger",
+    "plan",
+    "plan_table",
+    "resume",
+    "run",
+]

@@ -131,7 +131,11 @@ class Runner:
         return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
     def halves(self, action: Action, target_bytes: int) -> tuple[Action, ...]:
-        """The action in smaller parts: fewer partitions, then smaller groups one at a time; empty at the floor."""
+        """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
+
+        The last part runs without partial progress, under which an engine only logs why a
+        group failed. Empty when there is nothing smaller than that.
+        """
         parts = action.partitions
         if len(parts) > 1:
             middle = len(parts) // 2
@@ -140,14 +144,15 @@ class Runner:
                 replace(self.narrowed(action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
                 for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
             )
-        if not has_bridge(self.spark) or action.options.get("rewrite-all") == "true":
+        if has_bridge(self.spark) and action.options.get("rewrite-all") != "true":
+            smaller = ask_planner(self.spark, action).largest_group_bytes // 2
+            if smaller >= self.retry.floor_files * target_bytes:
+                options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
+                return (replace(action, action_id=f"{action.action_id}.s", options=options),)
+        if action.options.get("partial-progress.enabled") != "true":
             return ()
-        largest = ask_planner(self.spark, action).largest_group_bytes
-        smaller = largest // 2
-        if smaller < self.retry.floor_files * target_bytes:
-            return ()
-        options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
-        return (replace(action, action_id=f"{action.action_id}.s", options=options),)
+        alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
+        return (replace(action, action_id=f"{action.action_id}.c", options={**alone, "max-concurrent-file-group-rewrites": "1"}),)
 
     def _attempt(self, action: Action, progress: Progress) -> None:
         left = self.what_is_left(action, progress)

@@ -142,6 +142,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    # Iceberg's source sets catalogs of its own in the session that first reads by path, and a
+    # rewrite looks for them in a clone of this one.
+    _ = spark.read.format("iceberg").load(identifier(*name)).schema
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
         rewrite = actions.rewriteDataFiles(table)
@@ -242,7 +245,7 @@ def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]
         return work
     from pyspark import inheritable_thread_target
 
-    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return, arg-type]
+    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

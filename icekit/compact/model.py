@@ -140,7 +140,10 @@ class LeftAlone:
 
 @dataclass(frozen=True)
 class Plan:
-    """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing."""
+    """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing.
+
+    ``rehearsed`` is what the proof said of a trial on a clone, None without one.
+    """
 
     catalog: str
     table: tuple[str, ...]
@@ -152,6 +155,7 @@ class Plan:
     left_alone: tuple[LeftAlone, ...] = ()
     notes: tuple[str, ...] = ()
     made_at_ms: int = 0
+    rehearsed: str | None = None
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from icekit.catalog import Lake
-from icekit.compact.calibration import throughput
+from icekit.compact.calibration import calibration, throughput
 from icekit.compact.cluster import cluster_of
 from icekit.compact.ledger import open_ledger
 from icekit.compact.ledger_api import Ledger
@@ -18,6 +18,7 @@ from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.compact.predict import predict
 from icekit.compact.records import ActionRecord
+from icekit.compact.trial import try_plan
 from icekit.diagnose import diagnose
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import written_since
@@ -33,9 +34,15 @@ def plan_table(
     *,
     thresholds: Thresholds | None = None,
     ledger: Ledger | str | None = None,
+    trial: bool = False,
     now: dt.datetime | None = None,
+    progress: Callable[[str], None] = print,
 ) -> Plan:
     """Plan the rewrites that pay back on a table, as the engine's planner predicts them.
+
+    ``trial`` also tries each action on a zero-copy clone, whole or a sample, and predicts by
+    what came out: that registers a second table in the namespace ``icekit_scratch``, writes
+    beside the table for a while, and writes nothing to the table.
 
     Reads the table's metadata, the partitions written lately, the cluster's size and past
     outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
@@ -64,7 +71,8 @@ def plan_table(
         bytes_per_second=rate,
         now=now,
     )
-    return replace(made, snapshot_id=at.snapshot_id) if made.snapshot_id != at.snapshot_id else made
+    made = replace(made, snapshot_id=at.snapshot_id)
+    return try_plan(lake, facts, made, progress=progress) if trial else made
 
 
 def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
@@ -83,7 +91,5 @@ def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
     A rewrite of small files shrinks them by what headers and dictionaries took, which only the
     table's own data tells. 1 before any run.
     """
-    from icekit.compact.calibration import calibration
-
     ratio = calibration(o for o in outcomes if not o.action_id.count(".")).of("bytes_out").median_ratio
     return min(max(ratio, 0.1), 3.0) if ratio else 1.0

@@ -11,14 +11,11 @@ from icekit.units import count, size, span
 
 NOTHING = "Nothing worth doing: no action would pay back at this policy."
 
-_BADGES = {
-    "done": ("fine", "✔"),
-    "skipped": ("fine", "✔"),
-    "planned": ("info", "●"),
-    "split": ("info", "●"),
-    "pending": ("warning", "▲"),
-    "stopped": ("warning", "▲"),
-    "failed": ("critical", "✖"),
+_SOURCES = {
+    "planner": " (asked of the engine's planner)",
+    "facts": " (estimated from facts)",
+    "trial": " (tried on a clone)",
+    "trial of a sample": " (a sample was tried on a clone)",
 }
 
 
@@ -37,6 +34,8 @@ def plan_text(plan: Plan) -> str:
         ]
     if plan.parallelism:
         lines += ["", *(f"{e.name} = {e.value}: {e.why}" for e in plan.parallelism)]
+    if plan.rehearsed:
+        lines.append(f"tried on a zero-copy clone: {plan.rehearsed}")
     lines += [f"left alone: {count(a.partition_count, 'partition')}, {a.reason} ({', '.join(a.examples)})" for a in plan.left_alone]
     return "\n".join([*lines, *plan.notes])
 
@@ -135,7 +134,7 @@ def predicted(p: Prediction) -> str:
         said += f", {size(p.shuffle_bytes)} shuffled"
     said += f"; a full scan opens {p.file_opens_saved:,} files fewer"
     said += f"; about {span(p.seconds * 1000)}" if p.seconds else "; no past run tells how long"
-    return said + {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
+    return said + _SOURCES.get(p.source, "")
 
 
 def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:

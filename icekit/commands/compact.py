@@ -1,0 +1,130 @@
+"""``python -m icekit compact``: plan, try, run and resume from a terminal or from cron."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from icekit.errors import ParameterError
+
+_POLICY = """\
+The policy decides what is taken; every setting has a default that is safe on a live table.
+
+  what     --scope minor takes fragments, oversized files and files under deletes, and leaves
+           well-sized files as they are; major rewrites every file of the partitions it takes.
+           --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
+           table's sort order, else by its filter columns), and so rewrites every file.
+           --min-files: undersized files that make a partition worth it. --delete-ratio: position
+           deletes or deletion vectors per row that do; equality deletes always do. --old-specs
+           also moves files of older partition specs into the current one.
+  where    --since, --until and --skip-last choose partitions by their own time. Partitions
+           written within --leave-alone (60 minutes) are not touched.
+  budget   --budget "200 GB", "500 files" or "30 minutes": what the plan may read in all. It buys
+           the partitions that save a full scan the most file opens per byte rewritten.
+
+Nothing is run without --execute. Each action is recorded in a ledger (--ledger, default
+~/.local/state/icekit/ledger.db; "table": an Iceberg table of the catalog, for schedulers on
+several machines), retried after a conflict, split when it is too large, and proved: the rows of
+every partition it changed are compared before and after. A run that was killed or stopped goes
+on with --resume, and does only what is left.
+
+Exit status: 0 done, nothing to do, or a dry run; 1 something failed, was stopped, or could not be
+proved; 2 misconfigured, or another run holds the table; 3 crashed.
+"""
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser, observing: argparse.ArgumentParser) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "compact",
+        parents=[common, observing],
+        help="plan the rewrites that pay back; with --execute run them under a checkpoint and prove them",
+        description="Plan the rewrites of data files that pay back on a table, and run them if told.",
+        epilog=_POLICY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("table")
+    running = parser.add_argument_group("running")
+    running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
+    running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")
+    running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict by what comes out")
+    running.add_argument(
+        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N of each commit, or none (default: full)"
+    )
+    running.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
+    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
+    policy = parser.add_argument_group("policy")
+    policy.add_argument("--scope", help="minor or major (default: minor)")
+    policy.add_argument("--strategy", help="binpack, sort, zorder or hilbert (default: binpack)")
+    policy.add_argument("--columns", help="columns to order rows by, separated by commas")
+    policy.add_argument("--budget", help='what may be read: "200 GB", "500 files", "30 minutes"')
+    policy.add_argument("--since", help="partitions from this date or time on (UTC)")
+    policy.add_argument("--until", help="partitions that end by this date or time (UTC)")
+    policy.add_argument("--skip-last", metavar="TIME", help='all but the last so long: "6 hours"')
+    policy.add_argument("--leave-alone", metavar="TIME", help='not what was written within: "2 hours" (default: 60 minutes)')
+    policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
+    policy.add_argument("--delete-ratio", help="delete records per row that make it worth one (default: 0.05)")
+    policy.add_argument("--min-win", help="file opens that an action must save (default: 1)")
+    policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
+    policy.add_argument("--max-action-bytes", metavar="SIZE", help='what one action may read: "50 GB" (default)')
+    policy.add_argument("--max-action-partitions", metavar="N", help="partitions of one action (default: 100)")
+
+
+SETTINGS = (
+    "scope strategy columns budget since until skip_last leave_alone min_files delete_ratio min_win old_specs max_action_bytes max_action_partitions"
+).split()
+
+
+def compact(arguments: argparse.Namespace, thresholds: dict[str, float], filter_columns: list[str]) -> int:
+    """Run the command; returns the exit status."""
+    from icekit.catalog import connect
+    from icekit.compact import Limits, Policy, plan_table, resume, run
+    from icekit.compact.document import named, write
+    from icekit.diagnose import diagnose
+    from icekit.findings import Thresholds
+
+    if arguments.execute and arguments.resume:
+        raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
+    policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})
+    limits = Limits(prove=sampled(arguments.prove))
+    lake = connect(arguments.catalog or None)
+    try:
+        if arguments.resume:
+            outcome = resume(lake, arguments.table, ledger=arguments.ledger, limits=limits, progress=_say)
+        else:
+            wanted = Thresholds().with_changes(**thresholds)
+            facts = lake.observe(
+                arguments.table,
+                ref=arguments.ref or None,
+                collector=arguments.collector,
+                size_ratios=wanted.size_ratios,
+                filter_columns=filter_columns or None,
+            )
+            findings = diagnose(facts, wanted, session_conf=lake.session_conf())
+            plan = plan_table(
+                lake, facts, findings, policy, thresholds=wanted, ledger=arguments.ledger, trial=arguments.trial, progress=_say
+            )
+            if arguments.execute and plan.actions:
+                # What is about to be run is said before it is.
+                _say(repr(plan) + "\n")
+            outcome = run(lake, plan, execute=arguments.execute, ledger=arguments.ledger, limits=limits, progress=_say)
+        _say(("" if outcome.is_dry_run else "\n") + repr(outcome))
+        if arguments.output:
+            _say(f"\nJSON  {write(outcome, arguments.output / named(outcome.plan))}")
+        return 130 if outcome.status == "stopped" else outcome.exit_status
+    finally:
+        lake.close()
+
+
+def sampled(text: str) -> int | None:
+    """How many partitions of a commit are proved: None for all, 0 for none."""
+    if text in {"full", "none"}:
+        return None if text == "full" else 0
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
