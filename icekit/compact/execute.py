@@ -141,10 +141,10 @@ def first_sentence(error: BaseException) -> str:
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
+    # The settings that Iceberg's source makes for a rewrite are looked up in the thread's active
+    # session, and a new thread of the JVM has none.
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-    # Iceberg's source sets catalogs of its own in the session that first reads by path, and a
-    # rewrite looks for them in a clone of this one.
-    _ = spark.read.format("iceberg").load(identifier(*name)).schema
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
         rewrite = actions.rewriteDataFiles(table)
