@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from icekit import sql
 from icekit.facts.files import Partition
+from icekit.units import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Action:
         names = self.partition_names
         what = f" {names[0]}" if names else ""
         more = len(self.partitions) - 1
-        return f"{self.procedure}{what}{f' and {more:,} more partitions' if names and more > 0 else ''}"
+        return f"{self.procedure}{what}" + (f" and {count(more, 'more partition')}" if names and more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

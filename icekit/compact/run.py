@@ -178,7 +178,7 @@ class _Run:
             return
         if record is None or record.status != "split":
             predicted = action.prediction
-            about = f"; about {span(predicted.seconds * 1000)}" if predicted.seconds else ""
+            about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
             self.say(
                 f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, 'file')}, {size(predicted.bytes_in)} → {count(predicted.files_out, 'file')}{about}"
             )

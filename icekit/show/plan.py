@@ -133,7 +133,7 @@ def predicted(p: Prediction) -> str:
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
     said += f"; a full scan opens {p.file_opens_saved:,} files fewer"
-    said += f"; about {span(p.seconds * 1000)}" if p.seconds else "; no past run tells how long"
+    said += "; no past run tells how long" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
     return said + _SOURCES.get(p.source, "")
 
 
