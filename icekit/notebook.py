@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake, connect
 from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings, Severity, Thresholds
+
+if TYPE_CHECKING:
+    from icekit.compact import Calibration, Outcome, Policy
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
@@ -116,6 +119,50 @@ def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, out
     if gated(findings.worst, fail_on):
         grave = [f.name for f in findings if gated(f.severity, fail_on)]
         raise Unhealthy(f"{facts.name} is unhealthy by fail_on={fail_on}: {', '.join(grave)}. {said}")
+    return said
+
+
+def policy(given: Mapping[str, Any]) -> Policy:
+    """The policy that a notebook's parameters set; raises ParameterError for what it cannot take."""
+    from icekit.compact.policy import Policy
+
+    _require("policy", given, dict, "a mapping (with papermill: -y 'policy: {scope: major}')")
+    return Policy.of(given)
+
+
+def sampled(text: str) -> int | None:
+    """How many partitions of a commit are proved: None for all (``full``), 0 for ``none``, or their number."""
+    if str(text) in {"full", "none"}:
+        return None if text == "full" else 0
+    if str(text).isdigit() and int(text) > 0:
+        return int(text)
+    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
+
+
+def calibration(lake: Lake, ledger: str = "") -> Calibration:
+    """How near the predictions in the ledger came, over all tables."""
+    from icekit.compact import calibration as compared
+    from icekit.compact import open_ledger
+
+    book = open_ledger(ledger, lake)
+    try:
+        return compared(book.outcomes())
+    finally:
+        book.close()
+
+
+def finish_plan(outcome: Outcome, *, output: str = "") -> str:
+    """Write a plan's JSON document if a folder is given, then fail the run if something is left or not proved.
+
+    Raises :class:`Unhealthy`, after all is written.
+    """
+    said = "Nothing was written: no output folder was given."
+    if output:
+        from icekit.compact.document import named, write
+
+        said = f"The plan and its outcome are in {write(outcome, Path(output) / named(outcome.plan))}."
+    if outcome.exit_status:
+        raise Unhealthy(f"{outcome.plan.name}: {outcome.status}. {said}")
     return said
 
 

@@ -83,6 +83,7 @@ def compact(arguments: argparse.Namespace, thresholds: dict[str, float], filter_
     from icekit.compact.document import named, write
     from icekit.diagnose import diagnose
     from icekit.findings import Thresholds
+    from icekit.notebook import sampled
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
@@ -115,15 +116,6 @@ def compact(arguments: argparse.Namespace, thresholds: dict[str, float], filter_
         return 130 if outcome.status == "stopped" else outcome.exit_status
     finally:
         lake.close()
-
-
-def sampled(text: str) -> int | None:
-    """How many partitions of a commit are proved: None for all, 0 for none."""
-    if text in {"full", "none"}:
-        return None if text == "full" else 0
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
 
 
 def _say(line: str) -> None:

@@ -1,6 +1,6 @@
 """Plan what pays back, run it under a checkpoint, and prove that no row changed."""
 
-from icekit.compact.calibration import calibration
+from icekit.compact.calibration import Calibration, calibration
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import open_ledger
@@ -14,6 +14,7 @@ from icekit.compact.service import plan_table
 __all__ = [
     "Action",
     "ActionOutcome",
+    "Calibration",
     "Candidate",
     "Limits",
     "Outcome",

@@ -41,8 +41,7 @@ def try_plan(
 
     An action of at most ``sample_bytes`` is tried whole, and its prediction is what came out. Of
     a larger one some partitions are tried, and files, bytes and seconds are scaled by what the
-    planner says of the rest. Rows are compared
-    before and after, as a run does. Raises :class:`~icekit.errors.CloneRefused`, and
+    planner says of the rest. Rows are compared before and after, as a run does. Raises :class:`~icekit.errors.CloneRefused`, and
     :class:`~icekit.errors.RehearsalFailed` if a row changed.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]

@@ -50,6 +50,10 @@ def plan_html(plan: Plan) -> str:
     if plan.parallelism:
         said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
         parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
+    if plan.rehearsed:
+        parts.append(
+            f'<div class="finding fine"><span class="badge">✔ tried on a zero-copy clone</span> {html.prose(plan.rehearsed)}</div>'
+        )
     left = [
         (count(a.partition_count, "partition"), f"{html.prose(a.reason)} {_names(a.examples, a.partition_count)}") for a in plan.left_alone
     ]
