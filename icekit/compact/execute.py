@@ -172,7 +172,13 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
-            manifests = manifests.specId(int(action.arguments["spec_id"]))
+            manifests = manifests.specId(int(str(action.arguments["spec_id"])))
+        if isinstance(by := action.arguments.get("sort_by"), tuple):
+            names = jvm.java.util.ArrayList()
+            for field in by:
+                names.add(field)
+            # After the spec: its fields are what the names are looked up in.
+            manifests = manifests.sortBy(names)
         _with_tags(manifests, tags).execute()
         answer = Answer()
     else:
