@@ -49,7 +49,8 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
         checks.append(
             Check(
                 same,
-                f"commit {snapshot_id}: " + (said if same else f"{before.row_count:,} live entries before, {after.row_count:,} after, NOT THE SAME"),
+                f"commit {snapshot_id}: "
+                + (said if same else f"{before.row_count:,} live entries before, {after.row_count:,} after, NOT THE SAME"),
             )
         )
     return Kept("rewrite_manifests", tuple(checks), time.monotonic() - started)
@@ -73,7 +74,12 @@ def prove_history(lake: Lake, table: Identifier, before: Json, kept: Sequence[in
     there = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
     lost = [s for s in kept if s not in there]
     checks = [
-        Check(not lost, f"{count(len(lost), 'snapshot')} GONE that had to stay: {lost[:5]}" if lost else f"all {len(kept):,} snapshots that had to stay are there")
+        Check(
+            not lost,
+            f"{count(len(lost), 'snapshot')} GONE that had to stay: {lost[:5]}"
+            if lost
+            else f"all {len(kept):,} snapshots that had to stay are there",
+        )
     ]
     now_refs, old_refs = metadata.get("refs") or {}, before.get("refs") or {}
     gone = [name for name in refs if name in old_refs and (name not in now_refs or old_refs[name]["snapshot-id"] not in there)]

@@ -112,7 +112,7 @@ class Kept:
 
     def lines(self) -> list[str]:
         """What a person reads, a line a check."""
-        return [f"{ {True: '✔', False: '✖', None: '?'}[check.ok]} {self.what}: {check.said}" for check in self.checks]
+        return [f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}" for check in self.checks]
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -170,7 +170,14 @@ class Proof:
             said = "SOMETHING IS LOST"
         head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read in {self.seconds:.1f} s"
         caution = [f"! {self.caution}"] if self.caution else []
-        return "\n".join([head, *caution, *(line for one in (*self.commits, *self.kept) for line in one.lines())])
+        return "\n".join(
+            [
+                head,
+                *caution,
+                *(line for commit in self.commits for line in commit.lines()),
+                *(line for one in self.kept for line in one.lines()),
+            ]
+        )
 
 
 def verdict(proven: Iterable[CommitProof | Kept]) -> bool | None:

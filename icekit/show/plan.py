@@ -24,10 +24,8 @@ _BADGES = {
 
 def plan_text(plan: Plan) -> str:
     """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
-    if not plan.actions:
-        lines = [f"{plan.name}: {NOTHING}"]
-    else:
-        lines = [f"{plan.name}: {count(len(plan.actions), 'action')}{_in_all(plan, '; ')}"]
+    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else NOTHING
+    lines = [f"{plan.name}: {summary}"]
     for action in plan.actions:
         lines += [
             f"\n{action.action_id}  {action.title}",
