@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Failure = Literal["conflict", "capacity", "other"]
 
 _POLL_SECONDS = 0.2
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
@@ -162,6 +163,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
                 dangling = dangling.toBranch(action.branch)
             _with_tags(dangling, tags).execute()
     elif action.procedure == "rewrite_position_delete_files":
+        # The reader sets this only once a session has read by the data source; the procedure is no better off.
+        if spark.conf.get(_REWRITE_CATALOG, None) is None:
+            spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         deletes = actions.rewritePositionDeletes(table)
         for key, value in action.options.items():
             deletes = deletes.option(key, value)

@@ -17,7 +17,7 @@ from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
 from icekit.prove import Proof, prove_commits
-from icekit.prove.kept import prove_entries, prove_history, prove_live, referenced
+from icekit.prove.kept import PLAIN, prove_entries, prove_history, prove_live, referenced
 from icekit.prove.proof import Check
 from icekit.sql import display_name, identifier
 from icekit.units import count
@@ -124,7 +124,7 @@ class _Orphans(Guard):
     """
 
     view = ""
-    listed = 0
+    listed = left = 0
 
     def ready(self) -> Action | None:
         older_than = self.action.older_than
@@ -149,18 +149,33 @@ class _Orphans(Guard):
         # Backticks would be needed for nothing in it, and the procedure reads it as a table's name.
         self.view = f"icekit_orphans_{id(self):x}"
         past = sql.literal(older_than - dt.timedelta(days=1))
-        found.selectExpr("file_path", f"{past} AS last_modified").createOrReplaceTempView(self.view)
+        found.selectExpr(f"{self._as_located()} AS file_path", f"{past} AS last_modified").createOrReplaceTempView(self.view)
         arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
         return replace(self.action, arguments={**arguments, "file_list_view": self.view})
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        return replace(committed, items_before=self.listed, items_after=self._list().count() if self.listed else 0)
+        self.left = self._list().count()
+        return replace(committed, items_before=self.listed, items_after=self.left)
 
     def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:  # noqa: ARG002
         if not self.listed:
             return None
         said = f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata file; each was looked up before any went"
-        return self._kept(prove_live(self.lake, self.action.table, "remove_orphan_files", [Check(True, said)]))
+        return self._kept(prove_live(self.lake, self.action.table, "remove_orphan_files", [Check(True, said), self._gone()]))
+
+    def _gone(self) -> Check:
+        if self.left:
+            return Check(None, f"{count(self.left, 'orphan')} of {self.listed:,} still there when listed again")
+        return Check(True, "none is left when listed again")
+
+    def _as_located(self) -> str:
+        """SQL for a listed path as the table's location is written: the procedure takes only those that begin with it."""
+        location = head(self.lake, self.action.table).metadata["location"].rstrip("/")
+        plain_location, plain = PLAIN.format(sql.literal(location)), PLAIN.format("file_path")
+        return (
+            f"CASE WHEN startswith({plain}, concat({plain_location}, '/')) "
+            f"THEN concat({sql.literal(location)}, substring({plain}, length({plain_location}) + 1)) ELSE file_path END"
+        )
 
     def close(self) -> None:
         if self.view:

@@ -24,8 +24,8 @@ Json = Mapping[str, Any]
 
 #: Live files that are looked for in storage: enough to notice that a share of them is gone.
 SAMPLE = 200
-# A scheme and authority that a listing and the metadata may write differently.
-_PLAIN = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
+#: SQL for a path without its scheme and authority, which a listing and the metadata may write differently.
+PLAIN = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
 
 
 def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Kept:
@@ -143,8 +143,8 @@ def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
     known = spark.sql(f"SELECT file_path AS path FROM {identifier(*name, 'all_files')}")
     known = known.unionAll(spark.sql(f"SELECT path FROM {identifier(*name, 'all_manifests')}"))
     known = known.unionAll(spark.createDataFrame([(path,) for path in named], "path string"))
-    wanted = paths.selectExpr("file_path", f"{_PLAIN.format('file_path')} AS plain")
-    hits = wanted.join(known.selectExpr(f"{_PLAIN.format('path')} AS plain"), "plain", "left_semi").select("file_path").limit(10)
+    wanted = paths.selectExpr("file_path", f"{PLAIN.format('file_path')} AS plain")
+    hits = wanted.join(known.selectExpr(f"{PLAIN.format('path')} AS plain"), "plain", "left_semi").select("file_path").limit(10)
     return sorted(str(row[0]) for row in hits.collect())
 
 
