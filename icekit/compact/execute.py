@@ -163,7 +163,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
                 dangling = dangling.toBranch(action.branch)
             _with_tags(dangling, tags).execute()
     elif action.procedure == "rewrite_position_delete_files":
-        # The reader sets this only once a session has read by the data source; the procedure is no better off.
+        # This thread of the JVM is a new one: the action's own threads take the active session from it,
+        # and set up the catalog of rewrites there.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
         if spark.conf.get(_REWRITE_CATALOG, None) is None:
             spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         deletes = actions.rewritePositionDeletes(table)
