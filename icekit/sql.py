@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from icekit.errors import InvalidName
 
 Identifier = tuple[str, ...]
+#: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings to strings.
+Argument = str | int | bool | dt.datetime | tuple[str, ...] | Mapping[str, str]
 
 
 def parse_identifier(text: str) -> Identifier:
@@ -73,8 +76,15 @@ def _is_plain(part: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part) is not None
 
 
-def literal(value: str | int | float | bool | None) -> str:
-    """Write a Python value as a Spark SQL literal; strings keep every character."""
+def literal(value: str | int | float | bool | dt.datetime | None) -> str:
+    """Write a Python value as a Spark SQL literal; strings keep every character.
+
+    A moment is written in UTC, whatever the session's time zone; one without a zone raises ValueError.
+    """
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return f"TIMESTAMP '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')}+00:00'"
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -87,13 +97,15 @@ def literal(value: str | int | float | bool | None) -> str:
     return repr(value)
 
 
-def call(catalog: str, procedure: str, **arguments: str | int | bool | dict[str, str]) -> str:
+def call(catalog: str, procedure: str, **arguments: Argument) -> str:
     """Write ``CALL catalog.system.procedure(name => value, …)`` with every value quoted."""
     rendered = []
     for name, value in arguments.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in value.items())
             rendered.append(f"{name} => map({pairs})")
+        elif isinstance(value, tuple):
+            rendered.append(f"{name} => array({', '.join(map(literal, value))})")
         else:
             rendered.append(f"{name} => {literal(value)}")
     return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"

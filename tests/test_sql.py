@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 from icekit import sql
@@ -59,3 +61,20 @@ def test_properties_are_set_with_both_sides_quoted() -> None:
 
 def test_a_literal_is_not_taken_for_a_variable() -> None:
     assert sql.literal("${spark.app.name}") == "'\\u0024{spark.app.name}'"
+
+
+def test_a_moment_is_a_typed_literal_in_utc() -> None:
+    berlin = dt.datetime(2026, 1, 31, 6, 0, 0, 123_000, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+
+    assert sql.literal(berlin) == "TIMESTAMP '2026-01-31 05:00:00.123000+00:00'"
+
+
+def test_a_moment_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        sql.literal(dt.datetime(2026, 1, 31))  # noqa: DTZ001
+
+
+def test_a_list_of_names_is_an_array_with_each_quoted() -> None:
+    statement = sql.call("lake", "rewrite_manifests", table="db.t", sort_by=("day", "it's"))
+
+    assert statement == r"CALL `lake`.system.rewrite_manifests(table => 'db.t', sort_by => array('day', 'it\'s'))"

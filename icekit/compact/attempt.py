@@ -111,6 +111,7 @@ class Runner:
         files of before the run are gone are done.
         """
         if action.procedure != "rewrite_data_files":
+            # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
             return None if progress.actual.any else action
         if action.options.get("rewrite-all") == "true" and progress.actual.any:
             left = self._partitions_of_before(action, progress)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Failure = Literal["conflict", "capacity", "other"]
 
 _POLL_SECONDS = 0.2
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
@@ -165,6 +166,11 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
                 dangling = dangling.toBranch(action.branch)
             _with_tags(dangling, tags).execute()
     elif action.procedure == "rewrite_position_delete_files":
+        # This thread of the JVM is a new one: the action's own threads take the active session from it,
+        # and set up the catalog of rewrites there.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        if spark.conf.get(_REWRITE_CATALOG, None) is None:
+            spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         deletes = actions.rewritePositionDeletes(table)
         for key, value in action.options.items():
             deletes = deletes.option(key, value)
@@ -175,7 +181,13 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
-            manifests = manifests.specId(int(action.arguments["spec_id"]))
+            manifests = manifests.specId(int(str(action.arguments["spec_id"])))
+        if isinstance(by := action.arguments.get("sort_by"), tuple):
+            names = jvm.java.util.ArrayList()
+            for field in by:
+                names.add(field)
+            # After the spec: its fields are what the names are looked up in.
+            manifests = manifests.sortBy(names)
         _with_tags(manifests, tags).execute()
         answer = Answer()
     else:

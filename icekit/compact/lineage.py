@@ -18,7 +18,11 @@ RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What commits changed, by their own summaries: never by what a procedure printed."""
+    """What commits changed, by their own summaries: never by what a procedure printed.
+
+    ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
+    or orphans, as the action's prediction counts them.
+    """
 
     files_in: int = 0
     bytes_in: int = 0
@@ -26,11 +30,13 @@ class Actual:
     bytes_out: int = 0
     delete_files_removed: int = 0
     commits: int = 0
+    items_before: int = 0
+    items_after: int = 0
 
     @property
     def any(self) -> bool:
-        """Tell whether anything was committed."""
-        return self.commits > 0
+        """Tell whether anything was committed, or counted where nothing is."""
+        return self.commits > 0 or self.items_before > 0
 
 
 @dataclass(frozen=True)

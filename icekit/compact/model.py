@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,7 +19,9 @@ class Prediction:
     worked out from the rollup (no JVM bridge), ``metadata`` where the metadata alone decides.
     ``seconds`` is None before any past run tells a throughput; ``shuffle_bytes`` is 0 for a
     rewrite that does not sort. ``file_opens_saved`` is what a full scan is spared: data files
-    that go, and delete files that are no longer opened beside each data file.
+    that go, and delete files that are no longer opened beside each data file. ``unit`` is what
+    ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
+    ``snapshot`` or ``orphan`` for maintenance.
     """
 
     files_in: int = 0
@@ -31,6 +34,7 @@ class Prediction:
     seconds: float | None = None
     file_opens_saved: int = 0
     source: str = "facts"
+    unit: str = "file"
 
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
@@ -45,6 +49,7 @@ class Prediction:
             (self.seconds or 0) + (other.seconds or 0) if both_known else None,
             self.file_opens_saved + other.file_opens_saved,
             self.source if self.source == other.source else "mixed",
+            self.unit,
         )
 
 
@@ -79,7 +84,8 @@ class Action:
     """One call of a procedure, the unit that is retried, recorded and proved.
 
     ``partitions`` are those it takes (empty: the whole table, or not by partition), ``why``
-    says what for. ``order`` and ``where`` are for rewrites of data files.
+    says what for. ``order`` and ``where`` are for rewrites of data files; ``older_than`` is for
+    what goes by age, fixed when it is planned so that a resumed run takes nothing more.
     """
 
     action_id: str
@@ -93,13 +99,14 @@ class Action:
     where: str | None = None
     order: Order = Order()
     options: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, str | int | bool] = field(default_factory=dict)
+    arguments: Mapping[str, str | int | bool | tuple[str, ...]] = field(default_factory=dict)
     branch: str | None = None
+    older_than: dt.datetime | None = None
 
     @property
     def sql(self) -> str:
         """The statement that a person could paste."""
-        given: dict[str, str | int | bool | dict[str, str]] = {"table": sql.display_name(self.table)}
+        given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
             if self.order.sql:
@@ -110,6 +117,8 @@ class Action:
             given["branch"] = self.branch
         if self.options:
             given["options"] = dict(self.options)
+        if self.older_than:
+            given["older_than"] = self.older_than
         return sql.call(self.catalog, self.procedure, **given, **self.arguments)
 
     @property
@@ -165,10 +174,11 @@ class Plan:
 
     @property
     def prediction(self) -> Prediction:
-        """The sum over all actions."""
-        total = Prediction(seconds=0.0, source=self.actions[0].prediction.source if self.actions else "facts")
-        for action in self.actions:
-            total += action.prediction
+        """The sum over all actions that rewrite data files; other units do not add up."""
+        each = [action.prediction for action in self.actions if action.prediction.unit == "file"]
+        total = Prediction(seconds=0.0, source=each[0].source if each else "facts")
+        for prediction in each:
+            total += prediction
         return total
 
     def __repr__(self) -> str:

@@ -26,7 +26,8 @@ from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
-from icekit.prove import Proof, prove_commits
+from icekit.maintain.guard import Guard, guard_of
+from icekit.prove import Proof
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size, span
 
@@ -180,7 +181,7 @@ class _Run:
             predicted = action.prediction
             about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
             self.say(
-                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, 'file')}, {size(predicted.bytes_in)} → {count(predicted.files_out, 'file')}{about}"
+                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit)}{about}"
             )
         waiting = [(action, record)]
         while waiting:
@@ -228,8 +229,12 @@ class _Run:
         status: Status = "failed"
         error: str | None = None
         parts: Sequence[Action] = ()
+        guard = guard_of(self.lake, action)
         try:
-            runner.complete(action, progress)
+            ready = guard.ready()
+            if ready is not None:
+                runner.complete(ready, progress)
+                progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
             parts = runner.halves(action, _target_bytes(self.lake, self.plan.table))
@@ -248,18 +253,25 @@ class _Run:
         self.outcomes.append(outcome)
         save(status, error, outcome)
         a = outcome.actual
+        did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
+        if (unit := action.prediction.unit) != "file":
+            did = f"{count(a.items_before, unit)} → {count(a.items_after, unit)}"
         self.say(
-            f"  {status}: {count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed, "
-            f"{count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
+            f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
         )
-        self._prove(outcome)
+        try:
+            self._prove(outcome, guard)
+        finally:
+            guard.close()
         return parts
 
-    def _prove(self, outcome: ActionOutcome) -> None:
-        """Compare the action's commits with their parents, row for row."""
-        if not outcome.snapshot_ids or self.limits.prove == 0:
+    def _prove(self, outcome: ActionOutcome, guard: Guard) -> None:
+        """Compare the action's commits with their parents, or check what it had to leave."""
+        if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
             return
-        proof = prove_commits(self.lake, self.plan.table, outcome.snapshot_ids, sample=self.limits.prove)
+        proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+        if proof is None:
+            return
         self.proofs.append(proof)
         self.say("  " + repr(proof).split("\n", 1)[0])
         if proof.ok is False:
@@ -287,7 +299,8 @@ def _as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     from icekit.compact.lineage import Actual
 
     told: dict[str, Any] = record.actual or {}
-    known = {k: int(told[k]) for k in ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed") if k in told}
+    names = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed", "items_before", "items_after")
+    known = {k: int(told[k]) for k in names if k in told}
     return ActionOutcome(
         action,
         "done",

@@ -23,10 +23,8 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
     Three days old or older, the procedure's own default. Reads the whole location's
     listing and every snapshot's manifests, in Spark.
     """
-    older_than = (now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE
-    statement = call(table[0], "remove_orphan_files", **orphan_arguments(display_name(table[1:]), location))
-    # A timestamp argument cannot be a string; everything else is quoted by call().
-    statement = statement[:-1] + f", older_than => TIMESTAMP '{older_than:%Y-%m-%d %H:%M:%S}+00:00')"
+    older_than = ((now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE).replace(microsecond=0)
+    statement = call(table[0], "remove_orphan_files", **orphan_arguments(display_name(table[1:]), location), older_than=older_than)
     try:
         found = spark.sql(statement)
         count = found.count()

@@ -88,6 +88,36 @@ class CommitProof:
         return lines
 
 
+@dataclass(frozen=True)
+class Check:
+    """One thing that had to hold: whether it does (None: it cannot be told), and what was looked at."""
+
+    ok: bool | None
+    said: str
+
+
+@dataclass(frozen=True, repr=False)
+class Kept:
+    """What maintenance had to leave as it was, checked one by one; ``what`` names the procedure."""
+
+    what: str
+    checks: tuple[Check, ...]
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool | None:
+        """False if anything is lost, None if some of it cannot be told."""
+        found = {check.ok for check in self.checks}
+        return False if False in found else None if None in found else True
+
+    def lines(self) -> list[str]:
+        """What a person reads, a line a check."""
+        return [f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}" for check in self.checks]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
 @dataclass(frozen=True, repr=False)
 class Proof:
     """What comparing a run's commits with their parents has shown.
@@ -95,6 +125,7 @@ class Proof:
     ``ok`` is False if rows changed anywhere, None if they did not where it can be told but some
     commit is not provable. ``mode`` is ``full`` or ``sampled N of M`` (changed partitions).
     ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
+    ``kept`` is what maintenance has left as it was.
     """
 
     table: str
@@ -104,6 +135,12 @@ class Proof:
     seconds: float
     rows_read: int
     caution: str | None = None
+    kept: tuple[Kept, ...] = ()
+
+    @classmethod
+    def of_kept(cls, table: str, *kept: Kept) -> Proof:
+        """A proof of maintenance alone, which reads no rows."""
+        return cls(table, (), verdict(kept), "metadata", sum(k.seconds for k in kept), 0, kept=kept)
 
     @classmethod
     def of(cls, proofs: Sequence[Proof]) -> Proof:
@@ -111,25 +148,39 @@ class Proof:
         if not proofs:
             raise ValueError("no proofs to put together")
         commits = tuple(commit for proof in proofs for commit in proof.commits)
-        modes = {proof.mode for proof in proofs}
+        kept = tuple(one for proof in proofs for one in proof.kept)
+        modes = {proof.mode for proof in proofs if proof.commits or not proof.kept} or {"metadata"}
         return cls(
             proofs[0].table,
             commits,
-            verdict(commits),
+            verdict([*commits, *kept]),
             modes.pop() if len(modes) == 1 else "partly sampled",
             sum(proof.seconds for proof in proofs),
             sum(proof.rows_read for proof in proofs),
             next((proof.caution for proof in proofs if proof.caution), None),
+            kept,
         )
 
     def __repr__(self) -> str:
+        if not self.commits and self.kept:
+            said = {True: "everything kept", False: "SOMETHING IS LOST", None: "not all of it can be proven"}[self.ok]
+            return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
         said = {True: "no row changed", False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
+        if self.ok is False and verdict(self.commits) is not False:
+            said = "SOMETHING IS LOST"
         head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read in {self.seconds:.1f} s"
         caution = [f"! {self.caution}"] if self.caution else []
-        return "\n".join([head, *caution, *(line for commit in self.commits for line in commit.lines())])
+        return "\n".join(
+            [
+                head,
+                *caution,
+                *(line for commit in self.commits for line in commit.lines()),
+                *(line for one in self.kept for line in one.lines()),
+            ]
+        )
 
 
-def verdict(commits: Iterable[CommitProof]) -> bool | None:
-    """False if rows changed in any commit, else None if some are not provable, else True."""
-    found = {commit.ok for commit in commits}
+def verdict(proven: Iterable[CommitProof | Kept]) -> bool | None:
+    """False if anything changed or is lost in one, else None if some are not provable, else True."""
+    found = {one.ok for one in proven}
     return False if False in found else None if None in found else True

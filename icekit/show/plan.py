@@ -21,10 +21,8 @@ _SOURCES = {
 
 def plan_text(plan: Plan) -> str:
     """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
-    if not plan.actions:
-        lines = [f"{plan.name}: {NOTHING}"]
-    else:
-        lines = [f"{plan.name}: {count(len(plan.actions), 'action')}; {predicted(plan.prediction)}"]
+    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else NOTHING
+    lines = [f"{plan.name}: {summary}"]
     for action in plan.actions:
         lines += [
             f"\n{action.action_id}  {action.title}",
@@ -45,7 +43,7 @@ def plan_html(plan: Plan) -> str:
     if not plan.actions:
         parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>']
     else:
-        summary = f"{count(len(plan.actions), 'action')}: {predicted(plan.prediction)}."
+        summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
         parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
     if plan.parallelism:
         said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
@@ -123,7 +121,7 @@ def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     )
     # A part of an action that was split has no prediction of its own.
     rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
-    if len(rows) > 1:
+    if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
         total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
         rows.append(_row("all", "", total, outcome.plan.prediction))
     return head, rows
@@ -131,6 +129,11 @@ def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
+    if p.unit in {"snapshot", "orphan"}:
+        return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
+    if p.unit != "file":
+        sure = {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
+        return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
     said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {p.files_out:,} of {size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} go"
@@ -143,6 +146,8 @@ def predicted(p: Prediction) -> str:
 
 def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:
     a = o.actual
+    if o.action.prediction.unit != "file":
+        return _counted(name, status, o)
     return (
         name,
         status,
@@ -157,6 +162,19 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
         f"{o.seconds:.1f}",
         f"{p.seconds:.1f}" if p and p.seconds else "",
     )
+
+
+def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
+    """A row of maintenance: what it counts in place of files."""
+    p, a = o.action.prediction, o.actual
+    # What an action did not come to count is not 0.
+    found = (count(a.items_before, p.unit), f"{a.items_after:,}") if a.any else ("", "")
+    return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
+
+
+def _in_all(plan: Plan, mark: str) -> str:
+    """The sum of what can be summed; actions of maintenance count different things."""
+    return mark + predicted(plan.prediction) if all(a.prediction.unit == "file" for a in plan.actions) else ""
 
 
 def _card(action: Action) -> str:

@@ -1,0 +1,7 @@
+"""Plan what keeps a table well beside its data files: deletes, manifests, snapshots, orphans."""
+
+from icekit.maintain.plan import plan_maintenance
+from icekit.maintain.retention import Expiry, Retention, expiry
+from icekit.maintain.service import plan_maintenance_table
+
+__all__ = ["Expiry", "Retention", "expiry", "plan_maintenance", "plan_maintenance_table"]

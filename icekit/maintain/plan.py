@@ -1,0 +1,254 @@
+"""From facts and findings to maintenance: which procedures, in which order, with which arguments."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.errors import ParameterError
+from icekit.facts.model import Kind, PartitionSpec, TableFacts
+from icekit.facts.storage import ORPHAN_AGE
+from icekit.findings import Findings
+from icekit.maintain.manifests import Layer, layers_of_facts
+from icekit.maintain.retention import Expiry, Retention, expiry
+from icekit.sql import display_name, orphan_arguments
+from icekit.units import at, count, moment, size, span
+
+#: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.predict.predict_deletes`.
+Predict = Callable[[Action], Action]
+Json = Mapping[str, Any]
+
+#: Findings that are about data files: their rewrite comes before all of this.
+_DATA = frozenset({"small_files", "oversized_files", "equality_deletes", "deletion_vectors", "dangling_deletes", "old_partition_spec"})
+# rewrite_position_delete_files takes a group from this many files on (min-input-files).
+_MIN_DELETE_FILES = 5
+
+
+def plan_maintenance(
+    facts: TableFacts,
+    findings: Findings,
+    retention: Retention | None = None,
+    *,
+    metadata: Json,
+    now: dt.datetime,
+    predict: Predict | None = None,
+    manifests: Sequence[Layer] | None = None,
+) -> Plan:
+    """Plan what keeps a table well beside its data files; pure but for ``predict``, and nothing runs.
+
+    Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
+    asks for it. ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
+    (:func:`icekit.maintain.manifests.layers`); without it all are taken for the current spec's.
+    Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
+    needed, for orphans listed under three days of age, and for facts of a branch or tag.
+    """
+    if facts.ref:
+        raise ParameterError(f"These facts are of {facts.ref}, and maintenance is of the whole table; observe it without ref.")
+    notes: list[str] = []
+    actions: list[Action] = []
+    for made in (
+        _deletes(facts, findings, predict, notes),
+        _manifests(facts, findings, layers_of_facts(facts) if manifests is None else manifests),
+        _expiry(facts, findings, retention or Retention(), metadata, now, notes),
+        _orphans(facts, findings, now, notes),
+    ):
+        actions += made
+    if actions and (first := sorted(_DATA & findings.names)):
+        notes.insert(
+            0, f"Rewrite the data files first ({', '.join(first)}): it leaves deletes, manifests and snapshots behind for this plan."
+        )
+    if "metadata_files_piling_up" in findings.names:
+        notes.append(
+            "Metadata files pile up, which is a matter of settings and of no procedure: the finding has the ALTER TABLE; files dropped from the log before then are found as orphans."
+        )
+    return Plan(
+        facts.catalog,
+        facts.table,
+        facts.table_uuid,
+        facts.snapshot_id,
+        None,
+        tuple(replace(action, action_id=f"m{place + 1}") for place, action in enumerate(actions)),
+        notes=tuple(notes),
+        made_at_ms=int(now.timestamp() * 1000),
+    )
+
+
+def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]) -> list[Action]:
+    """Combine position delete files; on version 3 turn those of version 2 into deletion vectors."""
+    asked = [name for name in ("position_deletes", "v2_position_deletes") if name in findings.names]
+    total = facts.total(Kind.POSITION_DELETES)
+    if not asked or not total.file_count:
+        return []
+    converts = facts.format_version >= 3
+    options = {"rewrite-all": "true"} if converts else {}
+    per_file = total.file_count / facts.data.file_count if facts.data.file_count else float(total.file_count)
+    what = "version 3 keeps one deletion vector per data file in their place" if converts else "a scan then opens fewer of them"
+    action = Action(
+        "",
+        "rewrite_position_delete_files",
+        facts.catalog,
+        facts.table,
+        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} for each data file; {what}",
+        _combined_deletes(facts, converts),
+        options=options,
+    )
+    ready = predict(action) if predict else action
+    if not ready.prediction.groups:
+        notes.append(
+            f"{count(total.file_count, 'position delete file')} stay: rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a partition. "
+            "A rewrite of the data under them takes them away."
+        )
+        return []
+    if ready.prediction.files_out >= ready.prediction.files_in and not converts:
+        notes.append(
+            "Each position delete file is the only one of its data file, so combining them leaves as many: rewrite the data under them instead."
+        )
+        return []
+    return [ready]
+
+
+def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
+    """What combining comes to, by the rollup: the writer leaves a delete file for each data file, unless told ``partition``."""
+    target = facts.int_setting("write.delete.target-file-size-bytes")
+    by_partition = facts.properties.get("write.delete.granularity", "file").lower() == "partition" and not converts
+    data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
+    files = total = out = groups = 0
+    for group in facts.of_kind(Kind.POSITION_DELETES):
+        if not converts and group.file_count < _MIN_DELETE_FILES:
+            continue
+        files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
+        by_size = -(-group.size_in_bytes // target)
+        out += by_size if by_partition else max(by_size, min(group.file_count, data.get(group.partition, group.file_count)))
+    return Prediction(files, total, out, total, groups=groups, file_opens_saved=max(files - out, 0), unit="delete file")
+
+
+def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[Layer]) -> list[Action]:
+    """Rewrite manifests, spec by spec, clustered by what queries filter by."""
+    fragmented, overlapping = "fragmented_manifests" in findings.names, "overlapping_manifests" in findings.names
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    found = []
+    for layer in layers:
+        asked = [name for name, holds in (("fragmented_manifests", fragmented and layer.is_fragmented(target)),) if holds]
+        if overlapping and layer.spec_id == facts.default_spec_id:
+            asked.append("overlapping_manifests")
+        if not asked or not layer.files_in(target):
+            continue
+        spec = facts.spec(layer.spec_id)
+        by = cluster_by(spec, facts.filter_columns)
+        files_in, files_out = layer.files_in(target), layer.files_out(target)
+        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,} (files here are manifests); no data file is touched"
+        if by and facts.filter_columns:
+            why += f"; clustered by {', '.join(by)}, since queries filter by {', '.join(facts.filter_columns)}"
+        elif not spec.is_unpartitioned:
+            why += "; clustered by partition"
+        found.append(
+            Action(
+                "",
+                "rewrite_manifests",
+                facts.catalog,
+                facts.table,
+                why,
+                Prediction(
+                    files_in,
+                    layer.data_bytes + layer.delete_bytes,
+                    files_out,
+                    layer.data_bytes + layer.delete_bytes,
+                    groups=1,
+                    file_opens_saved=max(files_in - files_out, 0),
+                    source="metadata",
+                    unit="manifest",
+                ),
+                arguments={"spec_id": spec.spec_id, **({"sort_by": by} if by else {})},
+            )
+        )
+    return found
+
+
+def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of the partition fields to cluster manifests by: those that filters use first, then the others.
+
+    Empty where no filter is known to use any: Iceberg then clusters by all, in their order. It
+    is ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which takes any of the spec's fields.
+    """
+    there = [f for f in spec.fields if f.transform != "void"]
+    wanted = [f.name for column in filter_columns for f in there if f.source == column]
+    # The engine reads a name as a path into a struct; what is no plain name it may not find.
+    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in there):
+        return ()
+    return tuple(dict.fromkeys([*wanted, *(f.name for f in there)]))
+
+
+def _expiry(
+    facts: TableFacts, findings: Findings, retention: Retention, metadata: Json, now: dt.datetime, notes: list[str]
+) -> list[Action]:
+    """Expire what is older than the retention; never now."""
+    if "snapshots_piling_up" not in findings.names:
+        return []
+    if (facts.setting("gc.enabled") or "true").lower() == "false":
+        notes.append("Snapshots pile up but gc.enabled=false: nothing may expire here, as another table may share its files.")
+        return []
+    found = expiry(metadata, retention, now)
+    if not found.expires:
+        notes.append(
+            f"Snapshots pile up but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
+            f"Lower keep_hours or keep_last{' or drop refs' if len(found.refs) > 1 else ''} if less history will do."
+        )
+        return []
+    notes += found.cautions
+    return [
+        Action(
+            "",
+            "expire_snapshots",
+            facts.catalog,
+            facts.table,
+            _lost(found),
+            Prediction(len(found.expires) + len(found.kept), 0, len(found.kept), 0, groups=1, source="metadata", unit="snapshot"),
+            arguments={"retain_last": found.retain_last, "stream_results": True},
+            older_than=found.older_than,
+        )
+    ]
+
+
+def _lost(found: Expiry) -> str:
+    """What time travel an expiry takes for ever, and what it leaves."""
+    oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
+    said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can no longer be travelled to, and never again"
+    if found.reach_before_ms is not None and found.reach_after_ms is not None:
+        said += f"; the table's own history begins at {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
+    said += f"; {count(len(found.kept), 'snapshot')} stay (files here are snapshots)"
+    return said + f", protected by {', '.join(found.refs)}" if found.refs else said
+
+
+def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str]) -> list[Action]:
+    """Remove what was listed, if it still is what was listed."""
+    storage = facts.storage
+    if "orphan_files" not in findings.names or storage is None or not storage.orphan_count:
+        return []
+    if (facts.setting("gc.enabled") or "true").lower() == "false":
+        notes.append("Orphan files were listed but gc.enabled=false: another table may use them.")
+        return []
+    older_than = at(storage.older_than_ms)
+    if now - older_than < ORPHAN_AGE:
+        raise ParameterError(
+            f"Orphans were listed up to an age of {span((now - older_than).total_seconds() * 1000)}; {span(ORPHAN_AGE.total_seconds() * 1000)} is the least, since a writer may be about to commit younger files. Observe the table again with storage=True."
+        )
+    arguments = {
+        key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}
+    }
+    examples = ", ".join(storage.examples[:3])
+    return [
+        Action(
+            "",
+            "remove_orphan_files",
+            facts.catalog,
+            facts.table,
+            f"orphan_files: {count(storage.orphan_count, 'file')} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
+            "they are listed again and checked against every file that metadata names before any goes. Be sure that no other table shares the location",
+            Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
+            arguments=arguments,
+            older_than=older_than,
+        )
+    ]

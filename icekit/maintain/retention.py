@@ -1,0 +1,284 @@
+"""Decide which snapshots may expire, exactly as Iceberg's RemoveSnapshots will; pure.
+
+Iceberg keeps a snapshot for its age **or** for its place among the last of a branch, whichever
+keeps more, and always for a branch or tag that points at it. Refs may carry limits of their own,
+which win over those of the call.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+from icekit.compact.policy import seconds
+from icekit.errors import ParameterError, nearest
+from icekit.units import count, span
+
+Json = Mapping[str, Any]
+
+HOUR_MS = 3_600_000
+#: A run may be reading what it has just seen: nothing younger ever expires.
+LEAST_HOURS = 1.0
+#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and history.expire.max-ref-age-ms (for ever).
+DEFAULT_AGE_MS = 432_000_000
+FOREVER = 2**63 - 1
+#: A choice: what is kept by count where the table asks for less.
+DEFAULT_LAST = 10
+_CADENCE_COMMITS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much history to keep: a time **and** a count, and the time travel that people say they need.
+
+    ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
+    default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
+    ``need_hours`` is what people must be able to travel back; a retention that keeps less is
+    refused. Raises :class:`~icekit.errors.ParameterError` for less than an hour or less than
+    one snapshot.
+    """
+
+    keep_hours: float | None = None
+    keep_last: int | None = None
+    need_hours: float | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Retention:
+        """Make a retention of plain values: hours as numbers, or texts such as ``7 days``.
+
+        ``keep`` and ``need`` are other names for ``keep_hours`` and ``need_hours``.
+        """
+        known = {f.name for f in fields(cls)} | {"keep", "need"}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                raise ParameterError(
+                    f"There is no retention setting {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(sorted(known)) + '.'}"
+                )
+            if value is None or value == "":
+                continue
+            values |= {"keep_last": _whole(value)} if name == "keep_last" else {f"{name.removesuffix('_hours')}_hours": _hours(name, value)}
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
+            raise ParameterError(
+                f"keep_hours must be {LEAST_HOURS:g} or more, not {self.keep_hours:g}: a younger snapshot may be in use by a reader or writer right now."
+            )
+        if self.keep_last is not None and self.keep_last < 1:
+            raise ParameterError(f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the table.")
+        if self.need_hours is not None and not self.need_hours > 0:
+            raise ParameterError(f"need_hours must be more than 0, not {self.need_hours:g}; leave it out if nobody travels back.")
+
+    def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
+        """Milliseconds and snapshots to keep on a table with these properties."""
+        hours = self.keep_hours
+        age_ms = int(properties.get("history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS)) if hours is None else round(hours * HOUR_MS)
+        if age_ms < LEAST_HOURS * HOUR_MS:
+            raise ParameterError(
+                f"The table property history.expire.max-snapshot-age-ms is {age_ms}, under {LEAST_HOURS:g} hour; raise it, or set keep_hours."
+            )
+        last = self.keep_last
+        if last is None:
+            last = max(DEFAULT_LAST, int(properties.get("history.expire.min-snapshots-to-keep", 1)))
+        return age_ms, last
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What an expiry leaves: snapshots with why each is kept, and the refs that are too old to be."""
+
+    kept: Mapping[int, tuple[str, ...]]
+    expired: tuple[int, ...]
+    refs: tuple[str, ...]
+    refs_dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What expiring would take and leave; times are milliseconds since 1970.
+
+    ``expires`` and ``kept`` are oldest first. ``reach_before_ms`` and ``reach_after_ms`` are
+    the oldest commits of the current lineage that one can travel back to without a gap.
+    ``cautions`` are sentences for people.
+    """
+
+    older_than: dt.datetime
+    retain_last: int
+    expires: tuple[int, ...] = ()
+    oldest_expired_ms: int | None = None
+    newest_expired_ms: int | None = None
+    kept: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    refs: tuple[str, ...] = ()
+    refs_dropped: tuple[str, ...] = ()
+    reach_before_ms: int | None = None
+    reach_after_ms: int | None = None
+    cautions: tuple[str, ...] = ()
+
+
+def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) -> Retained:
+    """Which snapshots ``expire_snapshots`` keeps, and why (source: RemoveSnapshots).
+
+    Kept are the heads of refs; of each branch the newest ``retain_last`` ancestors and those
+    not older than ``older_than_ms``, up to the first that is neither; and those of no branch
+    that are not older. ``now_ms`` decides what a ref's own ages mean.
+    """
+    snapshots = {int(s["snapshot-id"]): s for s in metadata.get("snapshots") or ()}
+    refs = refs_of(metadata)
+    default_ref_age = int((metadata.get("properties") or {}).get("history.expire.max-ref-age-ms", FOREVER))
+    why: dict[int, list[str]] = {}
+    referenced: set[int] = set()
+    names, dropped = [], []
+    for name, ref in sorted(refs.items()):
+        head = snapshots.get(ref["snapshot-id"])
+        too_old = head is None or now_ms - head["timestamp-ms"] > int(ref.get("max-ref-age-ms") or default_ref_age)
+        if too_old and name != "main":
+            dropped.append(name)
+            continue
+        names.append(name)
+        why.setdefault(ref["snapshot-id"], []).append(f"{ref['type']} {name}")
+        if ref["type"] != "branch":
+            referenced.add(ref["snapshot-id"])
+            continue
+        age = ref.get("max-snapshot-age-ms")
+        oldest = older_than_ms if age is None else now_ms - int(age)
+        least = int(ref.get("min-snapshots-to-keep") or retain_last)
+        open_ended = True
+        for place, snapshot in enumerate(lineage(snapshots, ref["snapshot-id"])):
+            referenced.add(snapshot["snapshot-id"])
+            young = snapshot["timestamp-ms"] >= oldest
+            open_ended = open_ended and (place < least or young)
+            if open_ended:
+                why.setdefault(snapshot["snapshot-id"], []).append(f"age on {name}" if young else f"count on {name}")
+    for snapshot_id, snapshot in snapshots.items():
+        if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
+            why.setdefault(snapshot_id, []).append("age, though no branch holds it")
+    expired = sorted((s for s in snapshots if s not in why), key=lambda s: int(snapshots[s]["timestamp-ms"]))
+    return Retained({s: tuple(said) for s, said in why.items() if s in snapshots}, tuple(expired), tuple(names), tuple(dropped))
+
+
+def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
+    """Tell what expiring by a retention takes now, and whether it leaves what people need.
+
+    ``metadata`` is the table's metadata JSON. Raises
+    :class:`~icekit.errors.ParameterError` where the retention keeps less than ``need_hours``.
+    """
+    properties = metadata.get("properties") or {}
+    age_ms, last = retention.in_force(properties)
+    now_ms = int(now.timestamp() * 1000)
+    older_than_ms = now_ms - age_ms
+    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=older_than_ms % 1000)
+    snapshots = {int(s["snapshot-id"]): s for s in metadata.get("snapshots") or ()}
+    found = retained(metadata, older_than_ms, last, now_ms)
+    current = list(lineage(snapshots, metadata.get("current-snapshot-id")))
+    reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
+    gap_ms = _cadence([s["timestamp-ms"] for s in current])
+    if retention.need_hours is not None:
+        _check_need(retention.need_hours, age_ms, last, gap_ms, current, found, now_ms)
+    times = [snapshots[s]["timestamp-ms"] for s in found.expired]
+    return Expiry(
+        older_than,
+        last,
+        found.expired,
+        min(times, default=None),
+        max(times, default=None),
+        tuple(sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))),
+        found.refs,
+        found.refs_dropped,
+        min((s["timestamp-ms"] for s in current), default=None),
+        min(reach, default=None),
+        tuple(_cautions(retention, age_ms, last, gap_ms, found)),
+    )
+
+
+def refs_of(metadata: Json) -> Mapping[str, Json]:
+    """Branches and tags; metadata of before there were any has ``main`` alone."""
+    refs: dict[str, Json] = dict(metadata.get("refs") or {})
+    current = metadata.get("current-snapshot-id")
+    if "main" not in refs and current not in (None, -1):
+        refs["main"] = {"snapshot-id": current, "type": "branch"}
+    return refs
+
+
+def lineage(snapshots: Mapping[int, Json], snapshot_id: int | None) -> Iterator[Json]:
+    """A snapshot and its ancestors that are still there, newest first."""
+    found = snapshots.get(snapshot_id) if snapshot_id is not None else None
+    while found is not None:
+        yield found
+        found = snapshots.get(found.get("parent-snapshot-id") or -1)
+
+
+def _unbroken(current: list[Json], found: Retained) -> Iterator[Json]:
+    """The newest of the lineage up to the first that expires: what time travel reaches without a gap."""
+    for snapshot in current:
+        if snapshot["snapshot-id"] not in found.kept:
+            return
+        yield snapshot
+
+
+def _cadence(newest_first: list[int]) -> float | None:
+    """Median milliseconds between the last hundred commits; None with fewer than two."""
+    gaps = [later - earlier for later, earlier in pairwise(newest_first[: _CADENCE_COMMITS + 1])]
+    return statistics.median(gaps) if gaps else None
+
+
+def _check_need(need_hours: float, age_ms: int, last: int, gap_ms: float | None, current: list[Json], found: Retained, now_ms: int) -> None:
+    need_ms = need_hours * HOUR_MS
+    by_count = (last - 1) * (gap_ms or 0)
+    if max(age_ms, by_count) < need_ms:
+        said = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
+        if gap_ms is not None:
+            said += f", which at a commit every {span(gap_ms)} are {span(by_count)} of history"
+        raise ParameterError(
+            f"{span(need_ms)} of time travel are needed, and what is kept is {said}: set keep_hours to {need_hours:g} or more."
+        )
+    # What was current then may have been committed long before: it is the commit's own age that decides.
+    then = next(((place, s) for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
+    if then is not None and then[1]["snapshot-id"] not in {s["snapshot-id"] for s in _unbroken(current, found)}:
+        age = now_ms - then[1]["timestamp-ms"]
+        raise ParameterError(
+            f"{span(need_ms)} of time travel are needed, and the table's state of then was committed {span(age)} ago and would expire: "
+            f"set keep_last to {then[0] + 1} or more, or keep_hours to {-(-age // HOUR_MS) + 1} or more (a limit of the branch itself would win over both)."
+        )
+
+
+def _cautions(retention: Retention, age_ms: int, last: int, gap_ms: float | None, found: Retained) -> Iterator[str]:
+    if gap_ms:
+        by_count = last * gap_ms
+        every = f"at a commit every {span(gap_ms)}"
+        if by_count < age_ms:
+            yield f"{count(last, 'snapshot')} {every} are {span(by_count)} of history, less than the {span(age_ms)} kept by time: the time decides, and the count only protects a table that stands still."
+        else:
+            yield f"{span(age_ms)} {every} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} kept by count: the count decides, and covers {span(by_count)} only while commits come no faster."
+        need_ms = (retention.need_hours or 0) * HOUR_MS
+        if by_count >= need_ms > age_ms:
+            yield f"Only the count covers the {span(need_ms)} that are needed; set keep_hours to {retention.need_hours:g} to be sure."
+    if found.refs_dropped:
+        yield f"Older than their max-ref-age, and dropped with it: {', '.join(found.refs_dropped)}."
+
+
+def _hours(name: str, value: Any) -> float:
+    if isinstance(value, str) and not value.replace(".", "", 1).strip().isdigit():
+        return seconds(value) / 3600
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ParameterError(f"{name} must be hours or a length of time such as 7 days, not {value!r}.")
+    return number
+
+
+def _whole(value: Any) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not math.isfinite(number) or number != int(number):
+        raise ParameterError(f"keep_last must be a whole number, not {value!r}.")
+    return int(number)

@@ -1,0 +1,202 @@
+"""Maintenance is planned in the order that is right, and only what a finding asks for."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from icekit.compact.model import Plan
+from icekit.errors import ParameterError
+from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, StorageFacts
+from icekit.findings import Findings
+from icekit.maintain.manifests import Layer, layers
+from icekit.maintain.plan import cluster_by, plan_maintenance
+from icekit.maintain.retention import Retention
+from tests.factories import (
+    FIRST_DAY,
+    KIB,
+    MIB,
+    NOW_MS,
+    file_group,
+    finding,
+    healthy_groups,
+    history,
+    manifest_facts,
+    partition,
+    table_facts,
+)
+from tests.maintain.test_retention import NOW_MS as RETENTION_NOW_MS
+from tests.maintain.test_retention import hourly, metadata
+
+NOW = dt.datetime.fromtimestamp(RETENTION_NOW_MS / 1000, dt.UTC)
+ALL = ("v2_position_deletes", "fragmented_manifests", "snapshots_piling_up", "orphan_files")
+
+
+def sick(**overrides: Any) -> Any:
+    deletes = file_group(*[10 * KIB] * 20, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY))
+    groups = (*healthy_groups(), deletes)
+    made: dict[str, Any] = {
+        "groups": groups,
+        "properties": {"write.delete.granularity": "partition"},
+        "manifests": manifest_facts(
+            groups, data_count=100, data_bytes=10 * MIB, undersized_data_count=100, delete_count=20, delete_bytes=MIB
+        ),
+        "storage": StorageFacts(NOW_MS, 7, ("s3://bucket/db/events/data/lost.parquet",)),
+    }
+    return table_facts(**made | overrides)
+
+
+def planned(facts: Any, *names: str, retention: Retention | None = None, meta: Any = None, **options: Any) -> Plan:
+    findings = Findings(finding(name) for name in names)
+    return plan_maintenance(facts, findings, retention, metadata=meta or metadata(hourly(300)), now=NOW, **options)
+
+
+def test_the_order_is_deletes_manifests_expiry_orphans() -> None:
+    plan = planned(sick(), *reversed(ALL))
+
+    assert [(a.action_id, a.procedure) for a in plan.actions] == [
+        ("m1", "rewrite_position_delete_files"),
+        ("m2", "rewrite_manifests"),
+        ("m3", "expire_snapshots"),
+        ("m4", "remove_orphan_files"),
+    ]
+
+
+def test_nothing_is_planned_that_no_finding_asks_for() -> None:
+    assert planned(sick()).actions == ()
+    assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == ["expire_snapshots"]
+
+
+def test_data_files_come_first_and_the_plan_says_so() -> None:
+    assert "Rewrite the data files first (small_files)" in planned(sick(), "small_files", "fragmented_manifests").notes[0]
+
+
+def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
+    spec = PartitionSpec(
+        0,
+        (
+            PartitionField(1000, "event_day", "day", 2, "event_time", "date"),
+            PartitionField(1001, "gone", "void", 4, "amount", "double"),
+            PartitionField(1002, "carrier", "identity", 3, "carrier", "string"),
+        ),
+    )
+
+    assert cluster_by(spec, ("carrier", "amount")) == ("carrier", "event_day")
+    assert cluster_by(spec, ("event_id",)) == ()
+
+
+def test_manifests_are_rewritten_spec_by_spec_and_in_proportion_to_their_bytes() -> None:
+    plan = planned(sick(filter_columns=("event_time",)), "fragmented_manifests", manifests=(Layer(0, 100, 20 * MIB, 30, 9 * MIB),))
+
+    (action,) = plan.actions
+    assert (action.prediction.files_in, action.prediction.files_out, action.prediction.unit) == (130, 3 + 2, "manifest")
+    assert action.sql == "CALL `prod`.system.rewrite_manifests(table => 'db.events', spec_id => 0, sort_by => array('event_day'))"
+    assert "queries filter by event_time" in action.why
+
+
+def test_a_manifest_that_is_alone_stays() -> None:
+    layer = Layer(0, 1, MIB, 12, MIB)
+
+    assert (layer.files_in(8 * MIB), layer.files_out(8 * MIB)) == (12, 1)
+    assert not Layer(0, 2, MIB).is_fragmented(8 * MIB)
+
+
+def test_manifests_are_counted_by_spec_and_content() -> None:
+    records = [
+        {"partition_spec_id": 0, "content": 0, "manifest_length": 5},
+        {"partition_spec_id": 0, "content": 1, "manifest_length": 7},
+        {"partition_spec_id": 1, "content": 0, "manifest_length": 9},
+    ]
+
+    assert layers(records) == (Layer(0, 1, 5, 1, 7), Layer(1, 1, 9))
+
+
+def test_expiry_says_what_time_travel_is_lost_and_what_is_protected() -> None:
+    meta = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
+
+    (action,) = planned(sick(), "snapshots_piling_up", meta=meta, retention=Retention(keep_hours=24)).actions
+
+    assert "can no longer be travelled to" in action.why
+    assert "protected by audit, main" in action.why
+    assert action.older_than == NOW - dt.timedelta(hours=24)
+    assert "older_than => TIMESTAMP '2026-01-30 12:00:00.000000+00:00'" in action.sql
+    assert "retain_last => 10, stream_results => true" in action.sql
+
+
+def test_nothing_to_expire_is_a_note_that_says_what_to_lower() -> None:
+    plan = planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100)))
+
+    assert plan.actions == ()
+    assert "Lower keep_hours or keep_last" in plan.notes[0]
+
+
+def test_nothing_expires_where_collection_is_off() -> None:
+    plan = planned(sick(properties={"gc.enabled": "false"}), "snapshots_piling_up")
+
+    assert plan.actions == ()
+    assert "gc.enabled=false" in plan.notes[0]
+
+
+def test_orphans_are_removed_as_they_were_listed() -> None:
+    (action,) = planned(sick(), "orphan_files").actions
+
+    assert action.prediction.files_in == 7
+    assert "lost.parquet" in action.why
+    assert "prefix_listing => true" in action.sql
+    assert "dry_run" not in action.sql
+
+
+def test_orphans_under_three_days_are_refused() -> None:
+    young = StorageFacts(RETENTION_NOW_MS - 2 * 86_400_000, 7)
+
+    with pytest.raises(ParameterError, match="3 days is the least"):
+        planned(sick(storage=young), "orphan_files")
+
+
+def test_position_deletes_that_are_one_a_data_file_are_left_to_compaction() -> None:
+    scoped = file_group(*[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4)
+
+    plan = planned(sick(groups=(*healthy_groups(), scoped)), "v2_position_deletes")
+
+    assert plan.actions == ()
+    assert "stay" in plan.notes[0]
+
+
+def test_version_three_turns_position_deletes_into_vectors() -> None:
+    (action,) = planned(sick(format_version=3), "position_deletes").actions
+
+    assert action.options == {"rewrite-all": "true"}
+    assert "deletion vector" in action.why
+    assert action.prediction.files_out == 4
+
+
+def test_a_branch_is_not_maintained_alone() -> None:
+    facts = sick(ref="work", history=history(refs=(Ref("work", "branch", 1),)))
+
+    with pytest.raises(ParameterError, match="observe it without ref"):
+        planned(facts, *ALL)
+
+
+def test_a_plan_survives_the_ledger() -> None:
+    plan = planned(sick(filter_columns=("event_time",)), *ALL)
+    kept = TypeAdapter(Plan)
+
+    assert kept.validate_python(kept.dump_python(plan, mode="json")) == plan
+
+
+def test_metadata_files_are_a_matter_of_settings() -> None:
+    plan = planned(sick(), "metadata_files_piling_up")
+
+    assert plan.actions == ()
+    assert "ALTER TABLE" in plan.notes[0]
+
+
+def test_what_is_counted_is_named() -> None:
+    said = repr(planned(sick(), *ALL))
+
+    assert "120 manifests of 11 MiB become" in said
+    assert "300 snapshots before, 121 after" in said
+    assert "7 orphans before, 0 after" in said

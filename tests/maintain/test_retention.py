@@ -1,0 +1,150 @@
+"""Snapshots expire by time and by count, as people need them, and never now."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from icekit.errors import ParameterError
+from icekit.maintain.retention import HOUR_MS, Retention, expiry, retained
+
+NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+MINUTE_MS = 60_000
+
+
+def metadata(ages_ms: Sequence[int], refs: Mapping[str, Any] | None = None, **properties: str) -> dict[str, Any]:
+    """A line of commits, oldest first and numbered from 1, each so many milliseconds old."""
+    snapshots = [
+        {"snapshot-id": n + 1, "timestamp-ms": NOW_MS - age, **({"parent-snapshot-id": n} if n else {})} for n, age in enumerate(ages_ms)
+    ]
+    last = len(snapshots)
+    return {
+        "current-snapshot-id": last,
+        "snapshots": snapshots,
+        "refs": {"main": {"snapshot-id": last, "type": "branch"}, **(refs or {})},
+        "properties": {key.replace("__", "-"): value for key, value in properties.items()},
+    }
+
+
+def hourly(hours: int) -> list[int]:
+    return [hour * HOUR_MS for hour in reversed(range(hours))]
+
+
+def test_what_is_older_than_the_time_and_not_among_the_last_expires() -> None:
+    found = expiry(metadata(hourly(200)), Retention(keep_hours=48, keep_last=10), NOW)
+
+    assert len(found.expires) == 200 - 49
+    assert found.reach_before_ms == NOW_MS - 199 * HOUR_MS
+    assert found.reach_after_ms == NOW_MS - 48 * HOUR_MS
+    assert (found.oldest_expired_ms, found.newest_expired_ms) == (NOW_MS - 199 * HOUR_MS, NOW_MS - 49 * HOUR_MS)
+
+
+def test_the_last_are_kept_however_old_they_are() -> None:
+    found = expiry(metadata([age + 1000 * HOUR_MS for age in hourly(30)]), Retention(keep_last=10), NOW)
+
+    assert [snapshot for snapshot, _ in found.kept] == list(range(21, 31))
+    assert dict(found.kept)[30] == ("branch main", "count on main")
+
+
+def test_a_tag_keeps_its_snapshot_but_not_those_before_it() -> None:
+    made = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
+
+    found = expiry(made, Retention(keep_hours=24), NOW)
+
+    assert dict(found.kept)[50] == ("tag audit",)
+    assert 49 in found.expires
+    assert 51 in found.expires
+    # A tag makes no history without gaps.
+    assert found.reach_after_ms == NOW_MS - 24 * HOUR_MS
+
+
+def test_a_branch_keeps_by_its_own_limits() -> None:
+    limits = {"min-snapshots-to-keep": 3, "max-snapshot-age-ms": HOUR_MS}
+    made = metadata(hourly(300), {"work": {"snapshot-id": 100, "type": "branch", **limits}})
+
+    found = retained(made, NOW_MS - 24 * HOUR_MS, 1, NOW_MS)
+
+    assert {98, 99, 100} <= set(found.kept)
+    assert 97 in found.expired
+
+
+def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
+    refs = {"old": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": HOUR_MS}}
+    found = retained(metadata([50 * HOUR_MS, 40 * HOUR_MS], refs), NOW_MS - HOUR_MS, 1, NOW_MS)
+
+    assert found.refs == ("main",)
+    assert found.refs_dropped == ("old",)
+    assert found.expired == (1,)
+
+
+def test_a_young_snapshot_of_no_branch_stays() -> None:
+    made = metadata(hourly(5))
+    made["snapshots"].append({"snapshot-id": 99, "timestamp-ms": NOW_MS - HOUR_MS, "parent-snapshot-id": 3})
+
+    found = retained(made, NOW_MS - 2 * HOUR_MS, 1, NOW_MS)
+
+    assert found.kept[99] == ("age, though no branch holds it",)
+
+
+def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minutes() -> None:
+    made = metadata([minute * MINUTE_MS for minute in reversed(range(1000))])
+
+    found = expiry(made, Retention(keep_hours=12, keep_last=100), NOW)
+
+    assert any("100 snapshots at a commit every 1 minute are 2 hours of history, less than the 12 hours" in c for c in found.cautions)
+
+
+def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
+    made = metadata([minute * MINUTE_MS for minute in reversed(range(5000))])
+
+    with pytest.raises(ParameterError, match="set keep_hours to 72 or more"):
+        expiry(made, Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)
+
+
+def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
+    made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
+
+    with pytest.raises(ParameterError, match="set keep_last to 2 or more, or keep_hours to 24"):
+        expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
+    assert expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW).expires == (1, 2, 3)
+
+
+def test_the_limits_of_the_table_are_the_default() -> None:
+    properties = {"history.expire.max-snapshot-age-ms": str(2 * HOUR_MS), "history.expire.min-snapshots-to-keep": "20"}
+
+    assert Retention().in_force(properties) == (2 * HOUR_MS, 20)
+    assert Retention().in_force({}) == (120 * HOUR_MS, 10)
+
+
+@pytest.mark.parametrize("given", [{"keep_hours": 0}, {"keep_hours": 0.5}, {"keep_last": 0}, {"need_hours": 0}, {"keep": "10 minutes"}])
+def test_nothing_expires_now(given: Mapping[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="must be"):
+        Retention.of(given)
+
+
+def test_a_table_that_asks_for_expiry_now_is_refused() -> None:
+    with pytest.raises(ParameterError, match="raise it, or set keep_hours"):
+        Retention().in_force({"history.expire.max-snapshot-age-ms": "1"})
+
+
+def test_plain_values_are_read() -> None:
+    assert Retention.of({"keep_hours": "7 days", "keep_last": "20", "need": 24, "need_hours": None}) == Retention(
+        keep_hours=168, keep_last=20, need_hours=24
+    )
+
+
+@pytest.mark.parametrize("given", [{"kep_hours": 3}, {"keep_hours": "a while"}, {"keep_last": 1.5}, {"keep_last": "inf"}])
+def test_what_is_no_retention_is_refused(given: Mapping[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        Retention.of(given)
+
+
+def test_a_table_without_snapshots_has_nothing_to_expire() -> None:
+    found = expiry({"snapshots": [], "current-snapshot-id": -1}, Retention(need_hours=1), NOW)
+
+    assert found.expires == ()
+    assert found.reach_before_ms is None
