@@ -1,4 +1,4 @@
-"""``python -m icekit``: look at a table, report on many, compact one, build the lab."""
+"""``python -m icekit``: look at a table, report on many, compact and maintain one, build the lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import compact as compaction
+from icekit.commands import compact, maintain
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
 from icekit.secrets import scrub
 
@@ -58,7 +58,8 @@ def _parser() -> _Parser:
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
-    compaction.add_parser(commands, common, observing)
+    compact.add_parser(commands, common, observing)
+    maintain.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
@@ -128,7 +129,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    return compaction.compact(arguments, _thresholds(arguments.threshold), _columns(arguments.filter_columns))
+    return compact.compact(arguments, _thresholds(arguments.threshold), _columns(arguments.filter_columns))
+
+
+def _maintain(arguments: argparse.Namespace) -> int:
+    return maintain.maintain(arguments, _thresholds(arguments.threshold), _columns(arguments.filter_columns))
 
 
 def _tables(arguments: argparse.Namespace) -> int:
@@ -162,7 +167,7 @@ def _lab(arguments: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    commands = {"look": _look, "report": _report, "compact": _compact, "tables": _tables, "lab": _lab}
+    commands = {"look": _look, "report": _report, "compact": _compact, "maintain": _maintain, "tables": _tables, "lab": _lab}
     try:
         return commands[arguments.command](arguments)
     except IcekitError as problem:

@@ -151,6 +151,15 @@ def calibration(lake: Lake, ledger: str = "") -> Calibration:
         book.close()
 
 
+def erased(lake: Lake, table: str, predicate: str) -> Any:
+    """Where rows of a predicate can still be read, or a sentence that nobody asked."""
+    if not predicate:
+        return "No predicate was given: whose rows must be gone was not asked."
+    from icekit.prove import prove_erased
+
+    return prove_erased(lake, table, predicate)
+
+
 def finish_plan(outcome: Outcome, *, output: str = "") -> str:
     """Write a plan's JSON document if a folder is given, then fail the run if something is left or not proved.
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.errors import ParameterError
+from icekit.commands.running import run_plan, say
 
 _POLICY = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.
@@ -78,45 +78,23 @@ SETTINGS = (
 
 def compact(arguments: argparse.Namespace, thresholds: dict[str, float], filter_columns: list[str]) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
-    from icekit.compact import Limits, Policy, plan_table, resume, run
-    from icekit.compact.document import named, write
+    from icekit.catalog import Lake
+    from icekit.compact import Plan, Policy, plan_table
     from icekit.diagnose import diagnose
     from icekit.findings import Thresholds
-    from icekit.notebook import sampled
 
-    if arguments.execute and arguments.resume:
-        raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
     policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})
-    limits = Limits(prove=sampled(arguments.prove))
-    lake = connect(arguments.catalog or None)
-    try:
-        if arguments.resume:
-            outcome = resume(lake, arguments.table, ledger=arguments.ledger, limits=limits, progress=_say)
-        else:
-            wanted = Thresholds().with_changes(**thresholds)
-            facts = lake.observe(
-                arguments.table,
-                ref=arguments.ref or None,
-                collector=arguments.collector,
-                size_ratios=wanted.size_ratios,
-                filter_columns=filter_columns or None,
-            )
-            findings = diagnose(facts, wanted, session_conf=lake.session_conf())
-            plan = plan_table(
-                lake, facts, findings, policy, thresholds=wanted, ledger=arguments.ledger, trial=arguments.trial, progress=_say
-            )
-            if arguments.execute and plan.actions:
-                # What is about to be run is said before it is.
-                _say(repr(plan) + "\n")
-            outcome = run(lake, plan, execute=arguments.execute, ledger=arguments.ledger, limits=limits, progress=_say)
-        _say(("" if outcome.is_dry_run else "\n") + repr(outcome))
-        if arguments.output:
-            _say(f"\nJSON  {write(outcome, arguments.output / named(outcome.plan))}")
-        return 130 if outcome.status == "stopped" else outcome.exit_status
-    finally:
-        lake.close()
+    wanted = Thresholds().with_changes(**thresholds)
 
+    def planned(lake: Lake) -> Plan:
+        facts = lake.observe(
+            arguments.table,
+            ref=arguments.ref or None,
+            collector=arguments.collector,
+            size_ratios=wanted.size_ratios,
+            filter_columns=filter_columns or None,
+        )
+        findings = diagnose(facts, wanted, session_conf=lake.session_conf())
+        return plan_table(lake, facts, findings, policy, thresholds=wanted, ledger=arguments.ledger, trial=arguments.trial, progress=say)
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+    return run_plan(arguments, planned)

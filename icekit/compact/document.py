@@ -76,4 +76,4 @@ def named(plan: Plan) -> str:
     """The file name of a plan's document."""
     from icekit.notebook import slug
 
-    return f"{slug(plan.name)}.compact.json"
+    return f"{slug(plan.name)}.plan.json"

@@ -166,9 +166,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
                 dangling = dangling.toBranch(action.branch)
             _with_tags(dangling, tags).execute()
     elif action.procedure == "rewrite_position_delete_files":
-        # This thread of the JVM is a new one: the action's own threads take the active session from it,
-        # and set up the catalog of rewrites there.
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        # The action's own threads look the catalog of rewrites up before one is set.
         if spark.conf.get(_REWRITE_CATALOG, None) is None:
             spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         deletes = actions.rewritePositionDeletes(table)

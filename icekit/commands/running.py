@@ -1,0 +1,46 @@
+"""Print a plan, run or resume it, and say what became of it: what compact and maintain share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from icekit.errors import ParameterError
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+    from icekit.compact import Plan
+
+
+def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> int:
+    """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped)."""
+    from icekit.catalog import connect
+    from icekit.compact import Limits, resume, run
+    from icekit.compact.document import named, write
+    from icekit.notebook import sampled
+
+    if arguments.execute and arguments.resume:
+        raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
+    limits = Limits(prove=sampled(arguments.prove))
+    lake = connect(arguments.catalog or None)
+    try:
+        if arguments.resume:
+            outcome = resume(lake, arguments.table, ledger=arguments.ledger, limits=limits, progress=say)
+        else:
+            plan = planned(lake)
+            if arguments.execute and plan.actions:
+                # What is about to be run is said before it is.
+                say(f"{plan!r}\n")
+            outcome = run(lake, plan, execute=arguments.execute, ledger=arguments.ledger, limits=limits, progress=say)
+        say(("" if outcome.is_dry_run else "\n") + repr(outcome))
+        if arguments.output:
+            say(f"\nJSON  {write(outcome, arguments.output / named(outcome.plan))}")
+        return 130 if outcome.status == "stopped" else outcome.exit_status
+    finally:
+        lake.close()
+
+
+def say(line: str) -> None:
+    """Print a line at once, as a log is read while it grows."""
+    print(line, flush=True)
