@@ -1,0 +1,46 @@
+"""Partitions written lately are found from the manifests that recent commits added."""
+
+from __future__ import annotations
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.compact.lineage import head
+from icekit.facts.model import Partition
+from icekit.facts.recent import written_since
+from icekit.sql import identifier
+
+pytestmark = pytest.mark.spark
+
+
+def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_not_count(lake: Lake, scratch: str) -> None:
+    name = (scratch, "recent")
+    table = identifier(lake.name, *name)
+    lake.spark.sql(f"CREATE TABLE {table} (p int, x int) USING iceberg PARTITIONED BY (p)")
+    lake.spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
+    first = head(lake, name).snapshot
+    assert first is not None
+    lake.spark.sql(f"INSERT INTO {table} VALUES (2, 2), (3, 2)")
+    second = head(lake, name).snapshot
+    assert second is not None
+    lake.spark.sql(
+        f"CALL {identifier(lake.name)}.system.rewrite_data_files(table => '{scratch}.recent', options => map('rewrite-all', 'true'))"
+    )
+
+    at = head(lake, name)
+    found = [written_since(lake.tables.source(name), at.metadata, at.snapshot, since) for since in (0, first["timestamp-ms"] + 1)]
+
+    # The compaction rewrote partition 1 last, and moved no row into it. Its own manifests replaced those of the appends.
+    assert all(Partition(0, (1,)) not in each for each in found[1:])
+    before = head(lake, name).metadata
+    of_second = written_since(lake.tables.source(name), before, second, first["timestamp-ms"] + 1)
+    assert of_second == {Partition(0, (2,)), Partition(0, (3,))}
+
+
+def test_a_table_without_snapshots_was_written_nowhere(lake: Lake, scratch: str) -> None:
+    name = (scratch, "never")
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *name)} (p int) USING iceberg PARTITIONED BY (p)")
+
+    at = head(lake, name)
+
+    assert written_since(lake.tables.source(name), at.metadata, at.snapshot, 0) == frozenset()
