@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Failure = Literal["conflict", "capacity", "other"]
 
 _POLL_SECONDS = 0.2
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
@@ -141,6 +142,10 @@ def first_sentence(error: BaseException) -> str:
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
+    # Iceberg sets it on whichever session is active when its source is first used, which may be one
+    # that a rewrite has cloned for itself: then every group of every later rewrite fails.
+    if spark.conf.get(_REWRITE_CATALOG, None) is None:
+        spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
@@ -242,7 +247,7 @@ def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]
         return work
     from pyspark import inheritable_thread_target
 
-    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return, arg-type]
+    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
