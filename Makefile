@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test bench clean
+.PHONY: help report lab notebook test bench soak clean
 
 RUN := scripts/run.sh
 
@@ -32,6 +32,11 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 bench:  ## measure on large tables
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench
+
+soak:  ## kill compactions at random moments, and write while they run
+	@scripts/setup.sh dev
+	$(RUN) python -m tests.soak
+	$(RUN) python -m tests.soak --writer
 
 clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
+NOTHING = {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often and how patiently a conflict is tried again, and how small an action may become.
@@ -116,7 +120,7 @@ class Runner:
         if action.options.get("rewrite-all") == "true" and progress.actual.any:
             left = self._partitions_of_before(action, progress)
             if not left:
-                return None
+                return _only_dangling(action)
             action = self.narrowed(action, left)
         if has_bridge(self.spark):
             planned = ask_planner(self.spark, action)
@@ -229,6 +233,14 @@ class Runner:
                 self.say(f"  {seconds:.0f} s{left}")
 
         return tick
+
+
+def _only_dangling(action: Action) -> Action | None:
+    """What drops an action's dangling deletes and rewrites nothing, for a kill between its two commits; None where it drops none."""
+    if action.options.get("remove-dangling-deletes") != "true":
+        return None
+    options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
+    return replace(action, options={**options, **NOTHING})
 
 
 def _check(planned: Planned, answer: Answer, committed: Actual) -> None:

@@ -64,9 +64,14 @@ def cluster_of(spark: SparkSession) -> Cluster:
 
 
 def parallelism(
-    cluster: Cluster, target_bytes: int, bytes_in: int, group_count: int, *, sorting: bool
+    cluster: Cluster, target_bytes: int, bytes_in: int, group_count: int, *, sorting: bool, whole: bool = False
 ) -> tuple[Mapping[str, str], tuple[Explained, ...]]:
-    """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason."""
+    """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
+
+    ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
+    group: which files of a partition are done only shows when all are, so that a resumed run
+    would take a partition of several groups twice.
+    """
     options: dict[str, str] = {}
     said: list[Explained] = []
 
@@ -82,7 +87,7 @@ def parallelism(
         at_once,
         f"{cluster.source}; a group is {count(tasks_per_group, 'task')} on average, so {count(at_once, 'group')} keep the cores busy while others begin and commit",
     )
-    if not sorting:
+    if not sorting and not whole:
         # A group is what is lost when it fails; small ones lose little, and still give every core a few tasks.
         group = min(_GROUP_BYTES, max(GIB, 4 * cluster.cores * target_bytes))
         choose(
@@ -90,7 +95,7 @@ def parallelism(
             group,
             f"what one failure costs: four files of {size(target_bytes)} for each of {count(cluster.cores, 'core')}, at least 1 GiB",
         )
-    else:
+    elif sorting:
         rows = target_bytes * _ROWS_PER_FILE_BYTES
         per_file = max(1, math.ceil(rows / cluster.task_memory_bytes))
         choose(

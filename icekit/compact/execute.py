@@ -145,6 +145,10 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     # The settings that Iceberg's source makes for a rewrite are looked up in the thread's active
     # session, and a new thread of the JVM has none.
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    # Iceberg sets it on whichever session is active when its source is first used, which may be one
+    # that a rewrite has cloned for itself: then every group of every later rewrite fails.
+    if spark.conf.get(_REWRITE_CATALOG, None) is None:
+        spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
@@ -166,9 +170,6 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
                 dangling = dangling.toBranch(action.branch)
             _with_tags(dangling, tags).execute()
     elif action.procedure == "rewrite_position_delete_files":
-        # The action's own threads look the catalog of rewrites up before one is set.
-        if spark.conf.get(_REWRITE_CATALOG, None) is None:
-            spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         deletes = actions.rewritePositionDeletes(table)
         for key, value in action.options.items():
             deletes = deletes.option(key, value)

@@ -16,7 +16,7 @@ from icekit.catalog.lake import Lake
 from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, Owner, claim_over, claimed, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
-from icekit.errors import LedgerUnusable
+from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.secrets import scrub
 
 T = TypeVar("T")
@@ -39,6 +39,15 @@ def open_ledger(where: str | None, lake: Lake) -> Ledger:
 
         return TableLedger(lake)
     return SqliteLedger(Path(where).expanduser() if where else None)
+
+
+def let_go_of_dead(ledger: Ledger, table: str) -> None:
+    """Remove the claim of a run that was killed before it was recorded, or after it had ended; a living one stays."""
+    for claim in ledger.claims():
+        if claim.table == table:
+            # Taken over, which only a dead one can be, and released.
+            with contextlib.suppress(TableClaimed), claimed(ledger, table, claim.run_id):
+                pass
 
 
 # Marks a file as icekit's ledger, in SQLite's own header ("iced").
@@ -248,5 +257,6 @@ __all__ = [
     "SqliteLedger",
     "claimed",
     "default_path",
+    "let_go_of_dead",
     "open_ledger",
 ]

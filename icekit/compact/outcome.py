@@ -99,17 +99,21 @@ class Outcome:
         return outcome_html(self)
 
 
-def measured(outcome: ActionOutcome) -> Mapping[str, float]:
-    """What the ledger keeps of an action that was run, for calibration."""
+def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
+    """What the ledger keeps of an action that was run, for calibration.
+
+    ``whole`` is False for one that was killed in between: how long that took nobody knows.
+    """
     a = outcome.actual
+    known = {"seconds": round(outcome.seconds, 3)} if whole else {}
     if outcome.action.prediction.unit != "file":
         # Under names of their own: how fast manifests were rewritten says nothing of data files.
-        return {"items_before": a.items_before, "items_after": a.items_after, "seconds": round(outcome.seconds, 3)}
+        return {"items_before": a.items_before, "items_after": a.items_after, **known}
     return {
         "files_in": a.files_in,
         "bytes_in": a.bytes_in,
         "files_out": a.files_out,
         "bytes_out": a.bytes_out,
         "delete_files_removed": a.delete_files_removed,
-        "seconds": round(outcome.seconds, 3),
+        **known,
     }

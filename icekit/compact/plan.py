@@ -63,7 +63,8 @@ def plan(
     chosen, left = _choose(facts, found, policy, frozenset(recent), bytes_per_second, now)
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
-    options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=order.is_sorting) if cluster else ({}, ())
+    sorting, whole = order.is_sorting, policy.scope == "major"
+    options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole) if cluster else ({}, ())
     notes: list[str] = []
     actions: list[Action] = []
     spent = 0

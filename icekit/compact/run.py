@@ -17,7 +17,7 @@ from icekit.catalog import Lake
 from icekit.compact.attempt import Conflict, Progress, Retry, Runner, TooLarge
 from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped, first_sentence
-from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger import let_go_of_dead, open_ledger
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.leftovers import find_leftovers
 from icekit.compact.lineage import head, own_commits
@@ -88,6 +88,7 @@ def resume(
     with _opened(ledger, lake) as book:
         record = book.last_run(display_name(lake.sql_name(name)), UNFINISHED)
         if record is None:
+            let_go_of_dead(book, display_name(lake.sql_name(name)))
             raise ParameterError(f"No unfinished run on {display_name(name)} is in the ledger; plan and run without --resume.")
         plan = _PLAN.validate_python(record.plan)
         found = _Run(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
@@ -152,7 +153,7 @@ class _Run:
             finally:
                 if self.stop.is_set:
                     ended = "stopped"
-                if len(self.outcomes) < len(todo) and ended == "done":
+                if ended == "done" and (self._disproved or len(self.outcomes) < len(todo)):
                     ended = "failed"
                 self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
             if self.stop.is_set:
@@ -202,7 +203,9 @@ class _Run:
             begun = by_id.get(record.starting_snapshot_id)
             progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
             progress.attempts = record.attempt
-            progress.note(own_commits(now, self.run_id, {action.action_id}, among=record.snapshot_ids))
+            # With those of the smaller actions that it was split into.
+            ids = {r.action_id for r in self.ledger.actions(self.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            progress.note(own_commits(now, self.run_id, ids, among=record.snapshot_ids))
         started_ms = now_ms()
 
         def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
@@ -217,7 +220,7 @@ class _Run:
                     progress.attempts,
                     action.sql,
                     {k: v for k, v in asdict(action.prediction).items() if v is not None},
-                    dict(measured(outcome)) if outcome and outcome.actual.any else None,
+                    dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
                     tuple(progress.snapshot_ids),
                     started_ms,
                     None if status == "running" else now_ms(),
@@ -251,7 +254,6 @@ class _Run:
             error = first_sentence(problem)
         outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
         self.outcomes.append(outcome)
-        save(status, error, outcome)
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
         if (unit := action.prediction.unit) != "file":
@@ -263,6 +265,8 @@ class _Run:
             self._prove(outcome, guard)
         finally:
             guard.close()
+        # Not before: a run that is killed in the proof proves it when it is resumed.
+        save(status, error, outcome)
         return parts
 
     def _prove(self, outcome: ActionOutcome, guard: Guard) -> None:

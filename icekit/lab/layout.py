@@ -11,6 +11,8 @@ from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, TARGET, Lab, LabTable
 from icekit.sql import identifier, literal
 
 TEN_DAYS_S = 10 * 24 * 3600
+# What a stream with this many tasks leaves a batch.
+STREAM_TASKS = 16
 
 
 def _small_files(lab: Lab) -> None:
@@ -24,6 +26,23 @@ def _small_files(lab: Lab) -> None:
         lab.sql(
             "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} "
             f"WHERE month = 1 AND day = {day} AND hour BETWEEN {hour} AND {hour + 2}"
+        )
+
+
+def _skewed_small_files(lab: Lab) -> None:
+    """Load the year by the month, each with a file of late arrivals, but stream the last two months.
+
+    The stream does not shuffle, and each task of each of its batches leaves a file: nearly all of
+    the table's files are in two of its months, and most of its bytes are in the others.
+    """
+    lab.create("months(time_hour)")
+    for days in ("day <= 26", "day > 26"):
+        lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE month <= 10 AND {days}")
+    lab.set({"write.distribution-mode": "none"})
+    for month, day in itertools.product((11, 12), range(1, 32, 6)):
+        lab.sql(
+            f"INSERT INTO {{t}} SELECT /*+ REPARTITION({STREAM_TASKS}) */ * FROM {{flights}} "
+            f"WHERE month = {month} AND day BETWEEN {day} AND {day + 5}"
         )
 
 
@@ -112,6 +131,12 @@ TABLES = (
         "Micro-batches were appended without a distribution, so each task left a tiny file in each day.",
         frozenset({"small_files", "distribution_mode"}),
         _small_files,
+    ),
+    LabTable(
+        "skewed_small_files",
+        "The year was loaded in files of a good size, but two of its months were streamed and hold nearly all files, tiny ones.",
+        frozenset({"small_files", "distribution_mode"}),
+        _skewed_small_files,
     ),
     LabTable(
         "oversized_files",

@@ -1,0 +1,80 @@
+"""Start a victim, watch from outside how far it is, and kill it with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+POLL_SECONDS = 0.004
+#: What never ends is a failure too.
+PATIENCE_SECONDS = 300
+
+
+class Child:
+    """A process with a group of its own, whose output goes to a file."""
+
+    def __init__(self, module: str, arguments: Sequence[object], log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has said so far."""
+        return self.log.read_text(errors="replace").splitlines()
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether it is gone."""
+        return self.process.poll() is not None
+
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+        """Wait for a condition; False if the process ended before. Raises when it never comes."""
+        give_up = time.monotonic() + seconds
+        while not condition():
+            if self.ended:
+                return condition()
+            if time.monotonic() > give_up:
+                said = "\n".join(self.lines)
+                self.kill()
+                raise AssertionError(f"nothing for {seconds:.0f} s; it had said:\n{said}")
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def go(self) -> None:
+        """Wait until it is ready, and let it begin."""
+        assert self.until(lambda: "ready" in self.lines), "\n".join(self.lines)
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.close()
+
+    def kill(self, *, with_jvm: bool = True) -> None:
+        """SIGKILL: Python and its JVM, or Python alone, whose JVM then lives on for a moment."""
+        with contextlib.suppress(ProcessLookupError):
+            if with_jvm:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def bury(self) -> None:
+        """Make sure that nothing of it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
