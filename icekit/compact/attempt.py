@@ -12,7 +12,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.catalog import Lake
 from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
-from icekit.compact.model import Action
+from icekit.compact.model import REWRITE_NOTHING, Action
 from icekit.compact.predict import Planned, ask_planner
 from icekit.errors import IcekitError
 from icekit.facts.bridge import has_bridge
@@ -25,10 +25,6 @@ from icekit.where import where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-#: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
-NOTHING = {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +236,7 @@ def _only_dangling(action: Action) -> Action | None:
     if action.options.get("remove-dangling-deletes") != "true":
         return None
     options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
-    return replace(action, options={**options, **NOTHING})
+    return replace(action, options={**options, **REWRITE_NOTHING})
 
 
 def _check(planned: Planned, answer: Answer, committed: Actual) -> None:

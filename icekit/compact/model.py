@@ -5,10 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from icekit import sql
 from icekit.facts.files import Partition
 from icekit.units import count
+
+#: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
+REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
+    {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
+)
 
 
 @dataclass(frozen=True, slots=True)

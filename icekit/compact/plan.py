@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
 from icekit.compact.cluster import Cluster, parallelism
-from icekit.compact.model import Action, LeftAlone, Order, Plan, Prediction
+from icekit.compact.model import REWRITE_NOTHING, Action, LeftAlone, Order, Plan, Prediction
 from icekit.compact.policy import Policy
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import Kind, Partition
@@ -300,8 +300,6 @@ def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) 
     if "dangling_deletes" not in findings.names or any(a.options.get("remove-dangling-deletes") for a in actions):
         return None
     found = next(f for f in findings if f.name == "dangling_deletes")
-    # With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
-    nothing = {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
     return Action(
         "",
         "rewrite_data_files",
@@ -309,7 +307,7 @@ def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) 
         facts.table,
         f"{found.evidence}: they are dropped, and no data file is rewritten",
         Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
-        options={"partial-progress.enabled": "true", **nothing, "remove-dangling-deletes": "true"},
+        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
     )
 
 
