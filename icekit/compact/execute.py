@@ -149,6 +149,8 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     # that a rewrite has cloned for itself: then every group of every later rewrite fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+    # This thread is new to the JVM, and the groups' threads take its active session over.
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
