@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ Json = Mapping[str, Any]
 #: A commit that changed more partitions is compared over the whole table: a predicate of more
 #: terms takes Spark longer to plan than rows take to read.
 MAX_PARTITIONS = 1000
+_AT_ONCE = 4
 _CACHE = (
     "The executor cache of delete files is on in this session, with which Spark can ignore equality deletes (apache/iceberg issue "
     "15039): prove again in a session with spark.sql.iceberg.executor-cache.enabled=false."
@@ -70,10 +72,12 @@ def prove_commits(
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     except Exception as error:
         raise explain(error, reader.name) from error
-    for snapshot_id in snapshot_ids:
-        proofs.append(_prove(reader, snapshot_id, sample, random.Random(f"{seed} {snapshot_id}")))
-        if progress is not None:
-            progress(len(proofs), len(snapshot_ids))
+    # Most of a small commit's proof is planning in the driver, so several are under way at once.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for proof in pool.map(lambda i: _prove(reader, i, sample, random.Random(f"{seed} {i}")), snapshot_ids):
+            proofs.append(proof)
+            if progress is not None:
+                progress(len(proofs), len(snapshot_ids))
     compared, changed = (sum(getattr(p, f"partitions_{kind}") for p in proofs) for kind in ("compared", "changed"))
     return Proof(
         table=display_name(table),
@@ -149,9 +153,9 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
         for side_id, columns, predicate, by in zip((parent_id, snapshot_id), (before_columns, after_columns), predicates, keys, strict=True)
     ]
     # A whole table may have more partitions than the driver should hold; they matter once it differs.
-    before, after = (side.read(reader, grouped=not reason) for side in sides)
+    before, after = _both(reader, sides, grouped=not reason)
     if reason and before != after:
-        before, after = (side.read(reader, grouped=True) for side in sides)
+        before, after = _both(reader, sides, grouped=True)
     spec = PartitionSpec(-1, tuple(fields))
     pairs = {key: (before.get(key, Print()), after.get(key, Print())) for key in {*before, *after}}
     mismatches = [Mismatch(partition_path(spec, key) or "whole table", *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
@@ -172,6 +176,12 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
         rollback_sql=rollback if mismatches and later is not None else None,
         later_commits=later or 0,
     )
+
+
+def _both(reader: _Reader, sides: Sequence[_Side], *, grouped: bool) -> Sequence[Mapping[tuple[Scalar, ...], Print]]:
+    """Read the parent and the commit, at the same time."""
+    with ThreadPoolExecutor(len(sides)) as pool:
+        return list(pool.map(lambda side: side.read(reader, grouped=grouped), sides))
 
 
 def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
