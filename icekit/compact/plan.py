@@ -132,9 +132,10 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
     for name in wanted:
         if name not in known:
             raise ParameterError(f"There is no column {name!r} to {policy.strategy} by{nearest(name, known) or '.'}")
-        if policy.strategy != "sort" and any(c in part for part in known[name].names for c in ".`"):
+        path = known[name].names
+        if policy.strategy != "sort" and (len(path) > 1 or "." in path[0] or "`" in path[0]):
             raise ParameterError(
-                f"Spark cannot {policy.strategy} by {name!r}, as it takes a dot or a backtick in a name for something else; use the strategy sort."
+                f"Spark cannot {policy.strategy} by {name!r}: a curve takes no column inside a struct, nor one with a dot or a backtick in its name; use the strategy sort."
             )
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
     return Order(policy.strategy, tuple((known[name].names, direction) for name in wanted))

@@ -307,7 +307,7 @@ def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(table: 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "columns"), [("sort", ["a.b", "it's `odd`"]), ("zorder", ["an id", "it's odd", "s.x"]), ("hilbert", ["an id", "it's odd"])]
+    ("strategy", "columns"), [("sort", ["a.b", "it's `odd`", "s.x"]), ("zorder", ["an id", "it's odd"]), ("hilbert", ["an id", "it's odd"])]
 )
 def test_rows_are_ordered_by_columns_of_odd_names(table: Callable[..., Table], strategy: str, columns: list[str]) -> None:
     sick = table().create("`an id` bigint, part int, `it's ``odd``` string, `it's odd` string, `a.b` int, s struct<x: bigint>")
