@@ -134,7 +134,7 @@ def sampled(text: str) -> int | None:
     """How many partitions of a commit are proved: None for all (``full``), 0 for ``none``, or their number."""
     if str(text) in {"full", "none"}:
         return None if text == "full" else 0
-    if str(text).isdigit() and int(text) > 0:
+    if str(text).isdecimal() and int(text) > 0:
         return int(text)
     raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,9 +78,13 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
             candidate = _by_size(facts, (group,), policy, low, high)
         if candidate is not None:
             found.append(candidate)
-    if older and by_size and policy.scope == "minor":
+    if older and policy.scope == "minor":
         # The procedure packs what is left of all older specs together.
-        together = _by_size(facts, tuple(older), policy, low, high)
+        under_deletes = [group for group in older if group.partition in over]
+        if under_deletes:
+            found.append(_older_for_deletes(facts, under_deletes, over, low))
+        rest = tuple(group for group in older if group.partition not in over)
+        together = _by_size(facts, rest, policy, low, high) if rest and by_size else None
         if together is not None:
             found.append(together)
     worth = [c for c in found if c.file_opens_saved >= policy.min_win]
@@ -159,6 +163,17 @@ def _for_deletes(facts: TableFacts, group: FileGroup, over: Over, low: int) -> C
     out = expected_files(left, facts.target_bytes) if left else 0
     mode: Mode = "vectors" if over.only_file_scoped else "deletes"
     return Candidate((group.partition,), mode, over.kinds, files, total, out, left, max(files - out, 0) + over.opens)
+
+
+def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Mapping[Partition, Over], low: int) -> Candidate:
+    """The partitions of older specs that have deletes over them, which share rewrite groups."""
+    each = [_for_deletes(facts, group, over[group.partition], low) for group in groups]
+    files, total, left = (sum(n) for n in zip(*((c.files_in, c.bytes_in, c.bytes_out) for c in each), strict=True))
+    out = expected_files(left, facts.target_bytes) if left else 0
+    mode: Mode = "vectors" if all(c.mode == "vectors" for c in each) else "deletes"
+    reasons = tuple(dict.fromkeys(reason for c in each for reason in c.reasons))
+    opens = sum(over[group.partition].opens for group in groups)
+    return Candidate(tuple(g.partition for g in groups), mode, reasons, files, total, out, left, max(files - out, 0) + opens)
 
 
 def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: Over | None, low: int, high: int) -> Candidate | None:

@@ -113,6 +113,6 @@ def parallelism(
 
 
 def _memory(text: str) -> int:
-    """Bytes of Spark's ``4g``, ``512m``."""
-    unit = text.strip().lower()
-    return size_in_bytes(unit if unit.endswith("b") or unit[-1:].isdigit() else unit + "ib")
+    """Bytes of Spark's ``4g``, ``512m``, ``4gb``; a bare number is MiB."""
+    unit = text.strip().lower().removesuffix("b")
+    return size_in_bytes(unit + "mib" if unit[-1:].isdigit() else unit + "ib")

@@ -42,6 +42,8 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         groups[each.partition][each.kind] = each
     equality = {a.partition: a for a in equality_deletes_applied(facts)}
     sequences = sequences_by_partition(facts)
+    # Within a range of sequence numbers the order is not known: there deletes count as later.
+    exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows]
     found: dict[Partition, Over] = {}
     for partition, kinds in groups.items():
@@ -68,7 +70,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         if heavy:
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
-            opens = _opens(rows, [] if is_global else everywhere, kinds)
+            opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
             found[partition] = Over(files, opens, min(share, 1.0), scoped, tuple(heavy))
     return found
 
@@ -80,7 +82,7 @@ def _reached(rows: Iterable[SequenceCounts]) -> int:
     return sum(r.data_file_count for r in rows if r.sequence_number <= newest)
 
 
-def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts], kinds: Mapping[Kind, FileGroup]) -> int:
+def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts], kinds: Mapping[Kind, FileGroup], exact: int) -> int:
     """Pairs of a data file and a delete file that applies to it (table spec, "Scan Planning")."""
     own = sorted(rows, key=lambda r: -r.sequence_number)
     equality = sorted(
@@ -93,7 +95,7 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
     opens = (vectors.file_count if vectors else 0) + (position.file_count if position and scoped else 0)
     later_equality = later_position = place = 0
     for row in own:
-        while place < len(equality) and equality[place][0] > row.sequence_number:
+        while place < len(equality) and equality[place][0] >= row.sequence_number + exact:
             later_equality += equality[place][1]
             place += 1
         later_position += 0 if scoped else row.position_delete_file_count

@@ -60,7 +60,8 @@ def plan(
         raise ParameterError(f"{facts.ref} is not a branch, and only the table itself or a branch can be rewritten; leave ref out.")
     order = sort_by(facts, policy)
     found = candidates(facts, findings, policy, limits)
-    chosen, left = _choose(facts, found, policy, frozenset(recent), bytes_per_second, now)
+    budget_bytes = _budget_bytes(policy, bytes_per_second) if found else policy.budget_bytes
+    chosen, left = _choose(facts, found, policy, frozenset(recent), budget_bytes, now)
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
@@ -70,7 +71,7 @@ def plan(
     spent = 0
     for place, batch in enumerate(batches):
         action = _action(facts, limits, policy, f"a{place + 1}", batch, order, options)
-        rest = None if policy.budget_bytes is None else policy.budget_bytes - spent
+        rest = None if budget_bytes is None else budget_bytes - spent
         fitted = _fitted(facts, limits, policy, action, batch, order, options, predict, rest)
         if fitted is None:
             left.append(
@@ -81,12 +82,15 @@ def plan(
         else:
             spent += fitted.prediction.bytes_in
             actions.append(fitted)
+            cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
+            if cut:
+                left.append(_left("the engine's planner takes more than is left of the budget", cut, facts))
     for special in (_old_specs(facts, findings, policy, order, options), _dangling(facts, findings, actions)):
         if special is None:
             continue
         numbered = replace(special, action_id=f"a{len(actions) + 1}")
         ready = predict(numbered) if predict else numbered
-        if policy.budget_bytes is not None and spent + ready.prediction.bytes_in > policy.budget_bytes:
+        if budget_bytes is not None and spent + ready.prediction.bytes_in > budget_bytes:
             left.append(LeftAlone("what is left of the budget does not reach for it", len(ready.partitions), ready.partition_names[:3]))
         elif ready.prediction.groups or ready.prediction.delete_files_removed:
             spent += ready.prediction.bytes_in
@@ -129,6 +133,11 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
     for name in wanted:
         if name not in known:
             raise ParameterError(f"There is no column {name!r} to {policy.strategy} by{nearest(name, known) or '.'}")
+        path = known[name].names
+        if policy.strategy != "sort" and (len(path) > 1 or "." in path[0] or "`" in path[0]):
+            raise ParameterError(
+                f"Spark cannot {policy.strategy} by {name!r}: a curve takes no column inside a struct, nor one with a dot or a backtick in its name; use the strategy sort."
+            )
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
     return Order(policy.strategy, tuple((known[name].names, direction) for name in wanted))
 
@@ -138,19 +147,11 @@ def _choose(
     found: Sequence[Candidate],
     policy: Policy,
     recent: frozenset[Partition],
-    bytes_per_second: float | None,
+    budget_bytes: int | None,
     now: dt.datetime,
 ) -> tuple[list[Candidate], list[LeftAlone]]:
     """What the policy lets through, best win per byte first, and what it does not."""
     window = in_window(facts, policy, now) if found else None
-    budget_bytes = policy.budget_bytes
-    if policy.budget_minutes is not None:
-        if bytes_per_second is None:
-            raise ParameterError(
-                "A budget in minutes needs the throughput of a past run and the ledger has none; give it in bytes (budget: 200 GB) for the first run."
-            )
-        by_time = int(policy.budget_minutes * 60 * bytes_per_second)
-        budget_bytes = min(budget_bytes, by_time) if budget_bytes else by_time
     refused: dict[str, list[Partition]] = {}
     chosen: list[Candidate] = []
     files = total = 0
@@ -175,6 +176,18 @@ def _choose(
             chosen.append(candidate)
             files, total = files + candidate.files_in, total + candidate.bytes_in
     return chosen, [_left(reason, partitions, facts) for reason, partitions in refused.items()]
+
+
+def _budget_bytes(policy: Policy, bytes_per_second: float | None) -> int | None:
+    """What the plan may read: its budget in bytes or in time, the smaller one of both."""
+    if policy.budget_minutes is None:
+        return policy.budget_bytes
+    if bytes_per_second is None:
+        raise ParameterError(
+            "A budget in minutes needs the throughput of a past run and the ledger has none; give it in bytes (budget: 200 GB) for the first run."
+        )
+    by_time = int(policy.budget_minutes * 60 * bytes_per_second)
+    return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 
 def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
@@ -258,7 +271,7 @@ def _action(
         where(facts.catalog, specs, facts.columns, partitions),
         order,
         options,
-        branch=facts.ref if any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs) else None,
+        branch=facts.ref,
     )
 
 
@@ -292,6 +305,7 @@ def _old_specs(facts: TableFacts, findings: Findings, policy: Policy, order: Ord
         f"NOT ({held})" if current else None,
         order,
         {"partial-progress.enabled": "true", **parallel, "rewrite-all": "true"},
+        branch=facts.ref,
     )
 
 
@@ -308,6 +322,7 @@ def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) 
         f"{found.evidence}: they are dropped, and no data file is rewritten",
         Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
+        branch=facts.ref,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -60,7 +61,7 @@ class Policy:
 
         Sizes may be texts (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
         ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
-        ``window`` is ``all but the last 6 hours`` and ``leave_alone`` is ``2 hours``. Raises
+        ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
         :class:`~icekit.errors.ParameterError` for an unknown name or a value of another kind.
         """
         known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
@@ -82,6 +83,9 @@ class Policy:
                 raise ParameterError(f"{name} is {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}")
         if self.strategy != "binpack" and self.scope != "major":
             object.__setattr__(self, "scope", "major")
+        for name in ("since", "until"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, moment(getattr(self, name)))
         if self.since and self.until and self.since >= self.until:
             raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
         for name in ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "min_win"):
@@ -106,6 +110,8 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
     if name in {"budget_bytes", "max_action_bytes"}:
         return {name: size_in_bytes(str(value))}
     if name == "columns":
+        if not isinstance(value, (str, list, tuple)):
+            raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
         return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
     if name in {"scope", "strategy"}:
         return {name: value}
@@ -118,15 +124,17 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
         number = float(value)
     except (TypeError, ValueError):
         raise ParameterError(f"{name} must be a number, not {value!r}.") from None
-    if isinstance(value, bool) or number != number or (whole and number != int(number)):
+    if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
         raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
     return {name: int(number) if whole else number}
 
 
 def _budget(text: str) -> dict[str, Any]:
-    if found := re.fullmatch(r"\s*([\d_,]+)\s*files?\s*", text):
+    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
         return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
     for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
+        if text.rstrip().endswith("M"):
+            break  # it may be mebibytes as well as minutes
         try:
             return {name: cast("Any", parse)(text)}
         except ParameterError:
@@ -136,18 +144,19 @@ def _budget(text: str) -> dict[str, Any]:
 
 def size_in_bytes(text: str) -> int:
     """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", text)
-    if not found or found[2].lower() not in _SIZE_UNITS or found[1].count(".") > 1:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    if not found or found[2].lower() not in _SIZE_UNITS:
         raise ParameterError(f"{text!r} is no size; write it as 200 GB or 64 MiB.")
     return int(float(found[1]) * _SIZE_UNITS[found[2].lower()])
 
 
 def seconds(text: str) -> float:
     """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]+)\s*", text)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)\s*", text)
     unit = found[2].lower() if found else ""
-    unit = unit if unit in _SPAN_UNITS else unit.rstrip("s")
-    if not found or unit not in _SPAN_UNITS or found[1].count(".") > 1:
+    # A plural; but ms is no minute.
+    unit = unit if unit in _SPAN_UNITS or len(unit) < 3 else unit.removesuffix("s")
+    if not found or unit not in _SPAN_UNITS:
         raise ParameterError(f"{text!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
     return float(found[1]) * _SPAN_UNITS[unit]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from icekit.catalog import Lake
 from icekit.clone import Clone, clone
-from icekit.compact.execute import Stop, execute
+from icekit.compact.execute import Stop, Stopped, execute
 from icekit.compact.lineage import Actual, actual, head, since
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.predict import Planned, ask_planner
@@ -80,7 +80,10 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     planned = ask_planner(lake.spark, moved)
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
-    answer = execute(lake.spark, moved, {"icekit.run-id": "trial"}, stop=Stop(), tick=lambda _: None)
+    try:
+        answer = execute(lake.spark, moved, {"icekit.run-id": "trial"}, stop=Stop(), tick=lambda _: None)
+    except Stopped:
+        raise KeyboardInterrupt from None
     seconds = time.monotonic() - started
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not came.any):

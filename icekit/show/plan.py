@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.secrets import scrub
 from icekit.show import html
 from icekit.units import count, size, span
 
@@ -34,8 +35,11 @@ def plan_text(plan: Plan) -> str:
         lines += ["", *(f"{e.name} = {e.value}: {e.why}" for e in plan.parallelism)]
     if plan.rehearsed:
         lines.append(f"tried on a zero-copy clone: {plan.rehearsed}")
-    lines += [f"left alone: {count(a.partition_count, 'partition')}, {a.reason} ({', '.join(a.examples)})" for a in plan.left_alone]
-    return "\n".join([*lines, *plan.notes])
+    lines += [
+        f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
+        for a in plan.left_alone
+    ]
+    return scrub("\n".join([*lines, *plan.notes]))
 
 
 def plan_html(plan: Plan) -> str:
@@ -57,8 +61,10 @@ def plan_html(plan: Plan) -> str:
     ]
     if left:
         parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
+    if plan.rehearsed:
+        parts.append(f"<p>Tried on a zero-copy clone: {html.prose(plan.rehearsed)}</p>")
     parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
-    return html.framed(*parts)
+    return scrub(html.framed(*parts))
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -77,13 +83,14 @@ def outcome_text(outcome: Outcome) -> str:
     if outcome.proof is not None:
         lines += ["", repr(outcome.proof)]
     lines += _afterwards(outcome)
-    return "\n".join(lines)
+    return scrub("\n".join(lines))
 
 
 def outcome_html(outcome: Outcome) -> str:
     """An outcome as a table of predicted beside actual, with the proof under it."""
     if outcome.is_dry_run:
-        return html.framed("<p>A dry run: nothing has run. Set <code>execute</code> to run the plan above.</p>")
+        said = "nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "nothing to run."
+        return html.framed(f"<p>A dry run: {said}</p>")
     kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
     mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
     head, rows = compared(outcome)
@@ -100,7 +107,7 @@ def outcome_html(outcome: Outcome) -> str:
     if outcome.proof is not None:
         parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
     parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
-    return html.framed(*parts, "</div>")
+    return scrub(html.framed(*parts, "</div>"))
 
 
 def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

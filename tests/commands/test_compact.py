@@ -1,0 +1,114 @@
+"""``python -m icekit compact`` from the terminal's side: what it says, writes, and ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icekit.__main__ import main
+from icekit.catalog import Lake, session
+from icekit.commands.compact import SETTINGS, sampled
+from icekit.compact import Policy
+from icekit.compact.document import SCHEMA_VERSION
+from icekit.errors import ParameterError
+from tests.compact.tables import Table
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit status, and all that was printed."""
+    try:
+        status = main(["compact", *arguments])
+    except SystemExit as end:
+        status = int(str(end.code))
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = said(capsys, "--help")
+
+    assert status == 0
+    for name in ("--scope minor", "--leave-alone (60 minutes)", "Nothing is run without --execute", "--resume", "Exit status: 0 done"):
+        assert name in text
+    for name in SETTINGS:
+        assert f"--{name.replace('_', '-')}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["db.t", "--budget", "much"], "is none of: bytes (200 GB)"),
+        (["db.t", "--scope", "majr"], "did you mean major"),
+        (["db.t", "--strategy", "z"], "use binpack, sort, zorder, hilbert"),
+        (["db.t", "--min-files", "inf"], "whole number"),
+        (["db.t", "--prove", "some"], "use full, none, or the number"),
+        (["db.t", "--prove", "²"], "use full, none, or the number"),
+        (["db.t", "--execute", "--resume"], "give it without --execute"),
+        (["db.t", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before until"),
+        (["db.t", "--threshold", "nonsense"], "is not NAME=VALUE"),
+        (["db.t", "--bugdet", "1 GB"], "did you mean --budget"),
+        ([], "the following arguments are required: table"),
+    ],
+)
+def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    status, text = said(capsys, *arguments)
+
+    assert (status, told in text) == (2, True), text
+
+
+def test_how_much_is_proved_is_all_some_or_none() -> None:
+    assert (sampled("full"), sampled("none"), sampled("7")) == (None, 0, 7)
+    with pytest.raises(ParameterError):
+        sampled("0")
+
+
+def test_every_setting_of_the_command_is_one_of_the_policy() -> None:
+    assert Policy.of(dict.fromkeys(SETTINGS)) == Policy()
+
+
+@pytest.mark.spark
+def test_a_table_is_planned_compacted_and_found_well(
+    lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a notebook: the session is somebody else's, and is left running.
+    monkeypatch.setattr(session, "_started", None)
+    sick = Table(lake, scratch, "sick", tmp_path).create().fill()
+    rows, here = sick.rows(), sick.snapshot_id()
+    common = ["scratch.sick", "--leave-alone", "0 minutes", "--ledger", str(sick.book), "--output", str(tmp_path)]
+    document = tmp_path / "scratch.sick.compact.json"
+
+    status, text = said(capsys, *common)
+    assert (status, sick.snapshot_id(), sick.book.exists()) == (0, here, False), text
+    assert "A dry run: nothing has run" in text
+    assert "CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in text
+    dry = json.loads(document.read_text())
+    assert (dry["schema_version"], dry["status"], dry["exit_status"], dry["actual"]) == (SCHEMA_VERSION, "dry run", 0, None)
+
+    status, text = said(capsys, "scratch.sick", "--resume", "--ledger", str(sick.book))
+    assert status == 2
+    assert "No unfinished run on scratch.sick" in text
+
+    status, text = said(capsys, *common, "--execute", "--budget", "1 GB")
+    assert status == 0, text
+    assert "done: 10 files → 2 files" in text
+    ran = json.loads(document.read_text())
+    assert (ran["status"], ran["proof"]["ok"], ran["actual"]["files_in"], ran["predicted"]["files_in"]) == ("done", True, 10, 10)
+    assert ran["actions"][0]["status"] == "done"
+    assert set(dry) == set(ran)
+    assert set(dry["actions"][0]) == set(ran["actions"][0])
+
+    status, text = said(capsys, *common, "--execute")
+    assert (status, "Nothing worth doing" in text) == (0, True), text
+    assert sick.rows() == rows
+
+    status, text = said(capsys, "scratch.sic", "--ledger", str(sick.book))
+    assert status == 2
+    assert "sick" in text
+
+    # One of its files is gone: what cannot be done ends with 1.
+    sick.fill(start=100)
+    sick.data_files()[0].unlink()
+    status, text = said(capsys, *common, "--execute", "--min-files", "2")
+    assert (status, json.loads(document.read_text())["status"]) == (1, "failed"), text

@@ -1,0 +1,305 @@
+"""Which partitions are worth a rewrite, in which mode, and what each would win."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import pytest
+
+from icekit.compact import Candidate, Policy, candidates
+from icekit.compact.candidates import expected_files, in_window, partition_span
+from icekit.errors import ParameterError
+from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Scalar, SequenceCounts, TableFacts
+from icekit.findings import Findings, Thresholds
+from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, file_group, finding, partition, sequence, table_facts
+
+SMALL = Findings((finding("small_files"), finding("oversized_files")))
+DELETES = Findings((finding("equality_deletes"), finding("small_files")))
+BY_HOUR = PartitionSpec(0, (PartitionField(1000, "event_hour", "hour", 2, "event_time", "int"),))
+
+
+def found(facts: TableFacts, named: Findings = SMALL, **policy: object) -> tuple[Candidate, ...]:
+    return candidates(facts, named, Policy(**policy), Thresholds())  # type: ignore[arg-type]
+
+
+def of(*groups: FileGroup, **more: object) -> TableFacts:
+    return table_facts(groups=groups, **more)
+
+
+def test_a_healthy_table_has_no_candidates() -> None:
+    assert found(table_facts()) == ()
+
+
+def test_five_undersized_files_are_combined_and_four_are_not() -> None:
+    (one,) = found(of(file_group(*[10 * MIB] * 5)))
+
+    assert one == Candidate((partition(),), "size", ("small files",), 5, 50 * MIB, 1, 50 * MIB, 4)
+    assert one.win_per_byte == 4 / (50 * MIB)
+    assert found(of(file_group(*[10 * MIB] * 4))) == ()
+    assert len(found(of(file_group(*[10 * MIB] * 4)), min_files=4)) == 1
+
+
+def test_two_undersized_files_that_are_more_than_the_target_together_are_rewritten_but_win_nothing() -> None:
+    """Planner's rule: they would be taken; two files stay two, and so it is no candidate."""
+    assert found(of(file_group(*[380 * MIB] * 2))) == ()
+
+
+def test_well_sized_files_beside_small_ones_stay_out() -> None:
+    (one,) = found(of(file_group(*[10 * MIB] * 5, *[500 * MIB] * 3)))
+
+    assert (one.files_in, one.bytes_in) == (5, 50 * MIB)
+
+
+def test_a_single_oversized_file_is_split() -> None:
+    (one,) = found(of(file_group(GIB)))
+
+    assert (one.reasons, one.files_in, one.files_out, one.file_opens_saved) == (("oversized files",), 1, 2, 1)
+
+
+def test_nothing_is_looked_for_that_no_finding_names() -> None:
+    assert found(of(file_group(*[10 * MIB] * 5)), Findings()) == ()
+    assert found(of(file_group(*[10 * MIB] * 5)), Findings((finding("skewed_partitions"),))) == ()
+
+
+def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFacts:
+    """Well-sized data of sequence number 1 and equality deletes of later ones."""
+    rows = [sequence(1, data_file_count=data, data_record_count=data * 100)]
+    rows += [sequence(2 + i, equality_delete_file_count=1, equality_delete_record_count=30) for i in range(deletes)]
+    return of(
+        file_group(*[size] * data, records_per_file=100),
+        file_group(*[MIB] * deletes, kind=Kind.EQUALITY_DELETES, records_per_file=30),
+        sequences=tuple(rows),
+    )
+
+
+def test_equality_deletes_are_always_worth_it_and_each_open_counts() -> None:
+    (one,) = found(equality(data=3, deletes=2), DELETES)
+
+    assert (one.mode, one.reasons) == ("deletes", ("equality deletes",))
+    assert (one.files_in, one.bytes_in) == (3, 1500 * MIB)
+    # 60 of 300 records may be gone: 1200 MiB are left, in two files and a remainder that is too small to stay alone.
+    assert (one.bytes_out, one.files_out) == (1200 * MIB, expected_files(1200 * MIB, TARGET))
+    assert one.file_opens_saved == 3 - one.files_out + 3 * 2
+
+
+def test_a_candidate_for_deletes_needs_a_finding_of_deletes() -> None:
+    assert found(equality(), SMALL) == ()
+
+
+def position(records: int, *, scoped: bool, kind: Kind = Kind.POSITION_DELETES) -> TableFacts:
+    rows = (
+        sequence(1, data_file_count=2, data_record_count=200),
+        sequence(2, position_delete_file_count=1, position_delete_record_count=records),
+    )
+    groups = (
+        file_group(500 * MIB, 500 * MIB, records_per_file=100),
+        file_group(MIB, kind=kind, records_per_file=records, file_scoped_count=int(scoped)),
+    )
+    return table_facts(groups=groups, sequences=rows, format_version=3 if kind is Kind.DELETION_VECTORS else 2)
+
+
+def test_position_deletes_count_from_the_policys_ratio_on() -> None:
+    named = Findings((finding("position_deletes"),))
+
+    assert found(position(9, scoped=True), named) == ()
+    assert len(found(position(10, scoped=True), named)) == 1
+    assert len(found(position(9, scoped=True), named, delete_ratio=0.01)) == 1
+
+
+def test_deletes_that_name_one_file_each_are_taken_by_ratio_and_others_by_count() -> None:
+    named = Findings((finding("position_deletes"), finding("deletion_vectors")))
+    (scoped,) = found(position(50, scoped=True), named)
+    (shared,) = found(position(50, scoped=False), named)
+    (vectors,) = found(position(50, scoped=True, kind=Kind.DELETION_VECTORS), named)
+
+    assert (scoped.mode, shared.mode, vectors.mode) == ("vectors", "deletes", "vectors")
+    assert vectors.reasons == ("deletion vectors",)
+    assert (scoped.files_in, shared.files_in) == (1, 2)
+    assert (scoped.file_opens_saved, shared.file_opens_saved) == (1, 2)
+
+
+def test_a_partition_whose_rows_are_all_deleted_leaves_no_file() -> None:
+    (one,) = found(position(400, scoped=False), Findings((finding("position_deletes"),)))
+
+    assert (one.bytes_out, one.files_out) == (0, 0)
+
+
+def test_files_of_older_specs_are_taken_together() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    facts = of(*(file_group(*[10 * MIB] * 2, of=partition(FIRST_DAY + d)) for d in range(3)), specs=(BY_DAY, newer), default_spec_id=1)
+    (one,) = found(facts)
+
+    assert one.partitions == tuple(partition(FIRST_DAY + d) for d in range(3))
+    assert (one.files_in, one.files_out) == (6, 1)
+    assert found(facts, scope="major") == ()
+
+
+def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    old = equality()
+    facts = dataclasses.replace(
+        old,
+        groups=(*old.groups, file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 1))),
+        specs=(BY_DAY, newer),
+        default_spec_id=1,
+    )
+    by_mode = {c.mode: c for c in found(facts, DELETES)}
+
+    assert by_mode["deletes"].partitions == (partition(),)
+    assert by_mode["deletes"].file_opens_saved == 3 - by_mode["deletes"].files_out + 6
+    assert by_mode["size"].partitions == (partition(FIRST_DAY + 1),)
+
+
+def test_a_major_rewrite_takes_every_file_where_something_is_wrong() -> None:
+    facts = of(file_group(*[500 * MIB] * 4), file_group(*[10 * MIB] * 2, *[500 * MIB] * 2, of=partition(FIRST_DAY + 1)))
+    (one,) = found(facts, Findings(), scope="major")
+
+    assert (one.partitions, one.mode, one.files_in) == ((partition(FIRST_DAY + 1),), "all", 4)
+    assert one.reasons == ("files of the wrong size",)
+
+
+def test_ordering_rows_takes_every_partition_whatever_its_files() -> None:
+    every = found(table_facts(), Findings(), strategy="sort", columns=("carrier",))
+
+    assert len(every) == 10
+    assert {c.reasons for c in every} == {("row order",)}
+    assert {c.mode for c in every} == {"all"}
+
+
+def test_an_action_must_save_the_policys_least_win() -> None:
+    facts = of(file_group(*[10 * MIB] * 5))
+
+    assert len(found(facts, min_win=4)) == 1
+    assert found(facts, min_win=5) == ()
+
+
+def test_candidates_come_by_win_per_byte() -> None:
+    tiny, large, many = partition(FIRST_DAY), partition(FIRST_DAY + 1), partition(FIRST_DAY + 2)
+    facts = of(file_group(*[MIB] * 6, of=tiny), file_group(*[300 * MIB] * 6, of=large), file_group(*[MIB] * 60, of=many))
+
+    assert [c.partitions[0] for c in found(facts)] == [many, tiny, large]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, 1),
+        (TARGET - 1, 1),
+        (TARGET, 1),
+        (TARGET + TARGET // 10 - 1, 1),
+        (TARGET + TARGET // 10 + 1, 2),
+        (TARGET + TARGET * 3 // 4 + 1, 2),
+        (10 * TARGET + TARGET // 2, 10),
+        (10 * TARGET + TARGET * 3 // 4, 10),
+        (10 * TARGET + TARGET * 3 // 4 + 1, 11),
+        (5 * TARGET + TARGET // 2 + 1, 6),
+    ],
+)
+def test_output_files_follow_icebergs_rule_for_the_remainder(size: int, expected: int) -> None:
+    assert expected_files(size, TARGET) == expected
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "value", "begins", "ends"),
+    [
+        ("day", "date", FIRST_DAY, "2026-01-01", "2026-01-02"),
+        ("identity", "date", FIRST_DAY, "2026-01-01", "2026-01-02"),
+        ("hour", "int", FIRST_DAY * 24 + 5, "2026-01-01T05:00", "2026-01-01T06:00"),
+        ("month", "int", 11, "1970-12-01", "1971-01-01"),
+        ("month", "int", -1, "1969-12-01", "1970-01-01"),
+        ("year", "int", 56, "2026-01-01", "2027-01-01"),
+        ("identity", "timestamptz", 0, "1970-01-01", "1970-01-01T00:00:00.000001"),
+    ],
+)
+def test_a_partition_of_time_spans_its_own_unit(transform: str, kind: str, value: int, begins: str, ends: str) -> None:
+    spec = PartitionSpec(
+        0, (PartitionField(1000, "p", "identity", 3, "carrier", "string"), PartitionField(1001, "t", transform, 2, "event_time", kind))
+    )
+    expected = tuple(dt.datetime.fromisoformat(t).replace(tzinfo=dt.UTC) for t in (begins, ends))
+
+    assert partition_span(spec, Partition(0, ("UA", value))) == expected
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "value"),
+    [
+        ("identity", "int", 20_454),
+        ("bucket[8]", "int", 3),
+        ("day", "date", None),
+        ("year", "int", 99_999),
+        ("identity", "string", "2026-01-01"),
+    ],
+)
+def test_other_partitions_have_no_span(transform: str, kind: str, value: Scalar) -> None:
+    assert partition_span(PartitionSpec(0, (PartitionField(1000, "p", transform, 2, "x", kind),)), Partition(0, (value,))) is None
+
+
+NOW = dt.datetime(2026, 1, 11, 12, tzinfo=dt.UTC)
+
+
+def days(facts: TableFacts, **policy: object) -> list[int]:
+    window = in_window(facts, Policy(**policy), NOW)  # type: ignore[arg-type]
+    assert window is not None
+    return sorted(int(str(p.values[0])) - FIRST_DAY + 1 for p in window)
+
+
+def test_a_window_takes_whole_partitions_within_it() -> None:
+    facts = table_facts()
+
+    assert in_window(facts, Policy(), NOW) is None
+    assert days(facts, since=dt.datetime(2026, 1, 8, tzinfo=dt.UTC)) == [8, 9, 10]
+    assert days(facts, since=dt.datetime(2026, 1, 8, 1, tzinfo=dt.UTC)) == [9, 10]
+    assert days(facts, until=dt.datetime(2026, 1, 3, tzinfo=dt.UTC)) == [1, 2]
+    assert days(facts, until=dt.datetime(2026, 1, 3, 23, tzinfo=dt.UTC)) == [1, 2]
+    assert days(facts, skip_last_hours=36) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert days(facts, skip_last_hours=37) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert days(facts, skip_last_hours=60) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert days(facts, skip_last_hours=1, until=dt.datetime(2026, 1, 3, tzinfo=dt.UTC), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC)) == [2]
+
+
+def test_a_window_over_hours_chooses_hours() -> None:
+    first = FIRST_DAY * 24
+    facts = of(*(file_group(of=partition(first + h)) for h in range(6)), specs=(BY_HOUR,))
+    window = in_window(facts, Policy(since=dt.datetime(2026, 1, 1, 2, tzinfo=dt.UTC)), NOW)
+
+    assert window == frozenset(partition(first + h) for h in range(2, 6))
+
+
+def test_rows_without_a_time_are_outside_every_window() -> None:
+    facts = of(file_group(of=Partition(0, (None,))), file_group())
+
+    assert in_window(facts, Policy(skip_last_hours=1), NOW) == frozenset({partition()})
+
+
+def test_a_window_on_a_table_without_times_is_refused() -> None:
+    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
+
+    with pytest.raises(ParameterError, match=r"db\.events is not partitioned by a time"):
+        in_window(facts, Policy(skip_last_hours=1), NOW)
+    assert in_window(of(specs=(by_carrier,)), Policy(skip_last_hours=1), NOW) == frozenset()
+
+
+def test_sizes_cut_at_other_limits_are_refused_rather_than_guessed() -> None:
+    with pytest.raises(ParameterError, match="observe the table with size_ratios"):
+        candidates(of(file_group(200 * MIB, 220 * MIB)), SMALL, Policy(), Thresholds().with_changes(min_file_size_ratio=0.41))
+
+
+def test_rows_of_sequence_numbers_counted_in_ranges_are_opened_with_the_deletes_of_their_range() -> None:
+    rows: tuple[SequenceCounts, ...] = (
+        sequence(50, data_file_count=1, data_record_count=100, equality_delete_file_count=2, equality_delete_record_count=60),
+    )
+    facts = of(
+        file_group(500 * MIB, records_per_file=100),
+        file_group(MIB, MIB, kind=Kind.EQUALITY_DELETES, records_per_file=30),
+        sequences=rows,
+        sequence_width=50,
+    )
+    (one,) = found(facts, DELETES)
+
+    assert one.file_opens_saved == 2
+
+
+def test_columns_are_not_looked_at() -> None:
+    assert found(of(file_group(*[10 * MIB] * 5), columns=(Column(9, "z", "int", False, 0, "none"),)))

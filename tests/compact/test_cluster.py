@@ -1,0 +1,58 @@
+"""How a rewrite is fitted to the cluster, each figure with its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from icekit.compact.cluster import Cluster, _memory, parallelism
+from tests.factories import GIB, MIB
+
+TARGET = 512 * MIB
+EIGHT = Cluster(8, 4, 8 * GIB, "2 executors of 4 cores")
+
+
+def options(bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bool = False) -> dict[str, str]:
+    return dict(parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting)[0])
+
+
+def test_small_groups_run_many_at_once_and_large_ones_few() -> None:
+    assert options(100 * 10 * MIB, 100)["max-concurrent-file-group-rewrites"] == "16"
+    assert options(100 * 4 * GIB, 100)["max-concurrent-file-group-rewrites"] == "2"
+    assert options(100 * 100 * GIB, 100)["max-concurrent-file-group-rewrites"] == "1"
+    assert options(10 * MIB, 1)["max-concurrent-file-group-rewrites"] == "1"
+
+
+def test_groups_are_what_one_failure_costs() -> None:
+    assert options(GIB, 1)["max-file-group-size-bytes"] == str(4 * 8 * TARGET)
+    assert options(GIB, 1, Cluster(1, 1, GIB, "x"))["max-file-group-size-bytes"] == str(2 * GIB)
+    assert options(GIB, 1, Cluster(10_000, 4, GIB, "x"))["max-file-group-size-bytes"] == str(100 * GIB)
+
+
+def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
+    tight = options(GIB, 1, Cluster(2, 2, GIB, "x"), sorting=True)
+    roomy = options(GIB, 1, Cluster(2, 2, 64 * GIB, "x"), sorting=True)
+
+    assert "max-file-group-size-bytes" not in tight
+    assert (tight["shuffle-partitions-per-file"], roomy["shuffle-partitions-per-file"]) == ("8", "1")
+
+
+def test_commits_are_no_more_than_groups_and_no_more_than_ten() -> None:
+    assert [options(GIB, n)["partial-progress.max-commits"] for n in (0, 1, 7, 100)] == ["1", "1", "7", "10"]
+
+
+def test_each_option_has_its_reason() -> None:
+    given, said = parallelism(EIGHT, TARGET, GIB, 3, sorting=False)
+
+    assert [(e.name, e.value) for e in said] == list(given.items())
+    assert all(e.why for e in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4g", 4 * GIB), ("512m", 512 * MIB), ("1GB", GIB), ("2048", 2 * GIB), ("64k", 65536), ("1t", 1024 * GIB)]
+)
+def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:
+    assert _memory(text) == expected
+
+
+def test_a_tiny_heap_still_has_some_memory() -> None:
+    assert Cluster(1, 1, 100 * MIB, "x").task_memory_bytes == MIB

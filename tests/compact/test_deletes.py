@@ -1,0 +1,128 @@
+"""Which deletes hang over a partition, how often they are opened, and which a rewrite drops."""
+
+from __future__ import annotations
+
+from icekit.compact.deletes import Over, deletes_over, dropped_by
+from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
+from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
+
+
+def facts_of(rows: list[SequenceCounts], *groups: FileGroup, **more: object) -> TableFacts:
+    """Facts of the sequence counts; data and equality delete files follow from them, per partition."""
+    made = list(groups)
+    for each in dict.fromkeys(r.partition for r in rows):
+        data = sum(r.data_file_count for r in rows if r.partition == each)
+        equality = sum(r.equality_delete_file_count for r in rows if r.partition == each)
+        if data and not any(g.kind is Kind.DATA and g.partition == each for g in groups):
+            made.append(file_group(*[500 * MIB] * data, of=each, records_per_file=100))
+        if equality:
+            made.append(file_group(*[MIB] * equality, kind=Kind.EQUALITY_DELETES, of=each, records_per_file=10))
+    return table_facts(groups=tuple(made), sequences=tuple(rows), **more)
+
+
+def data(number: int, of: Partition | None = None, files: int = 1) -> SequenceCounts:
+    return sequence(number, of, data_file_count=files, data_record_count=100 * files)
+
+
+def equality(number: int, of: Partition | None = None) -> SequenceCounts:
+    return sequence(number, of, equality_delete_file_count=1, equality_delete_record_count=10)
+
+
+def test_a_table_without_deletes_has_none_over_it() -> None:
+    assert deletes_over(table_facts()) == {}
+
+
+def test_each_data_file_opens_every_later_equality_delete_file() -> None:
+    upserts = [
+        sequence(n, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)
+        for n in (1, 2, 3, 4)
+    ]
+    over = deletes_over(facts_of(upserts))[partition()]
+
+    # 3 + 2 + 1: a commit's own deletes reach older rows only.
+    assert over == Over(3, 6, 30 / 400, False, ("equality deletes",))
+
+
+def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
+    home = Partition(1, ())
+    rows = [data(1), data(1, partition(FIRST_DAY + 1)), data(2, home), equality(3, home)]
+    over = deletes_over(facts_of(rows, specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)), default_spec_id=0))
+
+    assert {p: (o.files, o.opens) for p, o in over.items()} == {partition(): (1, 1), partition(FIRST_DAY + 1): (1, 1), home: (1, 1)}
+
+
+def test_a_position_delete_file_is_opened_by_data_of_its_own_and_older_commits() -> None:
+    rows = [data(1, files=2), data(3), sequence(2, position_delete_file_count=1, position_delete_record_count=150)]
+    shared = facts_of(rows, file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=150))
+    over = deletes_over(shared, 0.05)[partition()]
+
+    assert over == Over(2, 2, 0.5, False, ("position deletes",))
+
+
+def test_deletes_that_name_one_file_are_opened_once_each() -> None:
+    rows = [data(1, files=4), sequence(2, position_delete_file_count=3, position_delete_record_count=30)]
+    vectors = facts_of(rows, file_group(60, 60, 60, kind=Kind.DELETION_VECTORS, records_per_file=10, file_scoped_count=3), format_version=3)
+
+    assert deletes_over(vectors, 0.05)[partition()] == Over(3, 3, 30 / 400, True, ("deletion vectors",))
+
+
+def test_light_position_deletes_are_not_worth_it_and_equality_deletes_are() -> None:
+    rows = [data(1), sequence(2, position_delete_file_count=1, position_delete_record_count=4)]
+    group = file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=4)
+
+    assert deletes_over(facts_of(rows, group), 0.05) == {}
+    assert deletes_over(facts_of([*rows, equality(3)], group), 0.05)[partition()].kinds == ("equality deletes",)
+
+
+def test_more_deletes_than_rows_delete_all_of_them() -> None:
+    rows = [data(1), sequence(2, equality_delete_file_count=1, equality_delete_record_count=1000)]
+
+    assert deletes_over(facts_of(rows))[partition()].deleted_share == 1.0
+
+
+def test_a_rewrite_drops_what_no_live_file_is_older_than() -> None:
+    other = partition(FIRST_DAY + 1)
+    rows = [data(1), equality(2), equality(3), data(1, other), equality(2, other)]
+    facts = facts_of(rows)
+
+    assert dropped_by(facts, [partition()], 3) == 2
+    assert dropped_by(facts, [partition(), other], 3) == 3
+    assert dropped_by(facts, [], 3) == 0
+
+
+def test_what_dangles_already_goes_with_any_rewrite() -> None:
+    other = partition(FIRST_DAY + 1)
+    rows = [data(1), equality(2), data(5, other), equality(2, other), sequence(3, other, position_delete_file_count=1)]
+    facts = facts_of(rows, file_group(MIB, kind=Kind.POSITION_DELETES, of=other))
+
+    assert dropped_by(facts, [partition()], 5) == 3
+
+
+def test_position_deletes_of_the_starting_snapshot_itself_stay_unless_they_name_one_file() -> None:
+    """An unscoped one at the sequence number that rewritten files keep may apply to them."""
+    rows = [
+        data(1),
+        sequence(2, position_delete_file_count=1, position_delete_record_count=10),
+        sequence(3, position_delete_file_count=1, position_delete_record_count=10),
+    ]
+    shared = facts_of(rows, file_group(MIB, MIB, kind=Kind.POSITION_DELETES))
+    scoped = facts_of(rows, file_group(MIB, MIB, kind=Kind.POSITION_DELETES, file_scoped_count=2))
+
+    assert dropped_by(shared, [partition()], 3) == 1
+    assert dropped_by(scoped, [partition()], 3) == 2
+
+
+def test_deletion_vectors_go_with_their_data_file_and_are_counted_once() -> None:
+    rows = [data(1, files=2), sequence(2, position_delete_file_count=2, position_delete_record_count=20)]
+    facts = facts_of(rows, file_group(60, 60, kind=Kind.DELETION_VECTORS, records_per_file=10, file_scoped_count=2), format_version=3)
+
+    assert dropped_by(facts, [partition()], 2) == 2
+    assert dropped_by(facts, [], 2) == 0
+
+
+def test_global_equality_deletes_stay_while_other_partitions_need_them() -> None:
+    home = Partition(1, ())
+    rows = [data(1), equality(3, home)]
+    facts = facts_of(rows, specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=0)
+
+    assert dropped_by(facts, [partition()], 3) == 0

@@ -1,0 +1,108 @@
+"""What kind of failure an engine's exception is, by its whole chain of causes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icekit import secrets
+from icekit.compact.execute import Failure, Stop, Stopped, described, first_sentence, kind_of
+
+
+class JavaError:
+    """Answers what py4j asks of a Java exception."""
+
+    def __init__(self, name: str, message: str | None, cause: JavaError | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getClass(self) -> JavaError:  # noqa: N802
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self._name
+
+    def getMessage(self) -> str | None:  # noqa: N802
+        return self._message
+
+    def getCause(self) -> JavaError | None:  # noqa: N802
+        return self._cause
+
+
+def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
+    """A Python exception over a chain of Java ones, outermost first."""
+    cause: JavaError | None = None
+    for name, text in reversed(chain):
+        cause = JavaError(name, text, cause)
+    error: Any = RuntimeError(message)
+    error.java_exception = cause
+    return error  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("chain", "kind"),
+    [
+        ([("org.apache.iceberg.exceptions.CommitFailedException", "Cannot commit: metadata location has changed")], "conflict"),
+        ([("org.apache.iceberg.exceptions.CommitStateUnknownException", "Read timed out")], "conflict"),
+        ([("org.apache.iceberg.exceptions.ValidationException", "Missing required files to delete: a.parquet")], "conflict"),
+        ([("java.lang.RuntimeException", "partial-progress.enabled is true but 3 rewrite commits failed")], "conflict"),
+        ([("java.lang.RuntimeException", None), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")], "conflict"),
+        ([("org.apache.spark.SparkException", "Job aborted"), ("java.lang.OutOfMemoryError", "Java heap space")], "capacity"),
+        ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding memory limits")], "capacity"),
+        ([("org.apache.spark.shuffle.FetchFailedException", "Connection reset")], "capacity"),
+        ([("java.io.IOException", "No space left on device")], "capacity"),
+        ([("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/data/00000.parquet")], "other"),
+        ([("java.lang.IllegalArgumentException", "Cannot use options [x], they are not supported")], "other"),
+        ([("org.apache.hadoop.security.AccessControlException", "Permission denied")], "other"),
+    ],
+)  # fmt: skip
+def test_failures_are_told_apart_by_class_and_message(chain: list[tuple[str, str | None]], kind: Failure) -> None:
+    assert kind_of(raised("An error occurred while calling o99.execute", *chain)) == kind
+
+
+def test_running_out_of_memory_outweighs_the_commit_it_broke() -> None:
+    chain = [("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"), ("java.lang.OutOfMemoryError", "GC overhead")]
+
+    assert kind_of(raised("x", *chain)) == "capacity"
+
+
+def test_a_python_exception_is_described_by_itself() -> None:
+    assert described(ValueError("odd")) == "ValueError: odd"
+    assert kind_of(ValueError("odd")) == "other"
+    assert first_sentence(ValueError("odd")) == "ValueError: odd"
+
+
+def test_the_innermost_cause_that_says_something_is_the_sentence() -> None:
+    error = raised(
+        "Py4JJavaError",
+        ("org.apache.spark.SparkException", "Job aborted due to stage failure"),
+        ("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/1.parquet"),
+        ("java.lang.NullPointerException", None),
+    )
+
+    assert first_sentence(error) == "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /t/1.parquet"
+
+
+def test_a_chain_without_end_is_cut() -> None:
+    loop = JavaError("java.lang.Exception", "again")
+    loop._cause = loop
+    error: Any = RuntimeError("x")
+    error.java_exception = loop
+
+    assert described(error).count("again") == 20
+
+
+def test_secrets_are_not_in_what_is_said_of_a_failure() -> None:
+    secrets.remember({"s3.secret-access-key": "hush-hush-hush"})
+
+    assert "hush" not in described(raised("x", ("java.io.IOException", "403 for key hush-hush-hush")))
+
+
+def test_waiting_ends_when_somebody_asks_to_stop() -> None:
+    stop = Stop()
+    stop.sleep(0)
+    stop.set()
+
+    assert stop.is_set
+    with pytest.raises(Stopped):
+        stop.sleep(60)

@@ -1,0 +1,79 @@
+"""What a run has done is read from the table's own commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, own_commits, since
+from icekit.errors import SnapshotNotFound
+
+
+def snapshot(number: int, parent: int | None, **summary: str) -> dict[str, Any]:
+    named = {"run": RUN_TAG, "action": ACTION_TAG}
+    return {
+        "snapshot-id": number,
+        "parent-snapshot-id": parent,
+        "sequence-number": number,
+        "summary": {named.get(k, k.replace("_", "-")): v for k, v in summary.items()},
+    }
+
+
+# 3 is on a branch that main has left behind.
+SNAPSHOTS = [
+    snapshot(1, None, operation="append"),
+    snapshot(2, 1, run="r", action="a1"),
+    snapshot(3, 2, run="r", action="a1"),
+    snapshot(4, 2, operation="append"),
+    snapshot(5, 4, run="r", action="a2"),
+    snapshot(6, 5, run="other", action="a1"),
+]
+AT = Head({"snapshots": SNAPSHOTS}, SNAPSHOTS[-1])
+
+
+def ids(found: tuple[Any, ...]) -> list[int]:
+    return [s["snapshot-id"] for s in found]
+
+
+def test_a_runs_own_commits_are_told_by_their_tags() -> None:
+    assert ids(own_commits(AT, "r")) == [2, 5]
+    assert ids(own_commits(AT, "r", {"a2"})) == [5]
+    assert ids(own_commits(AT, "nobody")) == []
+
+
+def test_commits_noted_by_id_are_its_own_too() -> None:
+    assert ids(own_commits(AT, "r", {"a2"}, among={4, 3})) == [4, 5]
+
+
+def test_commits_since_a_snapshot_are_those_after_it_in_the_lineage() -> None:
+    assert ids(since(AT, 4)) == [5, 6]
+    assert ids(since(AT, 6)) == []
+    assert ids(since(AT, None)) == [1, 2, 4, 5, 6]
+
+
+def test_a_snapshot_that_is_no_ancestor_any_more_is_an_error() -> None:
+    with pytest.raises(SnapshotNotFound, match="Snapshot 3, which the run began from, is no ancestor"):
+        since(AT, 3)
+
+
+def test_a_lineage_whose_beginning_has_expired_ends_there() -> None:
+    assert ids(tuple(Head({"snapshots": SNAPSHOTS[3:]}, SNAPSHOTS[-1]).lineage())) == [6, 5, 4]
+
+
+def test_a_table_without_snapshots_is_at_none() -> None:
+    empty = Head({}, None)
+
+    assert (empty.snapshot_id, empty.sequence_number, list(empty.lineage())) == (None, 0, [])
+
+
+def test_what_commits_changed_is_the_sum_of_their_summaries() -> None:
+    rewrite = snapshot(
+        1, None, deleted_data_files="5", removed_files_size="500", added_data_files="1", added_files_size="400", removed_delete_files="2"
+    )
+    dangling = snapshot(2, 1, removed_delete_files="3", removed_files_size="30")
+
+    assert actual([rewrite, dangling]) == Actual(5, 500, 1, 400, 5, 2)
+    assert actual([]) == Actual()
+    assert not Actual().any
+    assert actual([snapshot(1, None)]).any

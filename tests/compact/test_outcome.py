@@ -1,0 +1,105 @@
+"""What became of a plan, in one word and one exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
+from icekit.compact.document import SCHEMA_VERSION, document, named, write
+from icekit.compact.lineage import Actual
+from icekit.compact.outcome import Status, measured
+from icekit.prove import Proof
+
+
+def action(action_id: str = "a1") -> Action:
+    return Action(action_id, "rewrite_data_files", "prod", ("db", "events"), "small files", Prediction(5, 500, 1, 400, source="planner"))
+
+
+def plan(*actions: Action) -> Plan:
+    return Plan("prod", ("db", "events"), "uuid", 1, None, actions)
+
+
+def outcome(*statuses: Status, proof: Proof | None = None, run_id: str | None = "r1") -> Outcome:
+    actions = tuple(action(f"a{i + 1}") for i in range(len(statuses)))
+    return Outcome(plan(*actions), run_id, tuple(ActionOutcome(a, s) for a, s in zip(actions, statuses, strict=True)), proof)
+
+
+def proof(ok: bool | None) -> Proof:
+    return Proof(table="db.events", commits=(), ok=ok, mode="full", seconds=0.1, rows_read=10, caution=None)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said", "exit_status"),
+    [
+        ((), "nothing to do", 0),
+        (("done",), "done", 0),
+        (("done", "skipped"), "done", 0),
+        (("split", "done", "done"), "done", 0),
+        (("done", "failed"), "failed", 1),
+        (("done", "stopped"), "stopped", 1),
+        (("done", "pending"), "stopped", 1),
+        (("failed", "pending"), "failed", 1),
+        (("failed", "stopped"), "failed", 1),
+    ],
+)
+def test_a_run_is_as_good_as_its_worst_action(statuses: tuple[Status, ...], said: str, exit_status: int) -> None:
+    became = outcome(*statuses)
+
+    assert (became.status, became.exit_status) == (said, exit_status)
+
+
+def test_a_dry_run_is_healthy_whatever_it_plans() -> None:
+    dry = outcome("planned", run_id=None)
+
+    assert (dry.is_dry_run, dry.status, dry.exit_status) == (True, "dry run", 0)
+
+
+def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_does_not() -> None:
+    assert (outcome("done", proof=proof(False)).status, outcome("done", proof=proof(False)).exit_status) == ("not proved", 1)
+    assert outcome("stopped", proof=proof(False)).status == "not proved"
+    assert outcome("done", proof=proof(None)).status == "done"
+    assert outcome("done", proof=proof(True)).exit_status == 0
+
+
+def test_the_actual_is_the_sum_of_all_actions() -> None:
+    ran = [ActionOutcome(action(f"a{i}"), "done", actual=Actual(5, 500, 1, 400, 2, 1), seconds=1.23456) for i in (1, 2)]
+    became = Outcome(plan(), "r1", tuple(ran))
+
+    assert became.actual == Actual(10, 1000, 2, 800, 4, 2)
+    assert measured(ran[0]) == {
+        "files_in": 5,
+        "bytes_in": 500,
+        "files_out": 1,
+        "bytes_out": 400,
+        "delete_files_removed": 2,
+        "seconds": 1.235,
+    }
+
+
+def test_the_document_holds_predicted_and_actual_of_each_action(tmp_path: Path) -> None:
+    done = ActionOutcome(action(), "done", 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
+    became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
+    written = json.loads(write(became, tmp_path / named(became.plan)).read_text())
+
+    assert named(became.plan) == "db.events.compact.json"
+    assert (written["schema_version"], written["table"], written["status"], written["exit_status"]) == (
+        SCHEMA_VERSION,
+        "db.events",
+        "failed",
+        1,
+    )
+    assert [a["action_id"] for a in written["actions"]] == ["a1", "a2"]
+    assert (written["actions"][0]["predicted"]["bytes_out"], written["actions"][0]["actual"]["bytes_out"]) == (400, 390)
+    assert (written["actions"][1]["actual"], written["actions"][1]["error"]) == (None, "no")
+    assert written["predicted"]["files_in"] == 10
+    assert written["proof"]["ok"] is True
+
+
+def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
+    dry = document(outcome("planned", run_id=None))
+
+    assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
+    assert document(outcome())["predicted"] is None

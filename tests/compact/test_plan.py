@@ -1,0 +1,391 @@
+"""From facts and findings to ordered actions with their exact SQL; nothing runs, and nothing is asked of an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from icekit.compact import Action, Plan, Policy, plan
+from icekit.compact.cluster import Cluster
+from icekit.compact.plan import sort_by
+from icekit.errors import ParameterError
+from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
+from icekit.findings import Findings, Thresholds
+from tests.factories import (
+    BY_DAY,
+    COLUMNS,
+    FIRST_DAY,
+    GIB,
+    MIB,
+    UNPARTITIONED,
+    commit,
+    file_group,
+    finding,
+    history,
+    partition,
+    sequence,
+    table_facts,
+)
+
+SMALL = Findings((finding("small_files"), finding("oversized_files")))
+NOW = dt.datetime(2026, 1, 20, tzinfo=dt.UTC)
+DAY_1 = "`event_time` >= TIMESTAMP \\'2026-01-01 00:00:00+00:00\\' AND `event_time` < TIMESTAMP \\'2026-01-02 00:00:00+00:00\\'"
+
+
+def small(day: int = 1, files: int = 5, size: int = 10 * MIB) -> FileGroup:
+    return file_group(*[size] * files, of=partition(FIRST_DAY + day - 1))
+
+
+def made(facts: TableFacts, named: Findings = SMALL, **options: object) -> Plan:
+    policy = {k: options.pop(k) for k in list(options) if k in Policy.__dataclass_fields__}
+    return plan(facts, named, Policy(**policy), now=NOW, **options)  # type: ignore[arg-type]
+
+
+def of(*groups: FileGroup, **more: object) -> TableFacts:
+    return table_facts(groups=groups, **more)
+
+
+def equality(**more: object) -> TableFacts:
+    rows = (
+        sequence(1, data_file_count=3, data_record_count=300),
+        sequence(2, equality_delete_file_count=1, equality_delete_record_count=30),
+    )
+    groups = (
+        file_group(*[500 * MIB] * 3, records_per_file=100),
+        file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=30),
+    )
+    return table_facts(groups=groups, sequences=rows, **more)
+
+
+def test_small_files_are_combined_by_the_default_rules() -> None:
+    (action,) = made(of(small())).actions
+
+    assert action.sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
+        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true'))"
+    )
+    assert (action.action_id, action.title) == ("a1", "rewrite_data_files event_day=2026-01-01")
+    assert action.why.startswith("small files in 1 partition: files of the wrong size are combined or split")
+    assert (action.prediction.files_in, action.prediction.files_out, action.prediction.source) == (5, 1, "facts")
+
+
+def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_deletes_dropped() -> None:
+    (action,) = made(equality(), Findings((finding("equality_deletes"),))).actions
+
+    assert action.sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
+        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))"
+    )
+
+
+def test_deletes_that_name_one_file_are_taken_by_their_ratio() -> None:
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(60, kind=Kind.DELETION_VECTORS, records_per_file=30, file_scoped_count=1),
+    )
+    rows = (
+        sequence(1, data_file_count=1, data_record_count=100),
+        sequence(2, position_delete_file_count=1, position_delete_record_count=30),
+    )
+    facts = table_facts(groups=groups, sequences=rows, format_version=3)
+    (action,) = made(facts, Findings((finding("deletion_vectors"),)), delete_ratio=0.1).actions
+
+    assert action.options == {"partial-progress.enabled": "true", "delete-ratio-threshold": "0.1", "remove-dangling-deletes": "true"}
+
+
+def test_a_major_rewrite_takes_every_file_of_the_partition() -> None:
+    (action,) = made(of(small(), file_group(of=partition(FIRST_DAY + 1))), scope="major").actions
+
+    assert action.options == {"partial-progress.enabled": "true", "rewrite-all": "true"}
+    assert action.partition_names == ("event_day=2026-01-01",)
+
+
+def test_ordering_rows_names_strategy_and_columns() -> None:
+    facts = of(small())
+    by_curve = made(facts, strategy="zorder", columns=("carrier", "amount")).actions[0]
+    by_columns = made(facts, strategy="sort", columns=("carrier",)).actions[0]
+
+    assert "strategy => 'sort', sort_order => 'zorder(`carrier`, `amount`)', where => " in by_curve.sql
+    assert "strategy => 'sort', sort_order => '`carrier` ASC NULLS FIRST', where => " in by_columns.sql
+    assert "ordered by zorder(`carrier`, `amount`)" in by_curve.why
+    assert by_curve.prediction.shuffle_bytes == by_curve.prediction.bytes_in
+
+
+def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -> None:
+    sorted_by = of(small(), sort_order=(SortField("carrier", "identity", "asc", "nulls-first"),), filter_columns=("amount",))
+
+    assert sort_by(sorted_by, Policy(strategy="sort")).by == ()
+    assert sort_by(sorted_by, Policy(strategy="hilbert")).sql == "hilbert(`carrier`)"
+    assert sort_by(of(small(), filter_columns=("amount",)), Policy(strategy="zorder")).sql == "zorder(`amount`)"
+    assert "strategy => 'sort', where => " in made(sorted_by, strategy="sort").actions[0].sql
+
+
+def test_an_unknown_column_is_refused_with_the_nearest_and_none_at_all_with_what_to_do() -> None:
+    with pytest.raises(ParameterError, match=r"no column 'carier' to sort by; did you mean carrier"):
+        made(of(small()), strategy="sort", columns=("carier",))
+    with pytest.raises(ParameterError, match=r"name the columns to zorder by .* or set the table property icekit\.filter-columns"):
+        made(of(small()), strategy="zorder")
+
+
+def test_odd_column_names_are_quoted_part_by_part() -> None:
+    columns = (
+        *COLUMNS,
+        Column(8, "a.b", "string", False, 4, "full", path=("a.b",)),
+        Column(9, "s.it's `x`", "string", False, 5, "full", path=("s", "it's `x`")),
+    )
+    facts = of(small(), columns=(*columns, Column(10, "s.x", "int", False, 5, "full", path=("s", "x"))))
+    order = sort_by(facts, Policy(strategy="sort", columns=("a.b", "s.it's `x`")))
+
+    assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
+    # A curve through any of these fails in Spark, with an error that names something else.
+    for name in ("a.b", "s.it's `x`", "s.x"):
+        with pytest.raises(ParameterError, match="use the strategy sort"):
+            sort_by(facts, Policy(strategy="zorder", columns=(name,)))
+
+
+def test_a_healthy_table_gives_a_plan_without_actions() -> None:
+    nothing = made(table_facts(), Findings())
+
+    assert not any((nothing.actions, nothing.left_alone, nothing.parallelism, nothing.notes))
+    assert "Nothing worth doing" in repr(nothing)
+    assert nothing.prediction.files_in == 0
+
+
+def test_an_unpartitioned_table_is_rewritten_without_a_filter() -> None:
+    facts = of(file_group(*[MIB] * 5, of=Partition(0, ())), specs=(UNPARTITIONED,))
+    (action,) = made(facts).actions
+
+    assert action.where is None
+    assert action.partition_names == ("(unpartitioned)",)
+
+
+def test_only_a_branch_can_be_rewritten_and_every_action_names_it() -> None:
+    refs = (Ref("audit", "branch", 1), Ref("v1", "tag", 1))
+    on_branch = of(small(), ref="audit", history=history(refs=refs))
+
+    assert "branch => 'audit'" in made(on_branch).actions[0].sql
+    for ref in ("v1", "123456"):
+        with pytest.raises(ParameterError, match=f"{ref} is not a branch"):
+            made(of(small(), ref=ref, history=history(refs=refs)))
+
+
+def test_special_actions_stay_on_the_branch_too() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    on_branch = of(small(), ref="audit", history=history(refs=(Ref("audit", "branch", 1),)), specs=(BY_DAY, newer), default_spec_id=1)
+    named = Findings((finding("old_partition_spec"), finding("dangling_deletes", files_at_stake=3)))
+    planned = made(on_branch, named, old_specs=True)
+
+    assert [a.branch for a in planned.actions] == ["audit", "audit"]
+    assert all("branch => 'audit'" in a.sql for a in planned.actions)
+
+
+@pytest.mark.parametrize(
+    ("budget", "bought"),
+    [
+        ({"budget_bytes": 60 * MIB}, [2]),
+        ({"budget_bytes": 130 * MIB}, [2, 1]),
+        ({"budget_files": 21}, [2]),
+        ({"budget_minutes": 1.0}, [2]),
+    ],
+)
+def test_a_budget_buys_what_wins_most_per_byte(budget: dict[str, Any], bought: list[int]) -> None:
+    facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
+    planned = made(facts, bytes_per_second=2 * MIB / 2, **budget)
+
+    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in bought)
+    assert [left.reason for left in planned.left_alone] == ["the budget buys others that win more per byte"]
+    assert planned.left_alone[0].partition_count == 3 - len(bought)
+
+
+def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do() -> None:
+    with pytest.raises(ParameterError, match=r"give it in bytes \(budget: 200 GB\)"):
+        made(of(small()), budget_minutes=5)
+    assert made(table_facts(), budget_minutes=5).actions == ()
+
+
+def test_partitions_written_lately_are_left_alone() -> None:
+    planned = made(of(small(1), small(2)), recent=[partition()])
+
+    assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
+    assert planned.left_alone[0].reason == "written within the last 60 minutes"
+    assert planned.left_alone[0].examples == ("event_day=2026-01-01",)
+
+
+def test_partitions_outside_the_window_are_left_alone() -> None:
+    planned = made(of(small(1), small(2)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+
+    assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
+    assert planned.left_alone[0].reason == "outside the window of time"
+
+
+def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
+    by_amount = PartitionSpec(0, (PartitionField(1000, "amount", "identity", 4, "amount", "double"),))
+    nan = made(of(file_group(*[MIB] * 5, of=partition("nan")), file_group(*[MIB] * 5, of=partition(1.5)), specs=(by_amount,)))
+    gone = made(of(small(), columns=COLUMNS[:1]))
+
+    assert [p for a in nan.actions for p in a.partitions] == [partition(1.5)]
+    assert "NaN" in nan.left_alone[0].reason
+    assert gone.actions == ()
+    assert "columns it was partitioned by were dropped" in gone.left_alone[0].reason
+
+
+def test_one_action_is_bounded_in_bytes_and_in_partitions() -> None:
+    facts = of(*(small(d) for d in range(1, 8)))
+
+    assert [len(a.partitions) for a in made(facts, max_action_partitions=3).actions] == [3, 3, 1]
+    assert [len(a.partitions) for a in made(facts, max_action_bytes=100 * MIB).actions] == [2, 2, 2, 1]
+    assert [a.action_id for a in made(facts, max_action_partitions=3).actions] == ["a1", "a2", "a3"]
+    assert len(made(facts, max_action_bytes=MIB).actions) == 7
+
+
+def test_partitions_that_are_rewritten_differently_are_actions_of_their_own() -> None:
+    facts = equality()
+    facts = dataclasses.replace(facts, groups=(*facts.groups, small(2)))
+    planned = made(facts, Findings((finding("equality_deletes"), finding("small_files"))))
+
+    assert {a.options.get("delete-file-threshold"): a.partitions for a in planned.actions} == {
+        None: (partition(FIRST_DAY + 1),),
+        "1": (partition(),),
+    }
+
+
+def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
+    named = Findings((finding("dangling_deletes", files_at_stake=7, evidence="7 of 9 delete files are older than all data"),))
+    (action,) = made(table_facts(), named).actions
+
+    assert action.sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', "
+        "'min-file-size-bytes', '0', 'max-file-size-bytes', '4611686018427387904', 'delete-ratio-threshold', '1.0', 'remove-dangling-deletes', 'true'))"
+    )
+    assert (action.prediction.delete_files_removed, action.prediction.files_in, action.prediction.source) == (7, 0, "metadata")
+    assert action.why.startswith("7 of 9 delete files are older than all data")
+
+
+def test_dangling_deletes_have_no_action_of_their_own_where_another_drops_them() -> None:
+    named = Findings((finding("equality_deletes"), finding("dangling_deletes", files_at_stake=1)))
+
+    assert len(made(equality(), named).actions) == 1
+
+
+def evolved(**more: object) -> TableFacts:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    return of(
+        file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)),
+        file_group(500 * MIB, of=partition(FIRST_DAY + 1, spec_id=1)),
+        specs=(BY_DAY, newer),
+        default_spec_id=1,
+        **more,
+    )
+
+
+def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
+    named = Findings((finding("old_partition_spec"),))
+    asked = made(evolved(), named, old_specs=True)
+    (action,) = asked.actions
+
+    assert (
+        action.where
+        == "NOT (`event_time` >= TIMESTAMP '2026-01-02 00:00:00+00:00' AND `event_time` < TIMESTAMP '2026-01-03 00:00:00+00:00')"
+    )
+    assert action.options["rewrite-all"] == "true"
+    assert made(evolved(), named).actions == ()
+    assert made(evolved(), named).notes == (
+        "Files of older partition specs stay where they are; set old_specs to move them into the current one.",
+    )
+    assert made(evolved(), Findings(), old_specs=True).actions == ()
+
+
+def test_a_budget_holds_for_older_specs_too() -> None:
+    planned = made(evolved(), Findings((finding("old_partition_spec"),)), old_specs=True, budget_bytes=GIB // 2)
+
+    assert planned.actions == ()
+    assert planned.left_alone[0].reason == "what is left of the budget does not reach for it"
+
+
+def test_changed_limits_become_options() -> None:
+    limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
+    facts = of(file_group(*[10 * MIB] * 3, ratios=limits.size_ratios))
+    (action,) = plan(facts, SMALL, Policy(min_files=3), thresholds=limits, now=NOW).actions
+
+    assert action.options == {
+        "partial-progress.enabled": "true",
+        "min-input-files": "3",
+        "min-file-size-bytes": str(256 * MIB),
+        "max-file-size-bytes": str(GIB),
+    }
+
+
+def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
+    planned = made(of(*(small(d) for d in range(1, 5))), cluster=Cluster(4, 4, 4 * GIB, "4 cores"))
+    (action,) = planned.actions
+
+    assert action.options["max-concurrent-file-group-rewrites"] == "4"
+    assert [e.name for e in planned.parallelism] == [
+        "max-concurrent-file-group-rewrites",
+        "max-file-group-size-bytes",
+        "partial-progress.max-commits",
+    ]
+    assert made(table_facts(), Findings(), cluster=Cluster(4, 4, 4 * GIB, "4 cores")).parallelism == ()
+
+
+def planner(bytes_per_partition: int, groups: int = 1) -> Callable[[Action], Action]:
+    """An engine that takes so many bytes of each partition."""
+
+    def predict(action: Action) -> Action:
+        taken = bytes_per_partition * max(len(action.partitions), 1)
+        prediction = dataclasses.replace(action.prediction, bytes_in=taken, groups=groups, source="planner")
+        return dataclasses.replace(action, prediction=prediction)
+
+    return predict
+
+
+def test_the_engines_planner_has_the_last_word() -> None:
+    planned = made(of(small()), predict=planner(77))
+    nothing = made(of(small()), predict=planner(0, groups=0))
+
+    assert (planned.actions[0].prediction.bytes_in, planned.actions[0].prediction.source) == (77, "planner")
+    assert nothing.actions == ()
+    assert nothing.left_alone[0].reason == "the engine's planner finds nothing to rewrite"
+
+
+@pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
+def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: dict[str, Any]) -> None:
+    facts = of(*(small(d) for d in range(1, 5)))
+    planned = made(facts, predict=planner(80 * MIB), bytes_per_second=200 * MIB / 60, **budget)
+
+    assert [len(a.partitions) for a in planned.actions] == [2]
+    assert planned.prediction.bytes_in == 160 * MIB
+    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
+        ("the engine's planner takes more than is left of the budget", 2)
+    ]
+
+
+def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:
+    planned = made(of(small()), predict=planner(GIB), budget_bytes=200 * MIB)
+
+    assert planned.actions == ()
+    assert planned.left_alone[0].reason == "the engine's planner takes more than is left of the budget"
+
+
+def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
+    rivals = history(*(commit(n, operation="overwrite" if n % 2 else "append") for n in reversed(range(20))))
+    notes = made(of(small(), history=rivals), predict=planner(10 * MIB)).notes
+
+    assert any("20 % of the table" in n for n in notes)
+    assert any("50 % of the last 20 delete or overwrite rows" in n for n in notes)
+    assert "estimated from facts" in " ".join(made(of(small())).notes)
+
+
+def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:
+    planned = made(of(small()))
+
+    assert (planned.snapshot_id, planned.table_uuid, planned.ref) == (
+        9_000_000_000_000_000_000,
+        "3f1b8e8e-0000-4000-8000-000000000001",
+        None,
+    )
+    assert planned.made_at_ms == int(NOW.timestamp() * 1000)

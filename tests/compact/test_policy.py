@@ -1,0 +1,181 @@
+"""A policy is made of what people write, and says what is wrong with what it cannot take."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from icekit.compact import Policy
+from icekit.compact.policy import moment, seconds, size_in_bytes
+from icekit.errors import ParameterError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000", 1000),
+        ("200 GB", 200 * 10**9),
+        ("64MiB", 64 * 2**20),
+        (" 1.5 kib ", 1536),
+        ("7 b", 7),
+        ("2TB", 2 * 10**12),
+        ("0", 0),
+    ],
+)
+def test_sizes_are_read_in_decimal_and_binary_units(text: str, expected: int) -> None:
+    assert size_in_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "12 GiBs", "1e3", "five", ". GB", "5 %", "1 000"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ParameterError, match=r"is no size; write it as 200 GB"):
+        size_in_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90 s", 90), ("30 minutes", 1800), ("90m", 5400), ("1 min", 60), ("5 mins", 300), ("2 Hours", 7200), ("1.5h", 5400), ("7 days", 604800), ("1 week", 604800), ("2 weeks", 1209600)],
+)  # fmt: skip
+def test_lengths_of_time_are_read_as_people_write_them(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", ".", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms", "5 msec"])
+def test_what_is_no_length_of_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ParameterError, match="is no length of time; write it as 30 minutes"):
+        seconds(text)
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    assert moment("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+    assert moment("2026-01-31T06:00") == dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC)
+    assert moment("2026-01-31T06:00+02:00") == dt.datetime(2026, 1, 31, 4, tzinfo=dt.UTC)
+    assert moment(dt.date(2026, 1, 31)) == moment(dt.datetime(2026, 1, 31)) == moment("2026-01-31")  # noqa: DTZ001
+    with pytest.raises(ParameterError, match="is no date"):
+        moment("yesterday")
+
+
+def test_a_policy_made_in_python_takes_times_without_a_zone_as_utc() -> None:
+    naive = dt.datetime(2026, 1, 1)  # noqa: DTZ001
+
+    assert Policy(since=naive, until=dt.datetime(2026, 2, 1, tzinfo=dt.UTC)).since == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        ("200 GB", {"budget_bytes": 200 * 10**9}),
+        (123, {"budget_bytes": 123}),
+        ("500 files", {"budget_files": 500}),
+        ("1,000 files", {"budget_files": 1000}),
+        ("1_000 file", {"budget_files": 1000}),
+        ("30 minutes", {"budget_minutes": 30}),
+        ("90m", {"budget_minutes": 90}),
+        ("2 days", {"budget_minutes": 2880}),
+    ],
+)
+def test_a_budget_is_bytes_files_or_time(budget: Any, expected: dict[str, float]) -> None:
+    policy = Policy.of({"budget": budget})
+
+    names = ("budget_bytes", "budget_files", "budget_minutes")
+    assert {n: getattr(policy, n) for n in names if getattr(policy, n) is not None} == expected
+
+
+@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M"])
+def test_what_is_no_budget_is_refused_with_all_three_kinds(budget: str) -> None:
+    with pytest.raises(ParameterError, match=r"is none of: bytes \(200 GB\), files \(500 files\), time \(30 minutes\)"):
+        Policy.of({"budget": budget})
+
+
+@pytest.mark.parametrize("budget", ["0", "0 files", "0 minutes", "0 GB"])
+def test_a_budget_of_nothing_is_refused(budget: str) -> None:
+    with pytest.raises(ParameterError, match="must be more than 0"):
+        Policy.of({"budget": budget})
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ParameterError, match=r"no policy setting 'budgets'; did you mean budget\?"):
+        Policy.of({"budgets": 1})
+    with pytest.raises(ParameterError, match=r"there are .*leave_alone.*strategy"):
+        Policy.of({"qqqqqq": 1})
+
+
+def test_what_is_empty_keeps_its_default() -> None:
+    assert Policy.of({"scope": "", "since": None, "budget": "", "columns": ""}) == Policy()
+
+
+def test_each_plain_value_becomes_what_the_policy_holds() -> None:
+    policy = Policy.of(
+        {
+            "scope": "major",
+            "strategy": "zorder",
+            "columns": " a , b.c,",
+            "since": "2026-01-01",
+            "until": "2026-02-01",
+            "skip_last": "6 hours",
+            "leave_alone": "2 hours",
+            "min_files": "3",
+            "delete_ratio": "0.1",
+            "old_specs": "True",
+            "max_action_bytes": "1 GB",
+            "max_action_partitions": 7.0,
+            "min_win": "2",
+        }
+    )
+
+    assert policy == Policy(
+        scope="major",
+        strategy="zorder",
+        columns=("a", "b.c"),
+        since=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        until=dt.datetime(2026, 2, 1, tzinfo=dt.UTC),
+        skip_last_hours=6,
+        leave_alone_minutes=120,
+        min_files=3,
+        delete_ratio=0.1,
+        old_specs=True,
+        max_action_bytes=10**9,
+        max_action_partitions=7,
+        min_win=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("scope", "majr", "did you mean major"),
+        ("scope", 3, "use minor, major"),
+        ("strategy", "zordr", "did you mean zorder"),
+        ("old_specs", "yes", "true or false"),
+        ("min_files", "2.5", "whole number"),
+        ("min_files", "many", "must be a number"),
+        ("min_files", "inf", "whole number"),
+        ("min_files", True, "whole number"),
+        ("min_files", 0, "more than 0"),
+        ("min_win", -1, "0 or more"),
+        ("delete_ratio", "nan", "must be a number"),
+        ("delete_ratio", "inf", "must be a number"),
+        ("delete_ratio", -0.1, "0 or more"),
+        ("leave_alone", "soon", "no length of time"),
+        ("leave_alone_minutes", float("inf"), "must be a number"),
+        ("max_action_partitions", 0, "more than 0"),
+        ("max_action_bytes", "0", "more than 0"),
+        ("budget_files", -3, "more than 0"),
+        ("columns", 5, "columns"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        Policy.of({name: value})
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"since \(2026-02-01 00:00\) is not before until \(2026-01-01 00:00\)"):
+        Policy.of({"since": "2026-02-01", "until": "2026-01-01"})
+
+
+def test_ordering_rows_rewrites_every_file() -> None:
+    assert Policy(strategy="sort").scope == "major"
+    assert Policy().scope == "minor"

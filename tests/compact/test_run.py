@@ -1,0 +1,387 @@
+"""Plans run on real tables: proved, tagged, recorded, and nothing left when run again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.compact import Limits, Outcome, resume
+from icekit.compact.attempt import Retry
+from icekit.errors import ParameterError, TableClaimed
+from icekit.lab.workbench import Lab, embedded
+from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, tmp_path: Path) -> Callable[..., Table]:
+    """A table of the test's own, by name."""
+    return lambda name="sick": Table(lake, scratch, name, tmp_path)
+
+
+@pytest.fixture
+def sick(table: Callable[..., Table]) -> Table:
+    """Five small files in each of two partitions."""
+    return table().create().fill()
+
+
+def is_cured(sick: Table, outcome: Outcome, before: list[tuple[Any, ...]]) -> None:
+    """A run that is done, proved and tagged, changed no row and left nothing to do."""
+    assert outcome.status == "done", outcome
+    assert outcome.exit_status == 0
+    assert outcome.proof is not None
+    assert outcome.proof.ok is True, outcome
+    assert sick.rows() == before
+    own = {i for o in outcome.actions for i in o.snapshot_ids}
+    assert len(own) == outcome.actual.commits > 0
+    assert sum(run_id == outcome.run_id for run_id, _ in tags(sick.summaries())) == len(own)
+
+
+def test_a_dry_run_writes_nothing(sick: Table) -> None:
+    before = sick.snapshot_id(), sorted(sick.location.rglob("*"))
+    plan = sick.plan()
+    outcome = sick.run(plan, execute=False)
+
+    assert [a.status for a in outcome.actions] == ["planned"]
+    assert (sick.snapshot_id(), sorted(sick.location.rglob("*"))) == before
+    assert not sick.book.exists()
+
+
+def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Table) -> None:
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    (action,) = outcome.actions
+    assert sick.file_count() == 2
+    assert (action.actual.files_in, action.actual.bytes_in) == (plan.prediction.files_in, plan.prediction.bytes_in) != (0, 0)
+    assert action.actual.files_out == plan.prediction.files_out == 2
+    assert {t for t in tags(sick.summaries()) if t[0]} == {(outcome.run_id, "a1")}
+    book = sick.ledger()
+    record = book.last_run(sick.full_name)
+    (kept,) = book.actions(str(outcome.run_id))
+    assert record is not None
+    assert (record.status, record.starting_snapshot_id) == ("done", plan.snapshot_id)
+    assert (kept.status, kept.predicted["files_in"], kept.predicted["files_out"]) == ("done", 10, 2)
+    assert kept.actual is not None
+    assert (kept.actual["files_in"], kept.actual["files_out"]) == (10, 2)
+    assert kept.snapshot_ids == action.snapshot_ids
+    assert book.claims() == ()
+    book.close()
+
+
+def test_nothing_is_left_when_it_is_planned_again(sick: Table) -> None:
+    stale = sick.plan()
+    sick.run(stale)
+    here = sick.snapshot_id()
+
+    assert sick.plan().actions == ()
+    # The old plan is as good as done: its files are gone, and nothing is rewritten twice.
+    again = sick.run(stale)
+    assert [a.status for a in again.actions] == ["skipped"]
+    assert (again.status, again.exit_status, sick.snapshot_id()) == ("done", 0, here)
+
+
+@contextlib.contextmanager
+def claimed_by(book: Path, name: str, run_id: str) -> Iterator[int]:
+    """Another process that lives and holds the table."""
+    code = (
+        "import sys; from pathlib import Path; from icekit.compact.ledger import SqliteLedger\n"
+        "SqliteLedger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(book), name, run_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "held\n"
+        yield child.pid
+    finally:
+        child.stdin.close()
+        child.wait(30)
+        child.stdout.close()
+
+
+def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: Table) -> None:
+    plan = sick.plan()
+    here = sick.snapshot_id()
+    with (
+        claimed_by(sick.book, sick.full_name, "first77") as pid,
+        pytest.raises(TableClaimed, match=rf"by run first77 on .* \(process {pid}\)"),
+    ):
+        sick.run(plan)
+
+    assert sick.snapshot_id() == here
+    # Its process has ended: the claim is taken over.
+    assert sick.run(plan).status == "done"
+
+
+def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is_left(table: Callable[..., Table]) -> None:
+    sick = table().create().fill(select="id, cast(id % 3 AS int) AS part, cast(id AS string) AS name")
+    before = sick.rows()
+    bad = next(path for path in sick.data_files() if "part=1/" in str(path))
+    kept = bad.read_bytes()
+    plan = sick.plan()
+    bad.unlink()
+    limits = Limits(Retry(attempts=2, first_wait=0.01, longest_wait=0.02))
+    outcome = sick.run(plan, limits=limits)
+    by_status = {s: [o for o in outcome.actions if o.status == s] for s in ("done", "failed")}
+
+    assert (outcome.status, outcome.exit_status) == ("failed", 1)
+    assert all(p.values == (1,) for o in by_status["failed"] for p in o.action.partitions)
+    assert bad.name in str(by_status["failed"][0].error)
+    assert sick.file_count() == 2 + 5
+
+    bad.write_bytes(kept)
+    again = resume(sick.lake, sick.name, ledger=str(sick.book), limits=limits, progress=lambda _: None)
+    assert (again.status, again.run_id) == ("done", outcome.run_id)
+    assert sick.file_count() == 3
+    assert sick.rows() == before
+    taken = sum(int(s.get("deleted-data-files", 0)) for s in sick.summaries())
+    assert taken == 15
+    with pytest.raises(ParameterError, match="No unfinished run"):
+        resume(sick.lake, sick.name, ledger=str(sick.book))
+
+
+def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
+    sick.sql("ALTER TABLE {t} CREATE BRANCH audit")
+    sick.fill(start=100, branch="audit")
+    main, rows = sick.snapshot_id(), sick.rows("VERSION AS OF 'audit'")
+    plan = sick.plan(ref="audit")
+    outcome = sick.run(plan)
+
+    assert (outcome.status, outcome.actual.files_in, plan.prediction.files_in) == ("done", 20, 20)
+    assert outcome.proof is not None
+    assert outcome.proof.ok is True
+    assert sick.snapshot_id() == main
+    assert (sick.rows("VERSION AS OF 'audit'"), len(sick.rows())) == (rows, 40)
+    assert sick.plan(ref="audit").actions == ()
+    assert len(sick.plan().actions) == 1
+
+
+def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(table: Callable[..., Table]) -> None:
+    sick = table().create(**MERGE_ON_READ).fill(files=2)
+    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
+    sick.sql(
+        "CALL lake.system.rewrite_data_files(table => 'scratch.sick', options => map('rewrite-all', 'true', 'use-starting-sequence-number', 'false'))"
+    )
+    sick.sql("ALTER TABLE {t} CREATE BRANCH audit")
+    main, before = sick.snapshot_id(), sick.rows()
+    plan = sick.plan(ref="audit")
+    (action,) = plan.actions
+
+    assert action.prediction.source == "metadata"
+    outcome = sick.run(plan)
+    assert (outcome.status, outcome.actual.files_in) == ("done", 0)
+    assert outcome.actual.delete_files_removed == action.prediction.delete_files_removed > 0
+    assert sick.snapshot_id() == main
+    assert sick.rows("VERSION AS OF 'audit'") == before
+    assert tags(sick.summaries())[-1] == (outcome.run_id, "a1")
+
+
+def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_that_drops_them(table: Callable[..., Table]) -> None:
+    sick = table().create(**MERGE_ON_READ).fill()
+    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
+    assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == (plan.prediction.files_in, plan.prediction.bytes_in)
+    by_action = {o.action.action_id: o.actual.commits for o in outcome.actions}
+    assert {i: tags(sick.summaries()).count((outcome.run_id, i)) for i in by_action} == by_action
+    assert by_action[next(a.action_id for a in plan.actions if "remove-dangling-deletes" in a.options)] == 2
+
+
+def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -> None:
+    sick = table().create().fill()
+    lab = Lab(sick.lake, sick.lake.spark, None, embedded(sick.lake), 1, "x")
+    _equality_delete(sick, lab, 3)
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    assert len(before) == 39
+    is_cured(sick, outcome, before)
+    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
+    assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed == 1
+
+
+def _equality_delete(sick: Table, lab: Lab, key: int) -> None:
+    """Delete one row of partition 1 by its key, as Flink would."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    java = lab.java
+    loaded = java.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, sick.sql_name)
+    path = sick.location / "data" / "eq.parquet"
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"id": [key]}, schema=schema), path)
+    gateway: Any = lab.spark.sparkContext._gateway
+    ids = gateway.new_array(gateway.jvm.int, 1)
+    ids[0] = 1
+    deletes = java.FileMetadata.deleteFileBuilder(loaded.spec()).ofEqualityDeletes(ids).withPath(str(path)).withFormat("parquet")
+    deletes = deletes.withFileSizeInBytes(path.stat().st_size).withRecordCount(1).withPartitionPath("part=1").build()
+    loaded.newRowDelta().addDeletes(deletes).commit()
+    sick.sql("REFRESH TABLE {t}")
+
+
+# Columns, partitioning and select of tables of every shape, and properties.
+SHAPES: dict[str, dict[str, Any]] = {
+    "format version 1": {"format__version": "1"},
+    "unpartitioned": {"by": ""},
+    "partition column inside a struct": {
+        "columns": "id bigint, s struct<part: int, x: string>",
+        "by": "s.part",
+        "select": "id, named_struct('part', cast(id % 2 AS int), 'x', 'y')",
+    },
+    "odd names": {
+        "columns": "`an id` bigint, `it's a ``part``` int, `a.b` string",
+        "by": "`it's a ``part```",
+    },
+    "a hundred columns": {
+        "columns": "id bigint, part int, " + ", ".join(f"c{i} int" for i in range(98)),
+        "select": "id, cast(id % 2 AS int), " + ", ".join(["1"] * 98),
+    },
+    "partitioned by hour and bucket": {
+        "columns": "id bigint, at timestamp, name string",
+        "by": "hours(at), bucket(2, id)",
+        "select": "0, timestamp '2026-01-01 05:00:00', 'x'",
+    },
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) -> None:
+    given = dict(SHAPES[shape])
+    select = given.pop("select", ROWS)
+    sick = table("odd `name`, it's" if shape == "odd names" else "sick").create(**given).fill(select=select)
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == (plan.prediction.files_in, plan.prediction.bytes_in)
+    assert sick.plan().actions == ()
+
+
+def test_deletion_vectors_are_applied(table: Callable[..., Table]) -> None:
+    sick = table().create(**MERGE_ON_READ, format__version="3").fill()
+    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
+    assert outcome.actual.files_in == plan.prediction.files_in
+    assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
+
+
+def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(table: Callable[..., Table]) -> None:
+    sick = table().create().fill()
+    for change in ("ADD PARTITION FIELD bucket(2, id)", "RENAME COLUMN part TO `the part`", "DROP COLUMN name", "ADD COLUMN more int"):
+        sick.sql(f"ALTER TABLE {{t}} {change}")
+    sick.fill(select="id, cast(id % 2 AS int), 1", start=100)
+    before = sick.rows()
+    plan = sick.plan()
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    # Filters of both specs take files of the other, so what is predicted of each action overlaps.
+    assert 10 <= outcome.actual.files_in <= plan.prediction.files_in
+
+
+@pytest.mark.parametrize(
+    ("strategy", "columns"), [("sort", ["a.b", "it's `odd`", "s.x"]), ("zorder", ["an id", "it's odd"]), ("hilbert", ["an id", "it's odd"])]
+)
+def test_rows_are_ordered_by_columns_of_odd_names(table: Callable[..., Table], strategy: str, columns: list[str]) -> None:
+    sick = table().create("`an id` bigint, part int, `it's ``odd``` string, `it's odd` string, `a.b` int, s struct<x: bigint>")
+    sick.fill(select="id, cast(id % 2 AS int), cast(id AS string), cast(id AS string), cast(id AS int), named_struct('x', id)")
+    before = sick.rows()
+    outcome = sick.compact(strategy=strategy, columns=columns)
+
+    is_cured(sick, outcome, before)
+    assert outcome.actual.files_in == 10
+
+
+def test_a_table_that_nothing_was_written_to_has_nothing_to_do(table: Callable[..., Table]) -> None:
+    empty = table().create()
+
+    assert empty.plan().actions == empty.plan(scope="major").actions
+    assert (empty.compact().status, empty.compact().exit_status) == ("nothing to do", 0)
+    assert not empty.book.exists()
+
+
+def test_a_table_that_lost_all_its_rows_has_nothing_to_do(sick: Table) -> None:
+    sick.sql("DELETE FROM {t}")
+
+    assert sick.compact().status == "nothing to do"
+
+
+def test_a_table_made_again_since_the_plan_is_refused(sick: Table) -> None:
+    plan = sick.plan()
+    sick.sql("DROP TABLE {t} PURGE")
+    sick.create().fill()
+    here = sick.snapshot_id()
+
+    with pytest.raises(ParameterError, match="it was dropped and made again"):
+        sick.run(plan)
+    assert sick.snapshot_id() == here
+
+
+def test_a_rollback_since_the_plan_leaves_what_the_table_is_now(sick: Table) -> None:
+    first, before = sick.snapshot_id(), sick.rows()
+    sick.fill(start=100)
+    plan = sick.plan()
+    sick.sql(f"CALL lake.system.rollback_to_snapshot('scratch.sick', {first})")
+    outcome = sick.run(plan)
+
+    is_cured(sick, outcome, before)
+    assert outcome.actual.files_in == 10
+
+
+def test_a_run_that_is_interrupted_stops_and_is_resumed(sick: Table) -> None:
+    before = sick.rows()
+    arguments = [
+        "compact",
+        ".".join(sick.name),
+        "--execute",
+        "--leave-alone",
+        "0 minutes",
+        "--max-action-partitions",
+        "1",
+        "--ledger",
+        str(sick.book),
+    ]
+    child = subprocess.Popen([sys.executable, "-m", "icekit", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert child.stdout is not None
+    said = []
+    for line in child.stdout:
+        said.append(line)
+        if line.startswith("[1/2]"):
+            os.kill(child.pid, signal.SIGINT)
+            break
+    rest, _ = child.communicate(timeout=120)
+
+    assert child.returncode == 130, "".join(said) + rest
+    assert "--resume" in rest
+    sick.sql("REFRESH TABLE {t}")
+    assert sick.rows() == before
+    outcome = resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None)
+    assert outcome.status == "done"
+    assert (sick.file_count(), sick.rows()) == (2, before)

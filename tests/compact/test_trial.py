@@ -1,0 +1,39 @@
+"""A trial on a clone tells what a run will come to, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.clone import NAMESPACE
+from tests.compact.tables import MERGE_ON_READ, Table, contents
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    sick = Table(lake, scratch, "tried", tmp_path).create(**MERGE_ON_READ).fill()
+    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
+    before = lake.tables.source(sick.name).metadata_location, sick.snapshot_id(), contents(sick.location)
+    plan = sick.plan(trial=True)
+
+    assert (lake.tables.source(sick.name).metadata_location, sick.snapshot_id(), contents(sick.location)) == before
+    assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
+    assert not (sick.location.parent / NAMESPACE).exists()
+    assert not sick.book.exists()
+    assert {a.prediction.source for a in plan.actions} == {"trial"}
+    assert plan.rehearsed is not None
+    assert "tried on a zero-copy clone" in repr(plan)
+
+    outcome = sick.run(plan)
+    predicted, actual = plan.prediction, outcome.actual
+    assert outcome.proof is not None
+    assert outcome.proof.ok is True
+    assert (actual.files_in, actual.files_out, actual.bytes_out, actual.delete_files_removed) == (
+        predicted.files_in,
+        predicted.files_out,
+        predicted.bytes_out,
+        predicted.delete_files_removed,
+    )

@@ -1,0 +1,153 @@
+"""Plans and outcomes as people read them: predicted beside actual, nothing secret, nothing unescaped."""
+
+from __future__ import annotations
+
+import dataclasses
+from html.parser import HTMLParser
+
+from icekit import secrets
+from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
+from icekit.compact.lineage import Actual
+from icekit.compact.model import Explained, LeftAlone
+from icekit.prove import Proof
+from icekit.show.plan import NOTHING, compared, outcome_html, outcome_text, plan_html, plan_text, predicted
+from tests.factories import MIB, partition
+
+ODD = 'city=<b>Köln</b> & "co"'
+
+
+def action(action_id: str = "a1", **more: object) -> Action:
+    prediction = Prediction(90, 90 * MIB, 1, 85 * MIB, 3, groups=1, seconds=12.0, file_opens_saved=89, source="planner")
+    made = Action(
+        action_id, "rewrite_data_files", "prod", ("db", "events"), "small files in 1 partition", prediction, (partition(),), (ODD,)
+    )
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+def plan(*actions: Action, **more: object) -> Plan:
+    return Plan("prod", ("db", "events"), "uuid", 1, None, actions, **more)  # type: ignore[arg-type]
+
+
+def ran(**more: object) -> Outcome:
+    first = ActionOutcome(action(), "done", 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6))
+    second = ActionOutcome(action("a2"), "failed", 5, error="File <gone> is not there")
+    proof = Proof(table="db.events", commits=(), ok=True, mode="full", seconds=0.1, rows_read=10, caution=None)
+    return Outcome(plan(action(), action("a2")), "run77", (first, second), proof, 14.0, **more)  # type: ignore[arg-type]
+
+
+class Balanced(HTMLParser):
+    """Holds the tags that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        del attrs
+        if tag not in {"br", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def is_balanced(text: str) -> bool:
+    parser = Balanced()
+    parser.feed(text)
+    return not parser.open
+
+
+def test_a_plan_says_why_what_and_by_which_statement() -> None:
+    text = plan_text(plan(action()))
+
+    assert text.startswith("db.events: 1 action; 90 files of 90 MiB become 1 of 85 MiB, 3 delete files go")
+    assert "why        small files in 1 partition" in text
+    assert action().sql in text
+
+
+def test_a_prediction_says_where_it_is_from() -> None:
+    p = action().prediction
+
+    assert predicted(p) == (
+        "90 files of 90 MiB become 1 of 85 MiB, 3 delete files go; a full scan opens 89 files fewer; about 12 seconds (asked of the engine's planner)"
+    )
+    assert "no past run tells how long (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
+    assert "(tried on a clone)" in predicted(dataclasses.replace(p, source="trial"))
+    assert "90 MiB shuffled" in predicted(dataclasses.replace(p, shuffle_bytes=90 * MIB))
+
+
+def test_nothing_worth_doing_is_said_as_such() -> None:
+    assert plan_text(plan()) == f"db.events: {NOTHING}"
+    assert NOTHING in plan_html(plan())
+
+
+def test_what_is_left_alone_the_cluster_and_the_notes_are_in_both_renderings() -> None:
+    made = plan(
+        action(),
+        left_alone=(LeftAlone("written within the last 60 minutes", 2, (ODD,)), LeftAlone("the budget does not reach for it", 0)),
+        parallelism=(Explained("max-commits", "3", "three groups"),),
+        notes=("It reads 10 % of the table.",),
+        rehearsed="the same 100 rows",
+    )
+    text, page = plan_text(made), plan_html(made).replace("\N{NO-BREAK SPACE}", " ")
+
+    for said in ("written within the last 60 minutes", "three groups", "It reads 10 % of the table.", "the same 100 rows"):
+        assert said in text
+        assert said in page
+    assert "()" not in text
+
+
+def test_a_dry_run_says_that_nothing_has_run() -> None:
+    dry = Outcome(plan(action()), None, (ActionOutcome(action(), "planned"),))
+
+    assert outcome_text(dry).endswith("A dry run: nothing has run; run it with execute=True (or --execute).")
+    assert "nothing has run" in outcome_html(dry)
+    assert outcome_text(Outcome(plan(), None, ())).endswith("A dry run: nothing to run.")
+    assert "plan above" not in outcome_html(Outcome(plan(), None, ()))
+
+
+def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
+    head, rows = compared(ran())
+    first = dict(zip(("action", "status", "files in", "files out", "predicted files out"), rows[0], strict=False))
+
+    assert first == {"action": "a1", "status": "done", "files in": "90", "files out": "2", "predicted files out": "1"}
+    assert [r[0] for r in rows] == ["a1", "a2", "all"]
+    assert len(head) == len(rows[0])
+    text = outcome_text(ran())
+    assert text.startswith("db.events: failed in 14 seconds (run run77)")
+    assert "a2 failed: File <gone> is not there" in text
+
+
+def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
+    parts = (ActionOutcome(action(), "split"), ActionOutcome(action("a1.1"), "done", 1, Actual(5, 5, 1, 4, 0, 1)))
+    _, rows = compared(Outcome(plan(action()), "r", parts))
+
+    assert [r[4] for r in rows] == ["1", "", "1"]
+
+
+def test_names_and_errors_are_escaped_and_the_markup_is_balanced() -> None:
+    for page in (plan_html(plan(action(), left_alone=(LeftAlone("<i>", 1, (ODD,)),))), outcome_html(ran(notes=("<u>note</u>",)))):
+        assert not any(tag in page for tag in ("<b>Köln", "<gone>", "<i>", "<u>"))
+        assert is_balanced(page)
+
+
+def test_secrets_are_in_neither_rendering() -> None:
+    secrets.remember({"s3.secret-access-key": "open-sesame-42"})
+    told = "no access with open-sesame-42"
+    outcome = Outcome(plan(action()), "r", (ActionOutcome(action(), "failed", error=told),))
+    made = plan(action(why=told), notes=(told,))
+
+    for text in (plan_text(made), plan_html(made), outcome_text(outcome), outcome_html(outcome)):
+        assert "open-sesame" not in text
+
+
+def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None:
+    text = outcome_text(ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"))
+
+    assert "left at least 1 file that no snapshot names, for example /t/data/x.parquet; this would remove them: CALL" in text
+
+
+def test_a_stopped_run_says_how_to_go_on() -> None:
+    stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
+
+    assert "python -m icekit compact db.events --resume" in outcome_text(stopped)
