@@ -13,7 +13,7 @@ from icekit.catalog import Lake
 from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import REWRITE_NOTHING, Action
-from icekit.compact.predict import Planned, ask_planner
+from icekit.compact.predict import Planned, ask_planner, partitions_left
 from icekit.errors import IcekitError
 from icekit.facts.bridge import has_bridge
 from icekit.facts.files import Partition
@@ -106,19 +106,21 @@ class Runner:
     def what_is_left(self, action: Action, progress: Progress) -> Action | None:
         """The action cut down to what the table still has of it; None when that is nothing.
 
-        A rewrite by size takes what the planner selects now, and so leaves out what is done. One
-        that rewrites every file would take its own output again: there the partitions whose
-        files of before the run are gone are done.
+        The planner selects what is left; but it may also select what the run itself has written: a
+        rewrite of every file does, and deletes as new as the snapshot it began from still apply
+        to its output. So the partitions in which it selects no file of before the run are done.
         """
         if action.procedure != "rewrite_data_files":
             # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
             return None if progress.actual.any else action
-        if action.options.get("rewrite-all") == "true" and progress.actual.any:
+        by_bridge = has_bridge(self.spark)
+        if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
             left = self._partitions_of_before(action, progress)
-            if not left:
+            if left is not None and not left:
                 return _only_dangling(action)
-            action = self.narrowed(action, left)
-        if has_bridge(self.spark):
+            if left is not None and len(left) < len(action.partitions):
+                action = self.narrowed(action, left)
+        if by_bridge:
             planned = ask_planner(self.spark, action)
             # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
             return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
@@ -201,8 +203,12 @@ class Runner:
         progress.note(commits)
         return actual(c for c in commits if c["snapshot-id"] not in earlier)
 
-    def _partitions_of_before(self, action: Action, progress: Progress) -> list[Partition]:
-        """The action's partitions that still have data files from before the run."""
+    def _partitions_of_before(self, action: Action, progress: Progress) -> Sequence[Partition] | None:
+        """The action's partitions that still have data files from before the run; None where that cannot be told."""
+        if has_bridge(self.spark) and progress.starting_sequence_number:
+            return partitions_left(self.spark, action, progress.starting_sequence_number)
+        if action.options.get("rewrite-all") != "true":
+            return None  # format version 1: no sequence numbers, and no deletes either
         now = head(self.lake, action.table, action.branch)
         entries = identifier(action.catalog, *action.table, "entries")
         own = ", ".join(map(str, progress.snapshot_ids)) or "-1"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.compact.deletes import dropped_by
 from icekit.compact.model import Action
 from icekit.facts.bridge import explain, has_bridge
+from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier
 
@@ -52,9 +53,46 @@ def filter_expression(spark: SparkSession, name: tuple[str, ...], where: str) ->
 def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> Planned:
     """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
 
-    ``deletes`` also asks which data files they are. Needs the JVM bridge; raises the errors
+    ``deletes`` also counts the delete files over them. Needs the JVM bridge; raises the errors
     of :mod:`icekit.errors`.
     """
+    plan = _plan(spark, action)
+    return _rolled_up(plan, deletes) if plan is not None else Planned(0, 0, 0, 0)
+
+
+def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
+    """The partitions in which the planner selects a file that was there at a sequence number.
+
+    What a run has written itself may be selected again (deletes of the sequence number that
+    it starts from still apply to its files), and is not left to do. None where groups cannot be
+    told by partition: those of older specs.
+    """
+    plan = _plan(spark, action)
+    if plan is None:
+        return ()
+    known = {_java_values(p): p for p in action.partitions}
+    jvm: Any = spark._jvm
+    kind = jvm.java.lang.Class.forName("java.lang.Object")
+    found: list[Partition] = []
+    iterator = plan.groups().iterator()
+    while iterator.hasNext():
+        group = iterator.next()
+        if any(int(task.file().fileSequenceNumber() or 0) <= sequence_number for task in group.fileScanTasks()):
+            struct = group.info().partition()
+            values = tuple(str(struct.get(place, kind)) for place in range(int(struct.size())))
+            if values not in known:
+                return None
+            found.append(known[values])
+    return tuple(dict.fromkeys(found))
+
+
+def _java_values(partition: Partition) -> tuple[str, ...]:
+    """Partition values as the texts that Java's give; those that differ are not found, and nothing is left out then."""
+    return tuple(str(value) for value in partition.values)
+
+
+def _plan(spark: SparkSession, action: Action) -> Any:
+    """The engine's plan, None for a table without a snapshot."""
     name = (action.catalog, *action.table)
     try:
         table = load(spark, name)
@@ -63,7 +101,7 @@ def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -
         expression = expressions.alwaysTrue() if action.where is None else filter_expression(spark, name, action.where)
         snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
         if snapshot is None:
-            return Planned(0, 0, 0, 0)
+            return None
         sensitive = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
         planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), sensitive)
         valid = {str(option) for option in planner.validOptions()}
@@ -72,7 +110,7 @@ def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -
             if key in valid:
                 given.put(key, value)
         planner.init(given)
-        return _rolled_up(planner.plan(), deletes)
+        return planner.plan()
     except Exception as error:
         raise explain(error, name) from error
 

@@ -9,10 +9,11 @@ import pytest
 
 from icekit.__main__ import main
 from icekit.catalog import Lake, session
-from icekit.commands.compact import SETTINGS, sampled
+from icekit.commands.compact import SETTINGS
 from icekit.compact import Policy
 from icekit.compact.document import SCHEMA_VERSION
 from icekit.errors import ParameterError
+from icekit.notebook import sampled
 from tests.compact.tables import Table
 
 
@@ -77,7 +78,7 @@ def test_a_table_is_planned_compacted_and_found_well(
     sick = Table(lake, scratch, "sick", tmp_path).create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
     common = ["scratch.sick", "--leave-alone", "0 minutes", "--ledger", str(sick.book), "--output", str(tmp_path)]
-    document = tmp_path / "scratch.sick.compact.json"
+    document = tmp_path / "scratch.sick.plan.json"
 
     status, text = said(capsys, *common)
     assert (status, sick.snapshot_id(), sick.book.exists()) == (0, here, False), text

@@ -84,7 +84,7 @@ def test_the_document_holds_predicted_and_actual_of_each_action(tmp_path: Path) 
     became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
     written = json.loads(write(became, tmp_path / named(became.plan)).read_text())
 
-    assert named(became.plan) == "db.events.compact.json"
+    assert named(became.plan) == "db.events.plan.json"
     assert (written["schema_version"], written["table"], written["status"], written["exit_status"]) == (
         SCHEMA_VERSION,
         "db.events",
