@@ -26,7 +26,7 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 	$(RUN) python -m ruff check
 	$(RUN) python -m ruff format --check
 	$(RUN) python -m mypy
-	$(RUN) python -m pytest
+	$(RUN) python -m pytest -n 2 --dist loadfile
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
 
 bench:  ## measure on large tables

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +16,10 @@ import icekit
 from icekit.catalog import Lake
 
 # Not the person's own lake. The notebooks' tests use it too, so it is built once for both.
-TEST_LAKE = Path(__file__).parents[1] / "build" / "lake"
+LAB = Path(__file__).parents[1] / "build" / "lake"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+# Workers that run beside each other share the lab's files, and each has a catalog and a scratch of its own.
+TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,11 +44,25 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     """The lab, with Spark."""
     from icekit.lab import build
 
+    if WORKER:
+        _share_the_lab()
     connected = icekit.connect()
     build(connected)
     assert connected.spark is not None
     yield connected
     connected.close()
+
+
+def _share_the_lab() -> None:
+    """Let one worker build the lab, and begin with a copy of its catalog: the tables' files stay where they are."""
+    LAB.mkdir(parents=True, exist_ok=True)
+    with (LAB.parent / "lab.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "icekit", "lab"]
+        subprocess.run(command, env={**os.environ, "ICEKIT_LAKE": str(LAB)}, check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(TEST_LAKE, ignore_errors=True)
+    TEST_LAKE.mkdir(parents=True)
+    shutil.copy(LAB / "catalog.db", TEST_LAKE)
 
 
 @pytest.fixture

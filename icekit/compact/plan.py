@@ -242,6 +242,8 @@ def _action(
         options["delete-ratio-threshold"] = f"{policy.delete_ratio:g}"
     if mode != "size" and facts.has_deletes:
         options["remove-dangling-deletes"] = "true"
+        if _renews(facts):
+            options["use-starting-sequence-number"] = "false"
     specs = {spec.spec_id: spec for spec in facts.specs}
     reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
     files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
@@ -324,6 +326,18 @@ def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) 
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
         branch=facts.ref,
     )
+
+
+def _renews(facts: TableFacts) -> bool:
+    """Tell whether rewritten files should get a sequence number of their own.
+
+    By default they keep that of the snapshot the rewrite began from, so that equality deletes
+    of a live stream still apply to them. Position deletes of that very snapshot that name no
+    single file then apply to them as well, by the rule, and are neither dropped nor ever
+    finished with. A table without equality deletes needs no such care.
+    """
+    scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
+    return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
 
 
 def _limits(facts: TableFacts, limits: Thresholds, policy: Policy) -> dict[str, str]:

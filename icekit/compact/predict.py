@@ -153,7 +153,8 @@ def predict(
         planned = ask_planner(spark, action, deletes=by_ratio)
         removed = planned.delete_files or 0
         if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
-            removed = dropped_by(facts, action.partitions, sequence_number)
+            renewed = action.options.get("use-starting-sequence-number") == "false"
+            removed = dropped_by(facts, action.partitions, sequence_number + renewed)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
         estimate = replace(
             estimate,

@@ -23,12 +23,14 @@ class UpsertStream:
     """A writer that commits, for each partition, a data file and the keys it replaces.
 
     As with Flink, one commit's data and equality delete files share a sequence number, so
-    that the deletes reach older rows only, and all files carry bounds.
+    that the deletes reach older rows only, and all files carry bounds. ``prefix`` begins the
+    files' names: a second stream on one table must not write over those of the first.
     """
 
-    def __init__(self, lab: Lab, keys: tuple[str, ...]) -> None:
+    def __init__(self, lab: Lab, keys: tuple[str, ...], prefix: str = "") -> None:
         self._lab = lab
         self._keys = keys
+        self._prefix = prefix
         self._java = lab.java
         self._table = self._java.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, lab.sql_name)
         ids = [self._table.schema().findField(key).fieldId() for key in keys]
@@ -50,7 +52,7 @@ class UpsertStream:
         delta.commit()
 
     def _write(self, builder: Any, partition: str, rows: Any, kind: str) -> Any:
-        path = self._lab.location / "data" / partition / f"{next(self._numbers):05}-{kind}.parquet"
+        path = self._lab.location / "data" / partition / f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = [
             field.with_metadata({"PARQUET:field_id": str(self._table.schema().findField(field.name).fieldId())}) for field in rows.schema

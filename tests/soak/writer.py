@@ -24,7 +24,7 @@ def main(namespace: str, name: str, partitions: int, seed: int, least: int, log:
     at = desk(lake, name, namespace)
     stop = log.with_suffix(".stop")
     rows = {int(r[0]): str(r[1]) for r in lake.spark.sql(f"SELECT id, value FROM {at.sql_name}").collect()}
-    stream = UpsertStream(at, ("id", "part"))
+    stream = UpsertStream(at, ("id", "part"), prefix="live-")
     print("ready", flush=True)
     sys.stdin.readline()
     done = again = 0
