@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ def clone(lake: Lake, table: Identifier) -> Iterator[Clone]:
             f"Catalog {lake.name!r} does not take a second table for the files of {display_name(table)} ({scrub(str(explained)).splitlines()[0][:200]}); plan without a trial.",
             detail=str(error),
         ) from None
-    scratch = ""
+    scratch, loaded = "", None
     try:
         jvm: Any = spark._jvm
         loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*full))
@@ -69,15 +70,19 @@ def clone(lake: Lake, table: Identifier) -> Iterator[Clone]:
     finally:
         # Not PURGE: that would delete the files of the table.
         spark.sql(f"DROP TABLE IF EXISTS {identifier(*full)}")
-        if scratch:
-            _remove(spark, scratch)
+        if scratch and loaded is not None:
+            _remove(spark, loaded.io(), scratch)
 
 
-def _remove(spark: Any, folder: str) -> None:
-    """Remove a clone's scratch folder, and nothing else."""
+def _remove(spark: Any, io: Any, folder: str) -> None:
+    """Remove a clone's scratch folder, and nothing else: by the table's own FileIO, as Spark may have no file system for it."""
     jvm: Any = spark._jvm
+    try:
+        io.deletePrefix(f"{folder}/")
+    except Exception as error:
+        warnings.warn(f"What the clone wrote could not be removed ({type(error).__name__}): remove the folder {folder}.", stacklevel=2)
     path = jvm.org.apache.hadoop.fs.Path(folder)
-    # An object store without a Hadoop file system keeps the folder; its name says what it is.
+    # An object store has no folders; elsewhere the empty ones are left.
     with contextlib.suppress(Exception):
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         files.delete(path, True)

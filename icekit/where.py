@@ -78,6 +78,8 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
         for field, value in zip(spec.fields, partition.values, strict=True):
             if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
                 _start(field.transform, value + 1)
+            elif value is not None and field.transform in {"identity", "truncate"}:
+                _literal(field.result_type, value)
     except (OverflowError, ValueError):
         return False
     return not any(v == "nan" and f.result_type in {"float", "double"} for f, v in zip(spec.fields, partition.values, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def running_session() -> SparkSession | None:
 def own_session(conf: SparkCatalogConf) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started.
 
-    ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces) overrides any setting, for a
+    ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any setting, for a
     master other than ``local[*]`` or a larger driver. Raises
     :class:`~icekit.errors.SparkUnavailable`.
     """
@@ -64,7 +65,7 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
         add_catalog(_started, conf)
         return _started
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
-    for pair in os.environ.get("ICEKIT_SPARK_CONF", "").split():
+    for pair in shlex.split(os.environ.get("ICEKIT_SPARK_CONF", "")):
         key, _, value = pair.partition("=")
         settings[key] = value
     require_java()

@@ -29,8 +29,8 @@ several machines), retried after a conflict, split when it is too large, and pro
 every partition it changed are compared before and after. A run that was killed or stopped goes
 on with --resume, and does only what is left.
 
-Exit status: 0 done, nothing to do, or a dry run; 1 something failed, was stopped, or could not be
-proved; 2 misconfigured, or another run holds the table; 3 crashed.
+Exit status: 0 done, nothing to do, or a dry run; 1 something failed or could not be proved;
+2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 
@@ -65,7 +65,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser, observing: argpar
     policy.add_argument("--leave-alone", metavar="TIME", help='not what was written within: "2 hours" (default: 60 minutes)')
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
     policy.add_argument("--delete-ratio", help="delete records per row that make it worth one (default: 0.05)")
-    policy.add_argument("--min-win", help="file opens that an action must save (default: 1)")
+    policy.add_argument("--min-win", help="file opens that a partition must save (default: 1)")
     policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
     policy.add_argument("--max-action-bytes", metavar="SIZE", help='what one action may read: "50 GB" (default)')
     policy.add_argument("--max-action-partitions", metavar="N", help="partitions of one action (default: 100)")

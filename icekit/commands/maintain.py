@@ -20,8 +20,8 @@ travel is lost. State with --need how far people must be able to look back, and 
 keeps less is refused. Nothing younger than an hour ever expires, and no orphan younger than three
 days is removed.
 
-Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed,
-was stopped, or could not be proved; 2 misconfigured, or another run holds the table; 3 crashed.
+Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
+could not be proved; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 

@@ -26,7 +26,7 @@ def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> 
     lake = connect(arguments.catalog or None)
     try:
         if arguments.resume:
-            outcome = resume(lake, arguments.table, ledger=arguments.ledger, limits=limits, progress=say)
+            outcome = resume(lake, arguments.table, command=arguments.command, ledger=arguments.ledger, limits=limits, progress=say)
         else:
             plan = planned(lake)
             if arguments.execute and plan.actions:

@@ -14,7 +14,7 @@ from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, firs
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import REWRITE_NOTHING, Action
 from icekit.compact.predict import Planned, ask_planner, partitions_left
-from icekit.errors import IcekitError
+from icekit.errors import IcekitError, ParameterError
 from icekit.facts.bridge import has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import columns, schema_of, specs
@@ -131,6 +131,8 @@ class Runner:
         metadata = head(self.lake, action.table).metadata
         known = {spec.spec_id: spec for spec in specs(metadata)}
         asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
+        if asked is None and action.where is not None:
+            raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan anew.")
         return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
     def halves(self, action: Action, target_bytes: int) -> tuple[Action, ...]:
@@ -184,6 +186,8 @@ class Runner:
             raise _as_kind(failure)
         if planned is not None:
             _check(planned, answer, after)
+        elif answer.failed_data_files:
+            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in groups that failed; the engine only logs why")
 
     def _reconcile(self, action: Action, progress: Progress, before: Head) -> Actual:
         """Read from the table what the attempt has committed, whatever the engine said."""
@@ -229,6 +233,8 @@ class Runner:
         said = [0.0]
 
         def tick(seconds: float) -> None:
+            if self._lost():
+                self.stop.set()
             if seconds - said[0] >= 10:
                 said[0] = seconds
                 left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""

@@ -87,7 +87,8 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
         together = _by_size(facts, rest, policy, low, high) if rest and by_size else None
         if together is not None:
             found.append(together)
-    worth = [c for c in found if c.file_opens_saved >= policy.min_win]
+    # What a sort wins is skipped bytes, and not a file fewer.
+    worth = [c for c in found if c.file_opens_saved >= policy.min_win or "row order" in c.reasons]
     return tuple(sorted(worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))))
 
 
@@ -185,7 +186,7 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: Over | Non
     wrong = under(group, low).file_count + group.file_count - under(group, high + 1).file_count
     reasons = [name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n]
     if policy.strategy != "binpack":
-        saved, reasons = max(saved, policy.min_win), [*reasons, "row order"]
+        reasons.append("row order")
     if not reasons:
         return None
     return Candidate((group.partition,), "all", tuple(reasons), group.file_count, group.size_in_bytes, out, left, saved)

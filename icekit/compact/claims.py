@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import socket
 import threading
 import time
@@ -146,7 +145,7 @@ def claim_over(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
     raise TableClaimed(
         f"{table} is being compacted by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
         f"which began {span(max(0, now - there.claimed_ms))} ago and gave a sign of life {span(max(0, now - there.renewed_ms))} ago; "
-        f"wait for it, or stop it and resume it with `python -m icekit compact {shlex.quote(table)} --resume`."
+        "wait for it; or stop it, and resume it with --resume."
     )
 
 
@@ -158,10 +157,7 @@ def renewed(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
     if there is not None and there.is_held_by(run_id, Owner.here()):
         return replace(there, renewed_ms=now)
     taken = f"run {there.run_id} on {there.owner.host} has taken it over" if there else "another run has taken it over, and ended"
-    raise ClaimLost(
-        f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then resume what is left with "
-        f"`python -m icekit compact {shlex.quote(table)} --resume`."
-    )
+    raise ClaimLost(f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then resume what is left with --resume.")
 
 
 class Claims(Protocol):

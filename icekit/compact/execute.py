@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Failure = Literal["conflict", "capacity", "other"]
 
 _POLL_SECONDS = 0.2
+_LAST_WAIT_SECONDS = 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
@@ -94,14 +95,25 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     worker = threading.Thread(target=_pinned(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
     worker.start()
-    with _interrupts(stop):
-        while worker.is_alive():
+    try:
+        with _interrupts(stop):
+            while worker.is_alive():
+                worker.join(_POLL_SECONDS)
+                tick(time.monotonic() - started)
+                if stop.is_set:
+                    # Again and again: each group that is still waiting starts a job of its own.
+                    with contextlib.suppress(Exception):
+                        _cancel(spark, job_tag)
+    except BaseException:
+        # Whoever cannot wait (a second Ctrl-C) must not leave a rewrite that goes on after its claim is gone.
+        stop.set()
+        for _ in range(int(_LAST_WAIT_SECONDS / _POLL_SECONDS)):
+            if not worker.is_alive():
+                break
+            with contextlib.suppress(Exception):
+                _cancel(spark, job_tag)
             worker.join(_POLL_SECONDS)
-            tick(time.monotonic() - started)
-            if stop.is_set:
-                # Again and again: each group that is still waiting starts a job of its own.
-                with contextlib.suppress(Exception):
-                    _cancel(spark, job_tag)
+        raise
     if stop.is_set:
         raise Stopped
     answer = told[0]
@@ -142,9 +154,6 @@ def first_sentence(error: BaseException) -> str:
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
-    # The settings that Iceberg's source makes for a rewrite are looked up in the thread's active
-    # session, and a new thread of the JVM has none.
-    jvm.SparkSession.setActiveSession(spark._jsparkSession)
     # Iceberg sets it on whichever session is active when its source is first used, which may be one
     # that a rewrite has cloned for itself: then every group of every later rewrite fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:

@@ -183,9 +183,11 @@ class SqliteLedger(Ledger):
             db.close()
 
     def _has_tables(self, db: sqlite3.Connection) -> bool:
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        application = int(db.execute("PRAGMA application_id").fetchone()[0])
-        if version == 0 and application == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        # One statement, and so one moment: another process may be making the tables right now.
+        version, application, tables = db.execute(
+            "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), count(*) FROM sqlite_master"
+        ).fetchone()
+        if version == 0 and application == 0 and tables == 0:
             return False
         if application != _APPLICATION:
             raise LedgerUnusable(f"{self.path} is another program's database; name a file for the ledger with ICEKIT_LEDGER.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,7 +26,8 @@ class Prediction:
     worked out from the rollup (no JVM bridge), ``metadata`` where the metadata alone decides.
     ``seconds`` is None before any past run tells a throughput; ``shuffle_bytes`` is 0 for a
     rewrite that does not sort. ``file_opens_saved`` is what a full scan is spared: data files
-    that go, and delete files that are no longer opened beside each data file. ``unit`` is what
+    that go, and delete files that are no longer opened beside each data file.
+    ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance.
     """
@@ -40,6 +42,7 @@ class Prediction:
     seconds: float | None = None
     file_opens_saved: int = 0
     source: str = "facts"
+    bytes_untaught: int = 0
     unit: str = "file"
 
     def __add__(self, other: Prediction) -> Prediction:
@@ -55,6 +58,7 @@ class Prediction:
             (self.seconds or 0) + (other.seconds or 0) if both_known else None,
             self.file_opens_saved + other.file_opens_saved,
             self.source if self.source == other.source else "mixed",
+            self.bytes_untaught + other.bytes_untaught,
             self.unit,
         )
 
@@ -177,6 +181,17 @@ class Plan:
     def name(self) -> str:
         """``namespace.table`` as a person writes it."""
         return sql.display_name(self.table)
+
+    @property
+    def command(self) -> str:
+        """The command that made such a plan: ``compact`` or ``maintain``."""
+        return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
+
+    @property
+    def resume_command(self) -> str:
+        """What a person types to go on with it after it was stopped."""
+        catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
+        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} --resume"
 
     @property
     def prediction(self) -> Prediction:

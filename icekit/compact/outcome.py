@@ -63,7 +63,9 @@ class Outcome:
         found = {a.status for a in self.actions}
         if "stopped" in found or "pending" in found:
             return "stopped" if "failed" not in found else "failed"
-        return "failed" if "failed" in found else "done"
+        if "failed" in found:
+            return "failed"
+        return "done" if self.proof is None or self.proof.ok else "not proved"
 
     @property
     def exit_status(self) -> int:

@@ -7,32 +7,23 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
+from icekit.compact.actions import drop_dangling, move_old_specs, partition_name, rewrite_action
+from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.cluster import Cluster, parallelism
-from icekit.compact.model import REWRITE_NOTHING, Action, LeftAlone, Order, Plan, Prediction
+from icekit.compact.model import Action, LeftAlone, Order, Plan
 from icekit.compact.policy import Policy
 from icekit.errors import ParameterError, nearest
-from icekit.facts.files import Kind, Partition
+from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.facts.sizes import max_file_size, min_file_size
 from icekit.findings import Findings, Thresholds
-from icekit.units import count, percent, size, span
-from icekit.where import askable, unfiltered_fields, where
+from icekit.units import percent, size, span
+from icekit.where import askable, unfiltered_fields
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.compact.predict.predict`.
 Predict = Callable[[Action], Action]
-_NAMES = 10
 # How often an action is planned anew because the planner takes more than the budget.
 _TRIMS = 4
-_LONGEST_FILTER = 20_000
-
-_WHY = {
-    "size": "files of the wrong size are combined or split; well-sized ones stay as they are",
-    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
-    "vectors": "delete-ratio-threshold takes files that lost a noticeable share of their rows to deletes naming only them",
-    "all": "every file of these partitions is rewritten",
-}
 
 
 def plan(
@@ -70,9 +61,10 @@ def plan(
     actions: list[Action] = []
     spent = 0
     for place, batch in enumerate(batches):
-        action = _action(facts, limits, policy, f"a{place + 1}", batch, order, options)
+        action = rewrite_action(facts, limits, policy, f"a{place + 1}", batch, order, options)
+        files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
-        fitted = _fitted(facts, limits, policy, action, batch, order, options, predict, rest)
+        fitted = _fitted(facts, limits, policy, action, batch, order, options, predict, rest, files_left)
         if fitted is None:
             left.append(
                 _left("the engine's planner takes more than is left of the budget", [p for c in batch for p in c.partitions], facts)
@@ -85,7 +77,7 @@ def plan(
             cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
             if cut:
                 left.append(_left("the engine's planner takes more than is left of the budget", cut, facts))
-    for special in (_old_specs(facts, findings, policy, order, options), _dangling(facts, findings, actions)):
+    for special in (move_old_specs(facts, findings, policy, order, options), drop_dangling(facts, findings, actions)):
         if special is None:
             continue
         numbered = replace(special, action_id=f"a{len(actions) + 1}")
@@ -165,7 +157,7 @@ def _choose(
         elif not all(askable(facts.spec(p.spec_id), p) for p in parts):
             reason = "its value is not a number (NaN), and Iceberg has no filter for that"
         elif not _is_bounded(facts, parts):
-            reason = "the columns it was partitioned by were dropped, so no filter can ask for it"
+            reason = "no filter can ask for it alone: the columns it was partitioned by were dropped, or it was not partitioned then"
         elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
             policy.budget_files is not None and files + candidate.files_in > policy.budget_files
         ):
@@ -191,17 +183,15 @@ def _budget_bytes(policy: Policy, bytes_per_second: float | None) -> int | None:
 
 
 def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
-    """Tell whether a filter keeps to these partitions; an unpartitioned table needs none."""
+    """Tell whether a filter keeps to these partitions; a table that was never partitioned needs none."""
     spec_ids = {p.spec_id for p in partitions}
+    if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
+        return False
     return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
 
 
 def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> LeftAlone:
-    return LeftAlone(reason, len(partitions), tuple(_name(facts, p) for p in partitions[:3]))
-
-
-def _name(facts: TableFacts, partition: Partition) -> str:
-    return facts.partition_path(partition) or "(unpartitioned)"
+    return LeftAlone(reason, len(partitions), tuple(partition_name(facts, p) for p in partitions[:3]))
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
@@ -222,136 +212,6 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
     return batches
 
 
-def _action(
-    facts: TableFacts,
-    limits: Thresholds,
-    policy: Policy,
-    action_id: str,
-    batch: Sequence[Candidate],
-    order: Order,
-    parallel: Mapping[str, str],
-) -> Action:
-    mode = batch[0].mode
-    partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    options = {"partial-progress.enabled": "true", **parallel, **_limits(facts, limits, policy)}
-    if mode == "all":
-        options["rewrite-all"] = "true"
-    elif mode == "deletes":
-        options["delete-file-threshold"] = "1"
-    elif mode == "vectors":
-        options["delete-ratio-threshold"] = f"{policy.delete_ratio:g}"
-    if mode != "size" and facts.has_deletes:
-        options["remove-dangling-deletes"] = "true"
-        if _renews(facts):
-            options["use-starting-sequence-number"] = "false"
-    specs = {spec.spec_id: spec for spec in facts.specs}
-    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
-    files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
-    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
-    if mode == "all" and order.is_sorting:
-        why += f", its rows ordered by {order.sql or 'the sort order of the table'}"
-    if any(p.spec_id != facts.default_spec_id for p in partitions):
-        why += "; files of older specs share groups, and files of the current spec that hold such rows come with them"
-    worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
-    return Action(
-        action_id,
-        "rewrite_data_files",
-        facts.catalog,
-        facts.table,
-        why,
-        Prediction(
-            files_in,
-            bytes_in,
-            sum(c.files_out for c in batch),
-            sum(c.bytes_out for c in batch),
-            groups=len(batch),
-            shuffle_bytes=bytes_in if order.is_sorting else 0,
-            file_opens_saved=sum(c.file_opens_saved for c in batch),
-        ),
-        partitions,
-        tuple(_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
-        where(facts.catalog, specs, facts.columns, partitions),
-        order,
-        options,
-        branch=facts.ref,
-    )
-
-
-def _old_specs(facts: TableFacts, findings: Findings, policy: Policy, order: Order, parallel: Mapping[str, str]) -> Action | None:
-    """Move files of older specs into the current one.
-
-    No filter tells a file's spec. But one for all that is *not* in the partitions the current
-    spec has leaves files of the current spec alone, and takes files of older ones unless all
-    their rows belong to those partitions.
-    """
-    old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
-    if not policy.old_specs or not old or "old_partition_spec" not in findings.names:
-        return None
-    current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
-    specs = {spec.spec_id: spec for spec in facts.specs}
-    held = where(facts.catalog, specs, facts.columns, current) if current else "false"
-    if held is None or len(held) > _LONGEST_FILTER:
-        return None
-    files, total = sum(g.file_count for g in old), sum(g.size_in_bytes for g in old)
-    out = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in old)
-    partitions = tuple(sorted((g.partition for g in old), key=sort_key))
-    return Action(
-        "",
-        "rewrite_data_files",
-        facts.catalog,
-        facts.table,
-        f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
-        Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
-        partitions,
-        tuple(_name(facts, p) for p in partitions[:_NAMES]),
-        f"NOT ({held})" if current else None,
-        order,
-        {"partial-progress.enabled": "true", **parallel, "rewrite-all": "true"},
-        branch=facts.ref,
-    )
-
-
-def _dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
-    """Drop delete files that apply to nothing, and rewrite nothing; None where another action does so anyway."""
-    if "dangling_deletes" not in findings.names or any(a.options.get("remove-dangling-deletes") for a in actions):
-        return None
-    found = next(f for f in findings if f.name == "dangling_deletes")
-    return Action(
-        "",
-        "rewrite_data_files",
-        facts.catalog,
-        facts.table,
-        f"{found.evidence}: they are dropped, and no data file is rewritten",
-        Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
-        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
-        branch=facts.ref,
-    )
-
-
-def _renews(facts: TableFacts) -> bool:
-    """Tell whether rewritten files should get a sequence number of their own.
-
-    By default they keep that of the snapshot the rewrite began from, so that equality deletes
-    of a live stream still apply to them. Position deletes of that very snapshot that name no
-    single file then apply to them as well, by the rule, and are neither dropped nor ever
-    finished with. A table without equality deletes needs no such care.
-    """
-    scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
-    return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
-
-
-def _limits(facts: TableFacts, limits: Thresholds, policy: Policy) -> dict[str, str]:
-    """The size limits as options, where they are not the procedure's own."""
-    default, changed = Thresholds(), {}
-    if policy.min_files != default.min_input_files:
-        changed["min-input-files"] = str(policy.min_files)
-    if limits.min_file_size_ratio != default.min_file_size_ratio:
-        changed["min-file-size-bytes"] = str(min_file_size(facts.target_bytes, limits.min_file_size_ratio))
-    if limits.max_file_size_ratio != default.max_file_size_ratio:
-        changed["max-file-size-bytes"] = str(max_file_size(facts.target_bytes, limits.max_file_size_ratio))
-    return changed
-
-
 def _fitted(
     facts: TableFacts,
     limits: Thresholds,
@@ -362,17 +222,22 @@ def _fitted(
     parallel: Mapping[str, str],
     predict: Predict | None,
     rest: int | None,
+    files_left: int | None,
 ) -> Action | None:
     """The action with its prediction, cut down until the engine's own figure is within what is left of the budget."""
     kept = list(batch)
     for _ in range(_TRIMS):
         fitted = predict(action) if predict else action
-        if rest is None or fitted.prediction.bytes_in <= rest:
+        over = max(
+            fitted.prediction.bytes_in / max(rest, 1) if rest is not None else 0.0,
+            fitted.prediction.files_in / max(files_left, 1) if files_left is not None else 0.0,
+        )
+        if over <= 1:
             return fitted
-        kept = kept[: math.floor(len(kept) * rest / fitted.prediction.bytes_in)]
+        kept = kept[: math.floor(len(kept) / over)]
         if not kept:
             return None
-        action = _action(facts, limits, policy, action.action_id, kept, order, parallel)
+        action = rewrite_action(facts, limits, policy, action.action_id, kept, order, parallel)
     return None
 
 
@@ -381,10 +246,10 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
     gap = facts.history.median_seconds_between_commits
     recent = facts.history.commits[-100:]
     if gap and recent:
-        rival = [c for c in recent if c.operation in ("overwrite", "delete")]
+        rival = [c for c in recent if c.operation in ("overwrite", "delete", "replace")]
         share = len(rival) / len(recent)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete or overwrite rows: only those can conflict with a rewrite"
+        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files: only those can conflict with a rewrite"
         if seconds and share:
             chance = 1 - math.exp(-seconds / gap * share)
             said += f"; the longest action takes about {span(seconds * 1000)}, in which one comes with a chance of {percent(chance)} (it conflicts if it touches the same files, and is retried)"

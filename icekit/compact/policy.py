@@ -35,7 +35,7 @@ class Policy:
     one. ``budget_bytes``, ``budget_files`` and
     ``budget_minutes`` limit what the whole plan reads, by its prediction. ``max_action_bytes``
     and ``max_action_partitions`` limit one action: what is at stake in one attempt.
-    ``min_win`` is the least number of file opens that an action must save a full scan.
+    ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
     """
 
     scope: Scope = "minor"

@@ -162,6 +162,7 @@ def predict(
             bytes_in=planned.bytes_in,
             files_out=planned.files_out,
             bytes_out=round(planned.bytes_in * live * bytes_ratio),
+            bytes_untaught=round(planned.bytes_in * live),
             delete_files_removed=removed,
             groups=planned.groups,
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)

@@ -28,6 +28,7 @@ from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
 from icekit.maintain.guard import Guard, guard_of
 from icekit.prove import Proof
+from icekit.secrets import scrub_data
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size, span
 
@@ -73,24 +74,36 @@ def resume(
     lake: Lake,
     table: Identifier | str,
     *,
+    command: str = "compact",
     ledger: Ledger | str | None = None,
     limits: Limits | None = None,
     stop: Stop | None = None,
     progress: Say = print,
 ) -> Outcome:
-    """Go on with the last unfinished run on a table, doing only what is left of it.
+    """Go on with the last run on a table, if it is unfinished, doing only what is left of it.
 
     What was done is read from the table's own snapshots, not from what the killed run last
-    wrote down. Raises :class:`~icekit.errors.ParameterError` when there is none, and
+    wrote down. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused.
+    Raises :class:`~icekit.errors.ParameterError` when there is none, and
     :class:`~icekit.errors.TableClaimed` when it still runs.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
+    full = display_name(lake.sql_name(name))
     with _opened(ledger, lake) as book:
-        record = book.last_run(display_name(lake.sql_name(name)), UNFINISHED)
-        if record is None:
-            let_go_of_dead(book, display_name(lake.sql_name(name)))
+        # The newest run of all: what an older one left was planned for a table that has moved on.
+        record = book.last_run(full)
+        if record is None or record.status not in UNFINISHED:
+            let_go_of_dead(book, full)
             raise ParameterError(f"No unfinished run on {display_name(name)} is in the ledger; plan and run without --resume.")
+        if not record.plan:
+            raise ParameterError(
+                f"The plan of run {record.run_id} holds a text that is a secret here, and was not kept; plan and run without --resume."
+            )
         plan = _PLAN.validate_python(record.plan)
+        if plan.command != command:
+            raise ParameterError(
+                f"The unfinished run on {display_name(name)} is of another kind; go on with `{plan.resume_command}`, or plan anew."
+            )
         found = _Run(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
         return found.resume(record)
 
@@ -114,7 +127,7 @@ class _Run:
             self.started_ms,
             None,
             plan.snapshot_id,
-            _PLAN.dump_python(plan, mode="json"),
+            _kept(plan),
             socket.gethostname(),
             os.getpid(),
             None,
@@ -157,7 +170,7 @@ class _Run:
                     ended = "failed"
                 self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
             if self.stop.is_set:
-                self.say(f"stopped; what was committed stays. Go on with `python -m icekit compact {self.plan.name} --resume`")
+                self.say(f"stopped; what was committed stays. Go on with `{self.plan.resume_command}`")
         done = {o.action.action_id.split(".")[0] for o in self.outcomes}
         pending = [ActionOutcome(a, "pending") for a, _ in todo if a.action_id not in done]
         leftovers, clean_up = self._leftovers()
@@ -240,7 +253,8 @@ class _Run:
                 progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
-            parts = runner.halves(action, _target_bytes(self.lake, self.plan.table))
+            with contextlib.suppress(Exception):
+                parts = runner.halves(action, _target_bytes(self.lake, self.plan.table))
             status, error = ("split" if parts else "failed"), str(problem)
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
         except (Stopped, KeyboardInterrupt):
@@ -273,12 +287,18 @@ class _Run:
         """Compare the action's commits with their parents, or check what it had to leave."""
         if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
             return
-        proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+        proof: Proof | None
+        try:
+            proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+        except Exception as problem:
+            # What was done is done, and the other actions are not at fault; but it is not proved.
+            why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
+            proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
         if proof is None:
             return
         self.proofs.append(proof)
         self.say("  " + repr(proof).split("\n", 1)[0])
-        if proof.ok is False:
+        if proof.ok is not True:
             self.say(repr(proof))
 
     @property
@@ -297,6 +317,12 @@ class _Run:
             return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
         self.notes.append("The table's location could not be listed, so files of failed attempts are not named.")
         return (), None
+
+
+def _kept(plan: Plan) -> dict[str, Any]:
+    """A plan as the ledger keeps it; empty where masking its secrets would change what a resumed run does."""
+    written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
+    return written if scrub_data(written) == written else {}
 
 
 def _as_before(action: Action, record: ActionRecord) -> ActionOutcome:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from icekit.catalog import Lake
-from icekit.compact.calibration import calibration, throughput
+from icekit.compact.calibration import throughput
 from icekit.compact.cluster import cluster_of
 from icekit.compact.ledger import open_ledger
 from icekit.compact.ledger_api import Ledger
@@ -86,10 +87,14 @@ def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tup
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
-    """Bytes written per byte that past runs on the table predicted, so that the next prediction is nearer.
+    """Bytes written per live byte read in past runs on the table, so that the next prediction is nearer.
 
     A rewrite of small files shrinks them by what headers and dictionaries took, which only the
-    table's own data tells. 1 before any run.
+    table's own data tells. The median; 1 before any run.
     """
-    ratio = calibration(o for o in outcomes if not o.action_id.count(".")).of("bytes_out").median_ratio
-    return min(max(ratio, 0.1), 3.0) if ratio else 1.0
+    ratios = []
+    for outcome in outcomes:
+        read, written = outcome.predicted.get("bytes_untaught"), (outcome.actual or {}).get("bytes_out")
+        if read and written:
+            ratios.append(written / read)
+    return statistics.median(ratios) if ratios else 1.0

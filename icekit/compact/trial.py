@@ -41,22 +41,21 @@ def try_plan(
 
     An action of at most ``sample_bytes`` is tried whole, and its prediction is what came out. Of
     a larger one some partitions are tried, and files, bytes and seconds are scaled by what the
-    planner says of the rest. Rows are compared before and after, as a run does. Raises :class:`~icekit.errors.CloneRefused`, and
-    :class:`~icekit.errors.RehearsalFailed` if a row changed.
+    planner says of the rest. Rows are compared before and after, as a run does. Raises
+    :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row changed.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
         return plan
     tried: dict[str, Action] = {}
     with clone(lake, plan.table) as copy:
-        first = head(lake, copy.table).snapshot_id
+        first = head(lake, copy.table, plan.ref).snapshot_id
         for action in todo:
             trial = _try(lake, facts, copy, action, sample_bytes)
             tried[action.action_id] = replace(action, prediction=_corrected(action.prediction, trial))
             part = "all" if trial.is_whole else size(trial.planned.bytes_in)
             progress(f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s")
-        # Branches are tried one commit at a time too, but only the main line is compared here.
-        commits = [int(s["snapshot-id"]) for s in since(head(lake, copy.table), first)] if first is not None else []
+        commits = [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)] if first is not None else []
         proof = prove_commits(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(

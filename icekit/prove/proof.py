@@ -153,7 +153,8 @@ class Proof:
         return cls(
             proofs[0].table,
             commits,
-            verdict([*commits, *kept]),
+            # Of the proofs, not of their commits: one that could not be made has none.
+            False if any(p.ok is False for p in proofs) else None if any(p.ok is None for p in proofs) else True,
             modes.pop() if len(modes) == 1 else "partly sampled",
             sum(proof.seconds for proof in proofs),
             sum(proof.rows_read for proof in proofs),

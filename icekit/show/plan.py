@@ -61,8 +61,6 @@ def plan_html(plan: Plan) -> str:
     ]
     if left:
         parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
-    if plan.rehearsed:
-        parts.append(f"<p>Tried on a zero-copy clone: {html.prose(plan.rehearsed)}</p>")
     parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
     return scrub(html.framed(*parts))
 
@@ -202,7 +200,7 @@ def _names(names: Sequence[str], of: int) -> str:
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
-        yield f"Failed attempts left at least {count(len(outcome.leftovers), 'file')} that no snapshot names, for example {outcome.leftovers[0]}; this would remove them: {outcome.clean_up}"
+        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, or of a writer that has yet to commit. This would remove what is left of them: {outcome.clean_up}"
     yield from outcome.notes
     if outcome.status == "stopped":
-        yield f"Something is left to do: python -m icekit compact {outcome.plan.name} --resume"
+        yield f"Something is left to do: {outcome.plan.resume_command} (with the same --ledger, if one was given)"

@@ -57,10 +57,11 @@ def test_a_dry_run_is_healthy_whatever_it_plans() -> None:
     assert (dry.is_dry_run, dry.status, dry.exit_status) == (True, "dry run", 0)
 
 
-def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_does_not() -> None:
+def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done() -> None:
     assert (outcome("done", proof=proof(False)).status, outcome("done", proof=proof(False)).exit_status) == ("not proved", 1)
     assert outcome("stopped", proof=proof(False)).status == "not proved"
-    assert outcome("done", proof=proof(None)).status == "done"
+    assert (outcome("done", proof=proof(None)).status, outcome("done", proof=proof(None)).exit_status) == ("not proved", 1)
+    assert outcome("stopped", proof=proof(None)).status == "stopped"
     assert outcome("done", proof=proof(True)).exit_status == 0
 
 

@@ -376,7 +376,7 @@ def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
     notes = made(of(small(), history=rivals), predict=planner(10 * MIB)).notes
 
     assert any("20 % of the table" in n for n in notes)
-    assert any("50 % of the last 20 delete or overwrite rows" in n for n in notes)
+    assert any("50 % of the last 20 delete, overwrite or replace files" in n for n in notes)
     assert "estimated from facts" in " ".join(made(of(small())).notes)
 
 

@@ -144,10 +144,10 @@ def test_secrets_are_in_neither_rendering() -> None:
 def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None:
     text = outcome_text(ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"))
 
-    assert "left at least 1 file that no snapshot names, for example /t/data/x.parquet; this would remove them: CALL" in text
+    assert "At least 1 file written since the run began are in no snapshot, for example /t/data/x.parquet" in text
 
 
 def test_a_stopped_run_says_how_to_go_on() -> None:
     stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
 
-    assert "python -m icekit compact db.events --resume" in outcome_text(stopped)
+    assert "python -m icekit compact db.events --catalog prod --resume" in outcome_text(stopped)
