@@ -17,7 +17,7 @@ from typing import Any
 
 from icekit.catalog import Lake
 from icekit.errors import CloneRefused
-from icekit.facts.bridge import explain, has_bridge
+from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, set_properties
 
@@ -60,8 +60,7 @@ def clone(lake: Lake, table: Identifier) -> Iterator[Clone]:
         ) from None
     scratch, loaded = "", None
     try:
-        jvm: Any = spark._jvm
-        loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*full))
+        loaded = load_table(spark, full)
         home = str(loaded.location()).rstrip("/").rpartition("/")[0]
         scratch = f"{home}/{NAMESPACE}/{name}"
         own = {"gc.enabled": "false", "write.data.path": f"{scratch}/data", "write.metadata.path": f"{scratch}/metadata"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,22 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
         spark.conf.set(f"{base}.{ADDED}", "true")
         for key, value in conf.settings.items():
             spark.conf.set(key, value)
+
+
+@contextlib.contextmanager
+def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Lend a session some settings for a while; what it had before comes back."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def require_java() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from icekit.catalog import Lake
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import Json, choose_snapshot
+from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
 from icekit.sql import Identifier
 
 #: What each of a run's commits carries in its snapshot summary.
@@ -32,6 +32,10 @@ class Actual:
     commits: int = 0
     items_before: int = 0
     items_after: int = 0
+
+    def __add__(self, other: Actual) -> Actual:
+        """Add what two actions changed."""
+        return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def any(self) -> bool:
@@ -58,11 +62,7 @@ class Head:
 
     def lineage(self) -> Iterable[Json]:
         """The snapshot and its ancestors that are still there, newest first."""
-        by_id = {s["snapshot-id"]: s for s in self.metadata.get("snapshots") or ()}
-        current = self.snapshot
-        while current is not None:
-            yield current
-            current = by_id.get(current.get("parent-snapshot-id"))
+        return lineage(snapshots_by_id(self.metadata), self.snapshot)
 
 
 def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
@@ -101,21 +101,15 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
 
 def actual(commits: Iterable[Json]) -> Actual:
     """Add up what commits changed, from their summaries."""
-    files_in = bytes_in = files_out = bytes_out = deletes = count = 0
-    for commit in commits:
-        summary: Mapping[str, Any] = commit.get("summary") or {}
+    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
 
-        def number(name: str, summary: Mapping[str, Any] = summary) -> int:
-            return int(summary.get(name) or 0)
 
-        removed_deletes = number("removed-delete-files")
-        count += 1
-        deletes += removed_deletes
-        files_in += number("deleted-data-files")
-        files_out += number("added-data-files")
-        # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
-        if number("deleted-data-files"):
-            bytes_in += number("removed-files-size")
-        if number("added-data-files"):
-            bytes_out += number("added-files-size")
-    return Actual(files_in, bytes_in, files_out, bytes_out, deletes, count)
+def _changed(summary: Mapping[str, Any]) -> Actual:
+    def number(name: str) -> int:
+        return int(summary.get(name) or 0)
+
+    files_in, files_out = number("deleted-data-files"), number("added-data-files")
+    # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
+    bytes_in = number("removed-files-size") if files_in else 0
+    bytes_out = number("added-files-size") if files_out else 0
+    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)

@@ -75,20 +75,7 @@ class Outcome:
     @property
     def actual(self) -> Actual:
         """The sum over all actions that rewrite data files; other units do not add up."""
-        total = Actual()
-        for one in self.actions:
-            if one.action.prediction.unit != "file":
-                continue
-            a = one.actual
-            total = Actual(
-                total.files_in + a.files_in,
-                total.bytes_in + a.bytes_in,
-                total.files_out + a.files_out,
-                total.bytes_out + a.bytes_out,
-                total.delete_files_removed + a.delete_files_removed,
-                total.commits + a.commits,
-            )
-        return total
+        return sum((one.actual for one in self.actions if one.action.prediction.unit == "file"), Actual())
 
     def __repr__(self) -> str:
         from icekit.show.plan import outcome_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.deletes import dropped_by
 from icekit.compact.model import Action
-from icekit.facts.bridge import explain, has_bridge
+from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier
@@ -38,8 +38,7 @@ class Planned:
 def load(spark: SparkSession, name: tuple[str, ...]) -> Any:
     """The table as Iceberg's Java API knows it, as it is now; ``name`` has its catalog."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    jvm: Any = spark._jvm
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+    return load_table(spark, name)
 
 
 def filter_expression(spark: SparkSession, name: tuple[str, ...], where: str) -> Any:
@@ -57,7 +56,7 @@ def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -
     of :mod:`icekit.errors`.
     """
     plan = _plan(spark, action)
-    return _rolled_up(plan, deletes) if plan is not None else Planned(0, 0, 0, 0)
+    return rolled_up(plan, deletes=deletes) if plan is not None else Planned(0, 0, 0, 0)
 
 
 def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
@@ -97,25 +96,34 @@ def _plan(spark: SparkSession, action: Action) -> Any:
     try:
         table = load(spark, name)
         jvm: Any = spark._jvm
-        expressions = jvm.org.apache.iceberg.expressions.Expressions
-        expression = expressions.alwaysTrue() if action.where is None else filter_expression(spark, name, action.where)
         snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
         if snapshot is None:
             return None
-        sensitive = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+        expression, sensitive = asked_of(spark, action)
         planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), sensitive)
-        valid = {str(option) for option in planner.validOptions()}
-        given = jvm.java.util.HashMap()
-        for key, value in action.options.items():
-            if key in valid:
-                given.put(key, value)
-        planner.init(given)
-        return planner.plan()
+        return planned_by(planner, action)
     except Exception as error:
         raise explain(error, name) from error
 
 
-def _rolled_up(plan: Any, deletes: bool) -> Planned:
+def asked_of(spark: SparkSession, action: Action) -> tuple[Any, bool]:
+    """The files an action's ``where`` asks a planner for, and whether names in it are case-sensitive."""
+    jvm: Any = spark._jvm
+    expressions = jvm.org.apache.iceberg.expressions.Expressions
+    name = (action.catalog, *action.table)
+    expression = expressions.alwaysTrue() if action.where is None else filter_expression(spark, name, action.where)
+    return expression, str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def planned_by(planner: Any, action: Action) -> Any:
+    """The plan of one of the engine's planners, given those of the action's options that it knows."""
+    valid = {str(option) for option in planner.validOptions()}
+    planner.init({key: value for key, value in action.options.items() if key in valid})
+    return planner.plan()
+
+
+def rolled_up(plan: Any, *, deletes: bool = False) -> Planned:
+    """Add up the groups of an engine's plan; ``deletes`` also counts the delete files over data files."""
     groups = files = total = out = largest = 0
     over: int | None = 0 if deletes else None
     iterator = plan.groups().iterator()

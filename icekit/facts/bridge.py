@@ -25,6 +25,12 @@ def has_bridge(spark: SparkSession) -> bool:
     return not type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def load_table(spark: SparkSession, name: Identifier) -> Any:
+    """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+
+
 def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
     """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
     try:
@@ -37,8 +43,7 @@ def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], lis
 
 
 def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
-    jvm: Any = spark._jvm
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*table))
+    loaded = load_table(spark, table)
     io = loaded.io()
 
     def read(location: str) -> bytes:

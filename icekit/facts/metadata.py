@@ -241,27 +241,34 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
     return found
 
 
+def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
+    """The snapshots that are still there, by id; no id, as of a first snapshot's parent, finds none."""
+    return {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+
+
+def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
+    """A snapshot and its ancestors that are still there, newest first; ``snapshots`` are those by id."""
+    while snapshot is not None:
+        yield snapshot
+        snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
+
+
 def history(metadata: Json, snapshot: Json | None) -> History:
     """Cadence, operations, writers and refs; of all snapshots and of the chosen one's lineage."""
-    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
-    lineage: list[Json] = []
-    current = snapshot
-    while current is not None:
-        lineage.append(current)
-        current = snapshots.get(current.get("parent-snapshot-id"))
-    lineage.reverse()
-    times = [s["timestamp-ms"] for s in lineage]
+    snapshots = snapshots_by_id(metadata)
+    ancestors = list(lineage(snapshots, snapshot))[::-1]
+    times = [s["timestamp-ms"] for s in ancestors]
     gaps = [(b - a) / 1000 for a, b in pairwise(times)]
     every = [s["timestamp-ms"] for s in snapshots.values()]
-    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in lineage)
+    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors)
     return History(
         snapshot_count=len(snapshots),
-        lineage_count=len(lineage),
+        lineage_count=len(ancestors),
         oldest_snapshot_ms=min(every, default=None),
         newest_snapshot_ms=max(every, default=None),
         median_seconds_between_commits=statistics.median(gaps) if gaps else None,
         operations=tuple(sorted(operations.items())),
-        commits=tuple(_commit(s) for s in lineage[-MAX_COMMITS:]),
+        commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
         metadata_log_count=len(metadata.get("metadata-log") or ()),
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from icekit.facts.avro import SIZE_FIELDS, entries, manifest_list
 from icekit.facts.files import Partition
-from icekit.facts.metadata import Json
+from icekit.facts.metadata import Json, lineage, snapshots_by_id
 from icekit.facts.values import to_scalar
 
 if TYPE_CHECKING:
@@ -20,13 +21,8 @@ def written_since(source: Source, metadata: Json, snapshot: Json | None, since_m
     those commits added and no others; rows that a later rewrite of manifests has moved on are
     not seen.
     """
-    by_id = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
-    recent: set[int] = set()
-    current = snapshot
-    while current is not None and current["timestamp-ms"] >= since_ms:
-        if (current.get("summary") or {}).get("operation") != "replace":
-            recent.add(current["snapshot-id"])
-        current = by_id.get(current.get("parent-snapshot-id"))
+    young = takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot))
+    recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
     if snapshot is None or not recent or "manifest-list" not in snapshot:
         return frozenset()
     found: set[Partition] = set()

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from icekit.catalog import session
 from icekit.errors import ParameterError, nearest
 from icekit.lab import deletes, flights, healthy, history, layout, upserts
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
 from icekit.sql import identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from icekit.catalog import Lake
 
 TABLES: Mapping[str, LabTable] = MappingProxyType(
@@ -97,7 +96,7 @@ def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
     catalog = open_catalog(lake)
     try:
         flights.write(folder, scale)
-        with _session(spark):
+        with session.lent(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
             yield lambda name: Lab(lake, spark, catalog, folder, scale, name)
@@ -105,22 +104,6 @@ def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
         spark.catalog.dropTempView(FLIGHTS)
         catalog.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _session(spark: SparkSession) -> Iterator[None]:
-    """Lend the session the lab's settings."""
-    before = {key: spark.conf.get(key, None) for key in _SESSION}
-    for key, value in _SESSION.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
 
 
 __all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build"]

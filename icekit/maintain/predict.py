@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
-from icekit.compact.predict import Planned, filter_expression, load
+from icekit.compact.predict import Planned, asked_of, load, planned_by, rolled_up
 from icekit.facts.bridge import explain, has_bridge
 
 if TYPE_CHECKING:
@@ -22,31 +22,10 @@ def ask_delete_planner(spark: SparkSession, action: Action) -> Planned:
     try:
         table = load(spark, name)
         jvm: Any = spark._jvm
-        expressions = jvm.org.apache.iceberg.expressions.Expressions
-        expression = expressions.alwaysTrue() if action.where is None else filter_expression(spark, name, action.where)
-        sensitive = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-        planner = jvm.org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner(table, expression, sensitive)
-        valid = {str(option) for option in planner.validOptions()}
-        given = jvm.java.util.HashMap()
-        for key, value in action.options.items():
-            if key in valid:
-                given.put(key, value)
-        planner.init(given)
-        groups = planner.plan().groups().iterator()
-        found = Planned(0, 0, 0, 0)
-        while groups.hasNext():
-            group = groups.next()
-            size = int(group.inputFilesSizeInBytes())
-            found = Planned(
-                found.groups + 1,
-                found.files_in + int(group.inputFileNum()),
-                found.bytes_in + size,
-                found.files_out + int(group.expectedOutputFiles()),
-                largest_group_bytes=max(found.largest_group_bytes, size),
-            )
+        planner = jvm.org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner(table, *asked_of(spark, action))
+        return rolled_up(planned_by(planner, action))
     except Exception as error:
         raise explain(error, name) from error
-    return found
 
 
 def predict_deletes(spark: SparkSession | None, action: Action) -> Action:

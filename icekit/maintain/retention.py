@@ -17,9 +17,8 @@ from typing import Any
 
 from icekit.compact.policy import seconds
 from icekit.errors import ParameterError, nearest
+from icekit.facts.metadata import Json, lineage, snapshots_by_id
 from icekit.units import count, span
-
-Json = Mapping[str, Any]
 
 HOUR_MS = 3_600_000
 #: A run may be reading what it has just seen: nothing younger ever expires.
@@ -128,7 +127,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     not older than ``older_than_ms``, up to the first that is neither; and those of no branch
     that are not older. ``now_ms`` decides what a ref's own ages mean.
     """
-    snapshots = {int(s["snapshot-id"]): s for s in metadata.get("snapshots") or ()}
+    snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
     default_ref_age = int((metadata.get("properties") or {}).get("history.expire.max-ref-age-ms", FOREVER))
     why: dict[int, list[str]] = {}
@@ -149,16 +148,18 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         oldest = older_than_ms if age is None else now_ms - int(age)
         least = int(ref.get("min-snapshots-to-keep") or retain_last)
         open_ended = True
-        for place, snapshot in enumerate(lineage(snapshots, ref["snapshot-id"])):
+        for place, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
             referenced.add(snapshot["snapshot-id"])
             young = snapshot["timestamp-ms"] >= oldest
             open_ended = open_ended and (place < least or young)
             if open_ended:
                 why.setdefault(snapshot["snapshot-id"], []).append(f"age on {name}" if young else f"count on {name}")
-    for snapshot_id, snapshot in snapshots.items():
+    for snapshot in snapshots.values():
+        snapshot_id = int(snapshot["snapshot-id"])
         if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
             why.setdefault(snapshot_id, []).append("age, though no branch holds it")
-    expired = sorted((s for s in snapshots if s not in why), key=lambda s: int(snapshots[s]["timestamp-ms"]))
+    oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
+    expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
     return Retained({s: tuple(said) for s, said in why.items() if s in snapshots}, tuple(expired), tuple(names), tuple(dropped))
 
 
@@ -173,9 +174,9 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     now_ms = int(now.timestamp() * 1000)
     older_than_ms = now_ms - age_ms
     older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=older_than_ms % 1000)
-    snapshots = {int(s["snapshot-id"]): s for s in metadata.get("snapshots") or ()}
+    snapshots = snapshots_by_id(metadata)
     found = retained(metadata, older_than_ms, last, now_ms)
-    current = list(lineage(snapshots, metadata.get("current-snapshot-id")))
+    current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
     reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     gap_ms = _cadence([s["timestamp-ms"] for s in current])
     if retention.need_hours is not None:
@@ -203,14 +204,6 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
     if "main" not in refs and current not in (None, -1):
         refs["main"] = {"snapshot-id": current, "type": "branch"}
     return refs
-
-
-def lineage(snapshots: Mapping[int, Json], snapshot_id: int | None) -> Iterator[Json]:
-    """A snapshot and its ancestors that are still there, newest first."""
-    found = snapshots.get(snapshot_id) if snapshot_id is not None else None
-    while found is not None:
-        yield found
-        found = snapshots.get(found.get("parent-snapshot-id") or -1)
 
 
 def _unbroken(current: list[Json], found: Retained) -> Iterator[Json]:

@@ -65,7 +65,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, {s["snapshot-id"]: s for s in meta.get("snapshots") or ()})
+    reader = _Reader(lake, table, meta, specs, metadata.snapshots_by_id(meta))
     proofs: list[CommitProof] = []
     try:
         # The session may hold an older version of the table that lacks the snapshots.
@@ -215,12 +215,8 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
 
 def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage lie on top of one; None if it is not in it."""
-    current, count = reader.snapshots.get(reader.meta.get("current-snapshot-id")), 0
-    while current is not None:
-        if current["snapshot-id"] == snapshot_id:
-            return count
-        current, count = reader.snapshots.get(current.get("parent-snapshot-id")), count + 1
-    return None
+    ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
+    return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
 
 def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | None:

@@ -6,14 +6,15 @@ What cannot be read that way is named, never taken for empty.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from icekit.catalog.session import lent
 from icekit.prove.erasure_predicate import Predicate, first_sentence
 from icekit.sql import identifier
 
@@ -82,20 +83,9 @@ def path_key_column(path: Column) -> Column:
     return path
 
 
-@contextlib.contextmanager
-def reading_by_id(spark: SparkSession) -> Iterator[None]:
+def reading_by_id(spark: SparkSession) -> AbstractContextManager[None]:
     """Set the session to read Parquet by field id, and restore it."""
-    before = {key: spark.conf.get(key, None) for key in _SESSION}
-    try:
-        for key, value in _SESSION.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+    return lent(spark, _SESSION)
 
 
 class FileReader:

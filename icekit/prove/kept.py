@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import IcekitError
-from icekit.facts.bridge import explain, has_bridge
+from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.facts.spark import metadata_table
 from icekit.prove.fingerprint import Print, prints, row_hash
@@ -113,8 +113,7 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Iterator[Check]:
     if not has_bridge(lake.spark):
         yield Check(None, "without the JVM bridge (Spark Connect) no file can be looked for in storage")
         return
-    jvm: Any = lake.spark._jvm
-    io = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, identifier(*name)).io()
+    io = load_table(lake.spark, name).io()
     missing = [path for path in chosen if not io.newInputFile(path).exists()]
     if missing:
         yield Check(False, f"{count(len(missing), 'file')} of {len(chosen):,} looked for are GONE, for example {missing[0]}")
