@@ -18,6 +18,12 @@ REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
 )
 
 
+#: What no procedure does; see :mod:`icekit.resolve`.
+CONVERT = "convert_equality_deletes"
+#: What its prediction counts: equality delete files before, position deletes after.
+EQUALITY_DELETE = "equality delete file"
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What an action will take and leave.
@@ -29,7 +35,8 @@ class Prediction:
     that go, and delete files that are no longer opened beside each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
-    ``snapshot`` or ``orphan`` for maintenance.
+    ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
+    ``files_out`` is then the most position deletes that come in their place.
     """
 
     files_in: int = 0
@@ -115,7 +122,9 @@ class Action:
 
     @property
     def sql(self) -> str:
-        """The statement that a person could paste."""
+        """The statement that a person could paste; the command, where no statement does it."""
+        if self.procedure == CONVERT:
+            return f"python -m icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
@@ -184,7 +193,9 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that made such a plan: ``compact`` or ``maintain``."""
+        """The command that made such a plan: ``compact``, ``convert`` or ``maintain``."""
+        if self.actions and all(action.procedure == CONVERT for action in self.actions):
+            return "convert"
         return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
 
     @property

@@ -11,7 +11,7 @@ from icekit.catalog.session import lent
 from icekit.errors import ConversionRefused
 from icekit.facts.bridge import load_table
 from icekit.facts.metadata import specs as specs_of
-from icekit.facts.model import Partition
+from icekit.facts.model import Partition, PartitionSpec
 from icekit.resolve.delete_files import Present, Writer, commit, partitions_of, present
 from icekit.resolve.join import KeySet, bitmaps, dead_rows, tasks
 from icekit.resolve.keys import Keys, keys_of
@@ -36,7 +36,6 @@ class Found:
     snapshot_id: int
     metadata: Mapping[str, Any]
     format_version: int
-    scopes: Sequence[Scope]
     deletes: Sequence[File]
     data: Sequence[File]
     keys: Keys
@@ -63,29 +62,21 @@ def find(
     name: Identifier,
     *,
     branch: str | None = None,
-    partitions: Collection[Partition] | None = None,
+    partitions: Collection[Partition] = (),
     up_to: int | None = None,
 ) -> Found | None:
     """List the equality deletes of a table (named with its catalog) and the data files under them; None if there are none.
 
-    ``partitions`` takes only those partitions' deletes (None: all). ``up_to`` leaves out those
+    ``partitions`` takes only those partitions' deletes (none: all). ``up_to`` leaves out those
     of later sequence numbers. Raises :class:`~icekit.errors.ConversionRefused` for keys that
     cannot be converted.
     """
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    table = load_table(spark, name)
-    jvm: Any = spark._jvm
-    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
-    if snapshot is None:
+    at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+    if at is None or not at.scopes:
         return None
-    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
-    known = {spec.spec_id: spec for spec in specs_of(metadata)}
-    snapshot_id = int(snapshot.snapshotId())
-    chosen = [s for s in scopes(spark, name, snapshot_id, known, up_to) if partitions is None or s.partition in partitions]
-    if not chosen:
-        return None
+    table, metadata, known = at.table, at.metadata, at.specs
     _check_plain(table)
-    deletes, data = files(spark, name, snapshot_id, chosen, up_to)
+    deletes, data = files(spark, name, at.snapshot_id, at.scopes, up_to)
     keys = keys_of(metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
@@ -94,7 +85,42 @@ def find(
         KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
         for kind, ((is_global, ids), some) in enumerate(sorted(sets.items(), key=lambda item: item[0]))
     ]
-    return Found(table, snapshot, snapshot_id, metadata, int(metadata["format-version"]), chosen, deletes, data, keys, key_sets)
+    return Found(table, at.snapshot, at.snapshot_id, metadata, int(metadata["format-version"]), deletes, data, keys, key_sets)
+
+
+@dataclass(frozen=True)
+class At:
+    """A table at a snapshot, and its equality deletes by partition."""
+
+    table: Any
+    snapshot: Any
+    snapshot_id: int
+    metadata: Mapping[str, Any]
+    specs: Mapping[int, PartitionSpec]
+    scopes: Sequence[Scope]
+
+
+def remaining(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] = (),
+    up_to: int | None = None,
+) -> At | None:
+    """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    table = load_table(spark, name)
+    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    if snapshot is None:
+        return None
+    jvm: Any = spark._jvm
+    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    known = {spec.spec_id: spec for spec in specs_of(metadata)}
+    snapshot_id = int(snapshot.snapshotId())
+    chosen = set(partitions)
+    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if not chosen or s.partition in chosen]
+    return At(table, snapshot, snapshot_id, metadata, known, found)
 
 
 def _check_plain(table: Any) -> None:
@@ -108,7 +134,7 @@ def convert(
     name: Identifier,
     *,
     branch: str | None = None,
-    partitions: Collection[Partition] | None = None,
+    partitions: Collection[Partition] = (),
     up_to: int | None = None,
     slices: int = 1,
     tags: Mapping[str, str] | None = None,

@@ -38,7 +38,7 @@ def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, p
     for manifest in snapshot.deleteManifests(table.io()):
         if not positions and len(found.equality) == len(wanted):
             break
-        for delete in _entries(iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())):
+        for delete in entries(iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())):
             location = delete.location()
             if location in wanted:
                 found.equality[location] = delete
@@ -58,13 +58,14 @@ def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -
     for manifest in snapshot.dataManifests(table.io()):
         if len(found) == len(wanted):
             break
-        for data in _entries(jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())):
+        for data in entries(jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())):
             if (location := data.location()) in wanted:
                 found[location] = data.partition()
     return found
 
 
-def _entries(reader: Any) -> Iterator[Any]:
+def entries(reader: Any) -> Iterator[Any]:
+    """The live files of a manifest reader, which is closed afterwards."""
     try:
         iterator = reader.iterator()
         while iterator.hasNext():

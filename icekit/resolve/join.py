@@ -66,21 +66,31 @@ def tasks(records: int) -> int:
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
-def _dead(view: Identifier, key_set: KeySet, slices: tuple[int, int]) -> str:
-    table = identifier(*view)
-    names = [f"k{i}" for i in range(len(key_set.columns))]
-    keys = ", ".join(f"{column.sql} AS {name}" for column, name in zip(key_set.columns, names, strict=True))
+def deduplicated(view: Identifier, key_set: KeySet) -> str:
+    """SQL for each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``."""
+    names = ", ".join(f"k{i}" for i in range(len(key_set.columns)))
     scope = "" if key_set.is_global else f"{PART}, "
-    equal = [f"r.{name} {'=' if column.required else '<=>'} d.{name}" for column, name in zip(key_set.columns, names, strict=True)]
+    rows = f"SELECT {SEQUENCE}, {scope}{_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind}"
+    return f"SELECT {scope}{names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {scope}{names}"
+
+
+def _keys(key_set: KeySet) -> str:
+    return ", ".join(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns))
+
+
+def _dead(view: Identifier, key_set: KeySet, slices: tuple[int, int]) -> str:
+    scope = "" if key_set.is_global else f"{PART}, "
+    equal = [f"r.k{i} {'=' if column.required else '<=>'} d.k{i}" for i, column in enumerate(key_set.columns)]
     if not key_set.is_global:
         equal.insert(0, f"r.{PART} = d.{PART}")
     hint = "BROADCAST(d)" if key_set.records <= BROADCAST_KEYS else "SHUFFLE_HASH(d)"
     place, of = slices
     sliced = f" AND {FILE} % {of} = {place}" if of > 1 else ""
+    rows = (
+        f"SELECT {FILE}, _pos AS pos, {SEQUENCE}, {scope}{_keys(key_set)} FROM {identifier(*view)} "
+        f"WHERE {KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L{sliced}"
+    )
     return (
-        f"SELECT /*+ {hint} */ r.{FILE} AS f, r.pos FROM "
-        f"(SELECT {FILE}, _pos AS pos, {SEQUENCE}, {scope}{keys} FROM {table} WHERE {KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L{sliced}) r "
-        f"LEFT SEMI JOIN (SELECT {scope}{', '.join(names)}, max({SEQUENCE}) AS {SEQUENCE} FROM "
-        f"(SELECT {SEQUENCE}, {scope}{keys} FROM {table} WHERE {KIND} = {key_set.kind}) GROUP BY {scope}{', '.join(names)}) d "
+        f"SELECT /*+ {hint} */ r.{FILE} AS f, r.pos FROM ({rows}) r LEFT SEMI JOIN ({deduplicated(view, key_set)}) d "
         f"ON {' AND '.join(equal)} AND d.{SEQUENCE} > r.{SEQUENCE}"
     )
