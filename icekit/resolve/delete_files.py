@@ -166,7 +166,7 @@ class Writer:
 
     def _put(self, location: str, content: bytes) -> None:
         self.written.append(location)
-        write_bytes(self._jvm, self._io, location, content)
+        write_bytes(self._io, location, content)
         self.bytes_written += len(content)
 
     def take_back(self) -> None:

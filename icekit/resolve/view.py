@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.clone import NAMESPACE
+from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
 from icekit.errors import CloneRefused
 from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
@@ -51,18 +51,16 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
 
     Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
     """
-    jvm: Any = spark._jvm
     io = load_table(spark, table).io()
-    name = f"keys_{time.strftime('%Y%m%d%H%M%S')}_{uuid.uuid4().hex[:8]}"
-    view: Identifier = (table[0], NAMESPACE, name)
-    home = str(metadata["location"]).rstrip("/").rpartition("/")[0]
-    scratch = f"{home}/{NAMESPACE}/{name}"
+    made = scratch_name(table)
+    view: Identifier = (table[0], *made)
+    scratch = scratch_folder(str(metadata["location"]), made)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(jvm, io, location, json.dumps(_metadata(metadata, keys, scratch)).encode())
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, owned(table, scratch))).encode())
     try:
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
-            spark.sql(call(table[0], "register_table", table=display_name((NAMESPACE, name)), metadata_file=location))
+            spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
         except Exception as error:
             explained = scrub(str(explain(error, table))).splitlines()[0][:200]
             raise CloneRefused(
@@ -80,9 +78,8 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
             io.deletePrefix(f"{scratch}/")
 
 
-def write_bytes(jvm: Any, io: Any, location: str, content: bytes) -> None:
+def write_bytes(io: Any, location: str, content: bytes) -> None:
     """Write a small file through a table's own FileIO."""
-    del jvm
     stream = io.newOutputFile(location).createOrOverwrite()
     try:
         stream.write(content)
@@ -90,7 +87,7 @@ def write_bytes(jvm: Any, io: Any, location: str, content: bytes) -> None:
         stream.close()
 
 
-def _metadata(table: Json, keys: Keys, location: str) -> Mapping[str, Any]:
+def _metadata(table: Json, keys: Keys, location: str, owner: Mapping[str, str]) -> Mapping[str, Any]:
     """The metadata of an empty table with the key columns and the four that tell of a file."""
     first = keys.last_column_id + 1
     columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
@@ -98,6 +95,7 @@ def _metadata(table: Json, keys: Keys, location: str) -> Mapping[str, Any]:
         {"name": name, "transform": "identity", "source-id": first + i, "field-id": 1000 + i} for i, (name, _) in enumerate(_COLUMNS)
     ]
     properties = {
+        **owner,
         "gc.enabled": "false",
         "write.metadata.path": f"{location}/metadata",
         "write.data.path": f"{location}/data",

@@ -47,9 +47,16 @@ def convert_equality_deletes(
         progress(f"{plan!r}\n")
     given: dict[str, Any] = {"ledger": ledger, "limits": limits, "stop": stop, "progress": progress}
     outcome = run(lake, plan, execute=execute, **given)
-    if not then_compact or not execute or outcome.status not in {"done", "nothing to do"}:
+    return finish_with_compaction(lake, outcome, **given) if then_compact else outcome
+
+
+def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:
+    """Follow a conversion that is done by the rewrites that pay back; what came of them is the outcome's ``then``."""
+    if outcome.status not in {"done", "nothing to do"}:
         return outcome
-    facts = lake.observe(plan.table, ref=branch)
-    rewrite = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
-    progress(f"\n{rewrite!r}\n")
-    return replace(outcome, then=run(lake, rewrite, execute=True, **given))
+    progress = given.get("progress") or print
+    facts = lake.observe(outcome.plan.table, ref=outcome.plan.ref)
+    plan = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
+    if plan.actions:
+        progress(f"\n{plan!r}\n")
+    return replace(outcome, then=run(lake, plan, execute=True, ledger=ledger, **given))
