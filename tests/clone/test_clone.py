@@ -189,3 +189,5 @@ def test_a_catalog_of_folders_refuses_and_the_table_stays_whole(hadoop: Lake, tm
 
     assert contents(tmp_path) == before
     assert rows_of(hadoop, ("db", "t")) == 1
+    assert hadoop.tables.names_in(("db",)) == [("db", "t")]
+    assert hadoop.tables.names_in(("none",)) == []
