@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from icekit.lab.workbench import FLIGHTS, Lab, LabTable
 from icekit.sql import identifier
 
-
 _LONG_STREAM_COMMITS = 32
 _STATUSES = ("scheduled", "boarding", "departed", "landed")
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.equality_deletes.executor import Executor
+from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.compact.equality_deletes.sampling import sample_keys
 from icekit.compact.execute import Stop
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.outcome import Outcome
@@ -48,6 +51,16 @@ def convert_equality_deletes(
     given: dict[str, Any] = {"ledger": ledger, "limits": limits, "stop": stop, "progress": progress}
     outcome = run(lake, plan, execute=execute, **given)
     return finish_with_compaction(lake, outcome, **given) if then_compact else outcome
+
+
+def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
+    """Forecast what Spark's own reading and rewriting of a table take of an executor's heap; reads metadata and a sample of keys.
+
+    ``executor`` is one, or as :meth:`Executor.parse` reads it; by default that of the lake's session.
+    """
+    facts = lake.observe(table, ref=ref)
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(facts, wanted, sample_keys(lake, facts))
 
 
 def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:

@@ -56,7 +56,9 @@ def stock_rewrite(lake: Lake, table: Identifier | str, executor: Executor | str,
     :class:`~icekit.errors.ParameterError` for a catalog that only the running session knows.
     """
     if isinstance(lake.tables, SessionTables):
-        raise ParameterError("A catalog of the running session cannot be opened by another process; configure a profile to try a stock run.")
+        raise ParameterError(
+            "A catalog of the running session cannot be opened by another process; configure a profile to try a stock run."
+        )
     name = lake.identifier(table) if isinstance(table, str) else table
     wanted = Executor.parse(executor) if isinstance(executor, str) else executor
     settings = {
@@ -106,9 +108,7 @@ def _child(catalog: str, name: Identifier) -> None:
     lake = connect(catalog)
     with clone(lake, name) as copy:
         started = time.monotonic()
-        row = lake.spark.sql(
-            call(lake.name, "rewrite_data_files", table=display_name(copy.table), options=dict(OPTIONS))
-        ).first()
+        row = lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(copy.table), options=dict(OPTIONS))).first()
         files = row["rewritten_data_files_count"] if row is not None else 0
         print(_SAID + json.dumps({"seconds": time.monotonic() - started, "files": files}), flush=True)
 
