@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections import deque
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from icekit.errors import IcekitError
 from icekit.facts.collect import load_metadata
+from icekit.prove.fingerprint import Print, prints, row_hash
 from icekit.sql import identifier
 from tests.soak.table import clone, desk, folder, forget
 
@@ -40,8 +42,9 @@ KEYS = {"string": ("key",), "bigint": ("n",), "composite": ("n", "key")}
 UPSERTS_PER_KEY = 4
 SEED = 7
 # Changes with what is made here, so that tables of an older one are made again.
-_VERSION = "1"
+_VERSION = "2"
 _COMPLETE = "icekit.bench.complete"
+_EXPECTED = "icekit.bench.expected"
 _SCHEMA = {
     "key": pa.string(),
     "p": pa.int32(),
@@ -86,6 +89,15 @@ class Upserts:
         """A name that tells the table from those of other figures."""
         parts = f"p{self.partitions}_c{self.commits}_r{self.rows}_k{self.keys_per_partition}_{'_'.join(self.keys)}_v{self.format_version}"
         return parts if self.seed == SEED else f"{parts}_s{self.seed}"
+
+    def left(self, partition: int) -> Iterator[pa.Table]:
+        """The rows that are left of a partition when every upsert has replaced its key's older row."""
+        seen = np.zeros(self.keys_per_partition, bool)
+        for commit in reversed(range(self.commits)):
+            rows = self.batch(commit, partition)
+            places = rows["n"].to_numpy() - partition * self.keys_per_partition
+            yield rows.filter(pa.array(~seen[places]))
+            seen[places] = True
 
     def batch(self, commit: int, partition: int) -> pa.Table:
         """The rows that a commit upserts in a partition, each key once, in no order."""
@@ -141,6 +153,12 @@ def copied(lake: Lake, table: str, suffix: str = "copy") -> Iterator[str]:
         forget(lake, name, NAMESPACE)
 
 
+def expected(lake: Lake, table: str) -> Print:
+    """The fingerprint of the rows that a table must show, worked out from its history without reading a delete."""
+    count, value = _properties(lake, table.rpartition(".")[2])[_EXPECTED].split()
+    return Print(int(count), int(value, 16))
+
+
 def customer_keys(numbers: NDArray[Any]) -> pa.Array:
     """Strings of 40 characters, ``customer-`` and hexadecimal digits, different for different numbers and in no order."""
     mixed = np.stack([_mix(numbers.astype(np.uint64)), _mix(numbers.astype(np.uint64) ^ np.uint64(0x5DEECE66D))], axis=1)
@@ -171,10 +189,14 @@ def _texts(letters: NDArray[np.uint8]) -> pa.Array:
 
 def _is_complete(lake: Lake, name: str, history: Upserts) -> bool:
     try:
-        metadata = load_metadata(lake.tables.source((NAMESPACE, name)))
+        return _properties(lake, name).get(_COMPLETE) == _mark(history)
     except IcekitError:
         return False
-    return bool(metadata["properties"].get(_COMPLETE) == _mark(history))
+
+
+def _properties(lake: Lake, name: str) -> dict[str, str]:
+    found: dict[str, str] = load_metadata(lake.tables.source((NAMESPACE, name)))["properties"]
+    return found
 
 
 def _mark(history: Upserts) -> str:
@@ -209,8 +231,28 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
             committer.commit([part.result() for part in waiting.popleft()])
     _say(name, history.commits, history.commits, started)
     print(file=sys.stderr)
-    table.updateProperties().set(_COMPLETE, _mark(history)).commit()
+    print_ = _print_of_left(spark, home.with_name("left"), history)
+    told = f"{print_.row_count} {print_.value:x}"
+    table.updateProperties().set(_EXPECTED, told).set(_COMPLETE, _mark(history)).commit()
     spark.sql(f"REFRESH TABLE {sql_name}")
+
+
+def _print_of_left(spark: Any, home: Path, history: Upserts) -> Print:
+    """Fingerprint the rows that are left, by way of plain Parquet files that Iceberg knows nothing of."""
+
+    def write(partition: int) -> None:
+        with pq.ParquetWriter(home / f"{partition}.parquet", pa.schema(_SCHEMA)) as writer:
+            for rows in history.left(partition):
+                writer.write_table(rows.cast(writer.schema))
+
+    home.mkdir()
+    try:
+        with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+            list(pool.map(write, range(history.partitions)))
+        rows = spark.read.parquet(str(home))
+        return prints(rows.selectExpr(f"{row_hash(rows.schema)} AS h"))[()]
+    finally:
+        shutil.rmtree(home)
 
 
 def _write(home: Path, history: Upserts, commit: int, partition: int) -> tuple[str, Path, Path]:
