@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import compact, maintain
+from icekit.commands import clones, compact, convert, maintain
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
 from icekit.secrets import scrub
 
@@ -59,7 +59,9 @@ def _parser() -> _Parser:
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     compact.add_parser(commands, common, observing)
+    convert.add_parser(commands, common)
     maintain.add_parser(commands, common)
+    clones.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
@@ -167,7 +169,16 @@ def _lab(arguments: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    commands = {"look": _look, "report": _report, "compact": _compact, "maintain": _maintain, "tables": _tables, "lab": _lab}
+    commands = {
+        "look": _look,
+        "report": _report,
+        "compact": _compact,
+        "convert": convert.convert,
+        "maintain": _maintain,
+        "clones": clones.clones,
+        "tables": _tables,
+        "lab": _lab,
+    }
     try:
         return commands[arguments.command](arguments)
     except IcekitError as problem:

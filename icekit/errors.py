@@ -66,6 +66,10 @@ class CloneRefused(IcekitError):
     """The catalog takes no second table for the same files, or the session cannot clean one up."""
 
 
+class ConversionRefused(IcekitError):
+    """Equality deletes that cannot be converted, and why."""
+
+
 class RehearsalFailed(IcekitError):
     """A trial on a clone failed or changed rows; the table itself was not touched."""
 

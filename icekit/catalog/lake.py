@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import fnmatch
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, nearest
 from icekit.sql import Identifier, display_name, parse_identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from icekit.compact import Outcome, Plan
     from icekit.facts import TableFacts
@@ -39,6 +41,7 @@ class Lake:
         self.tables = tables
         self._conf = conf
         self._borrowed = borrowed
+        self._kept = contextlib.ExitStack()
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r}, {self.tables})"
@@ -115,6 +118,29 @@ class Lake:
 
         return run(self, plan, execute=execute, **options)
 
+    def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
+        """Turn equality deletes into position deletes, proved; a dry run unless ``execute``.
+
+        See :func:`icekit.compact.equality_deletes.convert_equality_deletes`.
+        """
+        from icekit.compact.equality_deletes import convert_equality_deletes
+
+        return convert_equality_deletes(self, table, where, execute=execute, **options)
+
+    def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
+        """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.
+
+        The deletes are resolved once, on a zero-copy clone that :meth:`close` (or the end of the
+        process) removes with the files written for it; each query of the frame is then a plain
+        scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+        """
+        from icekit.resolve.reading import resolved
+
+        name = self.identifier(table) if isinstance(table, str) else table
+        # Before pyspark's own exit handlers, which run last, take the session away.
+        atexit.register(self._kept.close)
+        return self._kept.enter_context(resolved(self, name, say=progress))
+
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
         """Go on with the last unfinished run on a table. See :func:`icekit.compact.resume`."""
         from icekit.compact import resume
@@ -127,6 +153,7 @@ class Lake:
 
     def close(self) -> None:
         """Let go of both engines; stops the Spark session only if icekit started it."""
+        self._kept.close()
         self.tables.close()
         if "spark" in self.__dict__ and session.is_own(self.spark):
             session.stop_own()

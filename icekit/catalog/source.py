@@ -48,6 +48,9 @@ class Tables(Protocol):
     def names(self) -> list[Identifier]:
         """Every table of the catalog, sorted."""
 
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, sorted; none if there is no such namespace."""
+
     def source(self, table: Identifier) -> Source:
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
 
@@ -82,6 +85,10 @@ class EmbeddedTables:
         """Every table of the embedded lake."""
         rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
         return sorted((*namespace.split("."), table) for namespace, table in rows)
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, by the embedded lake's catalog."""
+        return [name for name in self.names() if name[:-1] == namespace]
 
     def source(self, table: Identifier) -> Source:
         """Look the table up by namespace and name."""
@@ -163,6 +170,15 @@ class ProfileTables:
         self._ask(catalog.list_namespaces)
         return sorted(set(self._ask(walk, LISTING_SECONDS)))
 
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, asked of that alone."""
+        try:
+            return sorted(tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS))
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            return []
+
     def source(self, table: Identifier) -> Source:
         """Load the table through pyiceberg, which also reads its metadata file."""
         try:
@@ -231,6 +247,20 @@ class SessionTables:
 
         self._ask(walk, LISTING_SECONDS)
         return sorted(set(found))
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, as ``SHOW TABLES`` lists them."""
+        from icekit.facts.bridge import explain
+
+        listing = f"SHOW TABLES IN {identifier(self.name, *namespace)}"
+        try:
+            rows = self._ask(lambda: self.spark.sql(listing).collect(), LISTING_SECONDS)
+        except Exception as error:
+            explained = explain(error, (self.name, *namespace, "*"))
+            if isinstance(explained, TableNotFound):
+                return []
+            raise explained from None
+        return sorted((*namespace, row["tableName"]) for row in rows)
 
     def _ask(self, question: Callable[[], T], seconds: float) -> T:
         try:

@@ -12,13 +12,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.catalog import Lake
 from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
-from icekit.compact.model import REWRITE_NOTHING, Action
+from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.predict import Planned, ask_planner, partitions_left
-from icekit.errors import IcekitError, ParameterError
-from icekit.facts.bridge import has_bridge
+from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
+from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.values import to_scalar
+from icekit.resolve.convert import remaining
 from icekit.sql import identifier
 from icekit.units import count
 from icekit.where import where
@@ -40,6 +41,10 @@ class Retry:
     first_wait: float = 2.0
     longest_wait: float = 60.0
     floor_files: int = 2
+
+
+# Of one batch of a conversion: each reads the deletes anew.
+_MOST_SLICES = 64
 
 
 class Conflict(Exception):
@@ -110,6 +115,9 @@ class Runner:
         rewrite of every file does, and deletes as new as the snapshot it began from still apply
         to its output. So the partitions in which it selects no file of before the run are done.
         """
+        if action.procedure == CONVERT:
+            # Batches of several commits may have been killed between them: what is left says the table.
+            return action if _deletes_left(self.spark, action) else None
         if action.procedure != "rewrite_data_files":
             # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
             return None if progress.actual.any else action
@@ -142,6 +150,8 @@ class Runner:
         group failed. Empty when there is nothing smaller than that.
         """
         parts = action.partitions
+        if action.procedure == CONVERT:
+            return _smaller_conversions(action)
         if len(parts) > 1:
             middle = len(parts) // 2
             names = ("1", "2")
@@ -169,7 +179,7 @@ class Runner:
         planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
         progress.attempts += 1
         started = time.monotonic()
-        failure: BaseException | None = None
+        failure: Exception | None = None
         answer = Answer()
         try:
             answer = execute(
@@ -183,6 +193,10 @@ class Runner:
             progress.seconds += time.monotonic() - started
             after = self._reconcile(action, progress, before)
         if failure is not None:
+            moved = head(self.lake, action.table, action.branch).snapshot_id != before.snapshot_id
+            if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
+                # Another's compaction and expiry took files away that were being read.
+                raise Conflict(first_sentence(failure))
             raise _as_kind(failure)
         if planned is not None:
             _check(planned, answer, after)
@@ -241,6 +255,25 @@ class Runner:
                 self.say(f"  {seconds:.0f} s{left}")
 
         return tick
+
+
+def _deletes_left(spark: SparkSession, action: Action) -> bool:
+    """Tell whether the table still has equality deletes that the action was planned for."""
+    up_to = int(str(action.arguments["up_to"]))
+    at = remaining(spark, (action.catalog, *action.table), branch=action.branch, partitions=action.partitions, up_to=up_to)
+    return at is not None and bool(at.scopes)
+
+
+def _smaller_conversions(action: Action) -> tuple[Action, ...]:
+    """Fewer partitions each, or a partition in more commits."""
+    parts, slices = action.partitions, int(str(action.arguments.get("slices", 1)))
+    if len(parts) > 1:
+        middle = len(parts) // 2
+        some = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
+        return tuple(replace(action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()) for n, chosen in some)
+    if slices >= _MOST_SLICES:
+        return ()
+    return (replace(action, action_id=f"{action.action_id}.s", arguments={**action.arguments, "slices": slices * 4}),)
 
 
 def _only_dangling(action: Action) -> Action | None:

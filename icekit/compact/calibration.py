@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from icekit.compact.model import EQUALITY_DELETE
 from icekit.compact.records import ActionRecord
 
 #: What a plan predicts of each action; ``bytes_out`` in bytes, ``seconds`` in seconds.
@@ -89,6 +90,16 @@ def throughput(outcomes: Iterable[ActionRecord]) -> float | None:
     for outcome in outcomes:
         read, seconds = _number(outcome.actual, "bytes_in"), _number(outcome.actual, "seconds")
         if outcome.is_outcome and read and seconds and read > 0 and seconds > 0:
+            rates.append(read / seconds)
+    return statistics.median(rates) if rates else None
+
+
+def conversion_rate(outcomes: Iterable[ActionRecord]) -> float | None:
+    """Bytes of data and delete files per second of past conversions, their median; None before there are any."""
+    rates = []
+    for outcome in outcomes:
+        read, seconds = _number(outcome.predicted, "bytes_in"), _number(outcome.actual, "seconds")
+        if outcome.is_outcome and (outcome.predicted or {}).get("unit") == EQUALITY_DELETE and read and seconds:
             rates.append(read / seconds)
     return statistics.median(rates) if rates else None
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 from icekit.errors import ClaimLost, IcekitError, TableClaimed
+from icekit.owner import Owner
 from icekit.units import span
 
 #: Seconds that a claim holds after its last heartbeat, and seconds between heartbeats.
@@ -24,75 +22,6 @@ HEARTBEAT = 20
 def now_ms() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process, told apart from every other on every machine.
-
-    ``boot_id``, ``pid_namespace`` and ``pid_started`` (clock ticks after boot) are None
-    where there is no ``/proc``.
-    """
-
-    host: str
-    boot_id: str | None
-    pid_namespace: str | None
-    pid: int
-    pid_started: int | None
-
-    @classmethod
-    def here(cls) -> Owner:
-        """This process; asked anew each time, as a fork is another one."""
-        pid = os.getpid()
-        status = _process(pid)
-        return cls(socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None)
-
-    def has_ended(self) -> bool:
-        """Tell whether the process is known to live no more; False where that cannot be seen from here.
-
-        A pid says something only on the same host since the same boot, and in the same pid
-        namespace: containers may share a host name, and see only their own processes.
-        """
-        if (self.host, self.boot_id, self.pid_namespace) != (socket.gethostname(), _boot_id(), _pid_namespace()):
-            return False
-        status = _process(self.pid)
-        if status is not None and self.pid_started is not None:
-            state, started = status
-            # Killed, and its parent has not asked for its status yet: Z.
-            return state in "ZX" or started != self.pid_started
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            # It is another user's, and lives.
-            return False
-        return False
-
-
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
-def _pid_namespace() -> str | None:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return None
-
-
-def _process(pid: int) -> tuple[str, int] | None:
-    """The state and start time of a process, or None where ``/proc`` does not show it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        # The name before the parenthesis may hold anything, also spaces and parentheses.
-        fields = stat.rpartition(")")[2].split()
-        return fields[0], int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from urllib.parse import quote
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from icekit.catalog.lake import Lake
-from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, Owner, claim_over, claimed, now_ms, renewed
+from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, claim_over, claimed, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
 from icekit.errors import LedgerUnusable, TableClaimed
+from icekit.owner import Owner
 from icekit.secrets import scrub
 
 T = TypeVar("T")

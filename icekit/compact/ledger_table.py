@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from icekit.catalog.lake import Lake
-from icekit.compact.claims import Claim, Owner, claim_over, now_ms, renewed
+from icekit.compact.claims import Claim, claim_over, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
 from icekit.errors import IcekitError, LedgerUnusable
 from icekit.facts.bridge import explain
+from icekit.owner import Owner
 from icekit.secrets import scrub
 from icekit.sql import call, display_name, identifier, literal
 

@@ -18,6 +18,12 @@ REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
 )
 
 
+#: What no procedure does; see :mod:`icekit.resolve`.
+CONVERT = "convert_equality_deletes"
+#: What its prediction counts: equality delete files before, position deletes after.
+EQUALITY_DELETE = "equality delete file"
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What an action will take and leave.
@@ -29,7 +35,8 @@ class Prediction:
     that go, and delete files that are no longer opened beside each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
-    ``snapshot`` or ``orphan`` for maintenance.
+    ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
+    ``files_out`` is then the most position deletes that come in their place.
     """
 
     files_in: int = 0
@@ -44,6 +51,11 @@ class Prediction:
     source: str = "facts"
     bytes_untaught: int = 0
     unit: str = "file"
+
+    @property
+    def unit_out(self) -> str:
+        """What ``files_out`` counts."""
+        return "position delete" if self.unit == EQUALITY_DELETE else self.unit
 
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
@@ -115,7 +127,9 @@ class Action:
 
     @property
     def sql(self) -> str:
-        """The statement that a person could paste."""
+        """The statement that a person could paste; the command, where no statement does it."""
+        if self.procedure == CONVERT:
+            return f"python -m icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
@@ -162,7 +176,8 @@ class LeftAlone:
 class Plan:
     """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing.
 
-    ``rehearsed`` is what the proof said of a trial on a clone, None without one.
+    ``rehearsed`` is what the proof said of a trial on a clone, None without one; ``converts`` tells
+    a conversion of equality deletes.
     """
 
     catalog: str
@@ -176,6 +191,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     made_at_ms: int = 0
     rehearsed: str | None = None
+    converts: bool = False
 
     @property
     def name(self) -> str:
@@ -184,7 +200,9 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that made such a plan: ``compact`` or ``maintain``."""
+        """The command that made such a plan: ``compact``, ``convert`` or ``maintain``."""
+        if self.converts:
+            return "convert"
         return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
 
     @property

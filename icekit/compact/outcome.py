@@ -34,7 +34,7 @@ class Outcome:
 
     ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
     that failed attempts wrote and no snapshot names, with ``clean_up`` the call that would
-    remove them. ``exit_status`` is 0 when everything planned is done and proved.
+    remove them. ``then`` is what came of a compaction that a conversion was followed by. ``exit_status`` is 0 when everything planned is done and proved.
     """
 
     plan: Plan
@@ -45,6 +45,7 @@ class Outcome:
     leftovers: tuple[str, ...] = ()
     clean_up: str | None = None
     notes: tuple[str, ...] = ()
+    then: Outcome | None = None
 
     @property
     def is_dry_run(self) -> bool:

@@ -112,7 +112,12 @@ def asked_of(spark: SparkSession, action: Action) -> tuple[Any, bool]:
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     name = (action.catalog, *action.table)
     expression = expressions.alwaysTrue() if action.where is None else filter_expression(spark, name, action.where)
-    return expression, str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return expression, is_case_sensitive(spark)
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Tell whether the session tells names apart by their case."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def planned_by(planner: Any, action: Action) -> Any:

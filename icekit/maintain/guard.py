@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import Actual, head
-from icekit.compact.model import Action
+from icekit.compact.model import CONVERT, Action
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.facts.bridge import explain
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
 from icekit.prove import Proof, prove_commits
+from icekit.prove.conversions import prove_conversion
 from icekit.prove.kept import PLAIN, prove_entries, prove_history, prove_live, referenced
 from icekit.prove.proof import Check
 from icekit.sql import display_name, identifier
@@ -70,6 +71,17 @@ class _Deletes(Guard):
             for key in ("removed-delete-files", "added-delete-files", "removed-files-size", "added-files-size")
         )
         return replace(committed, bytes_in=bytes_in, bytes_out=bytes_out, items_before=before, items_after=after)
+
+
+class _Conversion(_Deletes):
+    """A conversion of equality deletes: what was removed and added is counted, and the rows are read without a delete set."""
+
+    def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
+        found = super().actual(committed, snapshot_ids)
+        return replace(found, delete_files_removed=found.items_before)
+
+    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:
+        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=sample) if snapshot_ids else None
 
 
 class _Manifests(Guard):
@@ -199,6 +211,7 @@ class _Orphans(Guard):
 
 
 _GUARDS: Mapping[str, type[Guard]] = {
+    CONVERT: _Conversion,
     "rewrite_position_delete_files": _Deletes,
     "rewrite_manifests": _Manifests,
     "expire_snapshots": _Expiry,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icekit.catalog.lake import Lake
+    from icekit.resolve.reading import Stripped
 
 Json = Mapping[str, Any]
 
@@ -47,6 +48,7 @@ def prove_commits(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    read: Mapping[int, Stripped] | None = None,
 ) -> Proof:
     """Compare the rows before and after each commit, deletes applied; ``table`` is without its catalog.
 
@@ -55,7 +57,8 @@ def prove_commits(
     delete file, of whatever spec; in the whole table if those are more than
     :data:`MAX_PARTITIONS`, cannot be told by a predicate, or do not account for all its files.
     ``sample`` compares so many of each commit's partitions, chosen by ``seed``. ``progress`` is
-    called with (commits compared, of how many).
+    called with (commits compared, of how many). ``read`` says of snapshots how to read them
+    without the engine's own sets of equality deletes.
 
     A commit or parent that has expired, or whose files are gone, is not provable, which is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
@@ -65,7 +68,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, metadata.snapshots_by_id(meta))
+    reader = _Reader(lake, table, meta, specs, metadata.snapshots_by_id(meta), read or {})
     proofs: list[CommitProof] = []
     try:
         # The session may hold an older version of the table that lacks the snapshots.
@@ -99,6 +102,7 @@ class _Reader:
     meta: Json
     specs: Mapping[int, PartitionSpec]
     snapshots: Mapping[int | None, Json]
+    read: Mapping[int, Stripped]
 
     @property
     def name(self) -> Identifier:
@@ -116,7 +120,15 @@ class _Side:
 
     def read(self, reader: _Reader, *, grouped: bool) -> Mapping[tuple[Scalar, ...], Print]:
         by = self.by if grouped else ()
-        return fingerprint(reader.lake.spark, reader.name, snapshot_id=self.snapshot_id, where=self.where, by=by, schema=self.schema)
+        return fingerprint(
+            reader.lake.spark,
+            reader.name,
+            snapshot_id=self.snapshot_id,
+            where=self.where,
+            by=by,
+            schema=self.schema,
+            stripped=reader.read.get(self.snapshot_id),
+        )
 
 
 def _prove(reader: _Reader, snapshot_id: int, sample: int | None, chance: random.Random) -> CommitProof:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+    from icekit.resolve.reading import Stripped
+
 MODULUS = 1 << 128
 # A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow, which ANSI mode
 # raises, below 2**41 rows, and no decimals, which are slow to add.
@@ -51,6 +53,7 @@ def fingerprint(
     where: str | None = None,
     by: Sequence[str] = (),
     schema: StructType | None = None,
+    stripped: Stripped | None = None,
 ) -> Mapping[tuple[Scalar, ...], Print]:
     """Fingerprint a table's rows, deletes applied; ``table`` is named with its catalog.
 
@@ -58,8 +61,15 @@ def fingerprint(
     hold for ``where`` (a SQL predicate) and ``by`` (SQL expressions to group by; the driver
     receives a row per group). Without ``by`` the one key is ``()``. ``schema`` names the columns
     to compare and the types to compare them as; without it, all columns as they are. Prints
-    compare only where equal schemas made them, up to names: see :func:`row_hash`.
+    compare only where equal schemas made them, up to names: see :func:`row_hash`. ``stripped``
+    is read in place of the table, and drops the rows that equality deletes delete.
     """
+    if stripped is not None:
+        rows = spark.sql(f"SELECT *, {', '.join(stripped.columns)} FROM {identifier(*stripped.table)}")
+        hashed = row_hash(schema if schema is not None else spark.table(identifier(*stripped.table)).schema)
+        kept = rows if where is None else rows.where(where)
+        extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]
+        return prints(stripped.finish(kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra)))
     version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
     rows = spark.sql(f"SELECT * FROM {identifier(*table)}{version}")
     hashed = row_hash(rows.schema if schema is None else schema)

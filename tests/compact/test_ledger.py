@@ -20,10 +20,11 @@ import pytest
 
 import icekit
 from icekit import secrets
-from icekit.compact.claims import LEASE, Claim, Owner, claimed
+from icekit.compact.claims import LEASE, Claim, claimed
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
 from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
+from icekit.owner import Owner
 
 TABLE = "lake.db.t"
 RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)

@@ -10,10 +10,11 @@ import pytest
 
 import icekit
 from icekit.catalog import Lake
-from icekit.compact.claims import LEASE, Owner, claimed
+from icekit.compact.claims import LEASE, claimed
 from icekit.compact.ledger_table import TableLedger
 from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import ClaimLost, LedgerUnusable, TableClaimed
+from icekit.owner import Owner
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

@@ -1,0 +1,110 @@
+"""Drop a scratch table, and remove what it wrote unless the table has come to need it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+from icekit.catalog import Lake
+from icekit.clone.scratch import marker
+from icekit.errors import IcekitError
+from icekit.facts.bridge import explain
+from icekit.facts.collect import load_metadata
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier, literal
+from icekit.units import count
+
+
+def drop_statement(lake: Lake, made: Identifier) -> str:
+    """The statement that takes a scratch table out of the catalog. Not PURGE: that would delete the files of its table."""
+    return f"DROP TABLE IF EXISTS {identifier(*lake.sql_name(made))}"
+
+
+def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
+    """The files in a scratch table's folder that its table's metadata names, by their paths in the folder.
+
+    Looks through all snapshots: data files, delete files, manifests, manifest lists and statistics files.
+    """
+    mark = marker(made)
+    metadata = load_metadata(lake.tables.source(of))
+    paths = [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
+    paths += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    name, within = lake.sql_name(of), literal(mark)
+    lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    if metadata.get("snapshots"):
+        for table, column in (("all_files", "file_path"), ("all_manifests", "path")):
+            query = f"SELECT DISTINCT {column} FROM {identifier(*name, table)} WHERE contains({column}, {within})"
+            paths += [row[0] for row in lake.spark.sql(query).collect()]
+    return frozenset(path.partition(mark)[2] for path in paths if mark in path)
+
+
+def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | None, io: Any, *, is_unchanged: bool = False) -> None:
+    """Drop a scratch table and remove its folder, but for files that ``of`` has adopted; says what stays in a warning.
+
+    ``io`` is a FileIO that reaches the folder. ``is_unchanged`` says that nothing was committed
+    to ``of`` since, so that it cannot have adopted anything. Safe to repeat.
+    """
+    said = None
+    kept: frozenset[str] | None = None
+    if not scratch or not f"{scratch}/".endswith(marker(made)):
+        said = f"{display_name(made)} has no folder of its own that could be removed."
+    elif is_unchanged:
+        kept = frozenset()
+    else:
+        kept, said = _adopted(lake, made, of, scratch)
+    if scratch and kept is not None:
+        # The bulk goes before the table, and the table before its metadata: what a kill leaves can be listed, or is small.
+        with contextlib.suppress(Exception):
+            _remove(io, f"{scratch}/data", made, kept)
+    try:
+        lake.spark.sql(drop_statement(lake, made))
+    except Exception as error:
+        raise explain(error, lake.sql_name(made)) from None
+    if scratch and kept is not None:
+        try:
+            _remove(io, scratch, made, kept)
+        except Exception as error:
+            said = f"What {display_name(made)} wrote could not be removed ({type(error).__name__}): remove the folder {scratch}."
+        if not kept:
+            _remove_folders(lake.spark, scratch)
+    if said:
+        warnings.warn(said, stacklevel=2)
+
+
+def _adopted(lake: Lake, made: Identifier, of: Identifier | None, scratch: str) -> tuple[frozenset[str] | None, str | None]:
+    """What may not be removed, and how to say so; None if it is not known, and nothing may."""
+    name = display_name(of) if of else "its table"
+    try:
+        if of is None:
+            raise IcekitError("its properties do not name it")
+        kept = adopted(lake, made, of)
+    except Exception as error:
+        reason = scrub(str(explain(error, lake.sql_name(of or made)))).splitlines()[0][:200].rstrip(".")
+        return None, f"It is not known whether {name} needs files in {scratch} ({reason}), so they are kept; remove the folder if not."
+    return kept, f"{name} has adopted {count(len(kept), 'file')} in {scratch}; these are kept, the others removed." if kept else None
+
+
+def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> None:
+    """Remove the files of a folder: by the table's own FileIO, as Spark may have no file system for it."""
+    if not kept:
+        io.deletePrefix(f"{folder}/")
+        return
+    files = io.listPrefix(f"{folder}/").iterator()
+    locations = []
+    while files.hasNext():
+        locations.append(str(files.next().location()))
+    for location in locations:
+        if location.partition(marker(made))[2] not in kept:
+            io.deleteFile(location)
+
+
+def _remove_folders(spark: Any, folder: str) -> None:
+    """Remove the empty folders: an object store has none, elsewhere they are left."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
+    with contextlib.suppress(Exception):
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        files.delete(path, True)
+        # The folder of all clones too, once it is empty.
+        if not files.listStatus(path.getParent()):
+            files.delete(path.getParent(), False)

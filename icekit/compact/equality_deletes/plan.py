@@ -1,0 +1,233 @@
+"""Plan the conversion of a table's equality deletes: in which batches, and what each will come to."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.compact.calibration import conversion_rate
+from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger_api import Ledger
+from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.policy import size_in_bytes
+from icekit.compact.predict import filter_expression, is_case_sensitive
+from icekit.errors import ConversionRefused, ParameterError
+from icekit.facts.bridge import has_bridge
+from icekit.facts.model import PartitionSpec
+from icekit.facts.values import partition_path
+from icekit.resolve.choose import partitions_where
+from icekit.resolve.convert import remaining
+from icekit.resolve.listing import Scope
+from icekit.sql import Identifier, display_name
+from icekit.units import count, size
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+#: Files of one batch at most: the driver holds a row for each while it runs.
+MAX_FILES = 20_000
+#: Of one row or delete record in a shuffle: its key, and what tells its place and its age.
+RECORD_BYTES = 100
+#: Of the free disk where Spark spills, in local mode; elsewhere nobody can ask.
+DISK_SHARE = 0.5
+CLUSTER_BATCH_BYTES = 200 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Scopes converted together, in ``slices`` commits of a part of the data files each."""
+
+    scopes: tuple[Scope, ...]
+    slices: int = 1
+
+    @property
+    def shuffle_bytes(self) -> int:
+        """What rows and deletes take on disk while they are joined, all slices together."""
+        return sum(_bytes(scope) for scope in self.scopes)
+
+
+def plan_conversion(
+    lake: Lake,
+    table: Identifier | str,
+    *,
+    where: str | None = None,
+    branch: str | None = None,
+    batch_bytes: int | str | None = None,
+    ledger: Ledger | str | None = None,
+) -> Plan:
+    """Plan the conversion of a table's equality deletes into position deletes; runs nothing.
+
+    ``where`` (SQL) chooses the partitions that may hold such rows, whole; deletes that apply to
+    every partition stay then. ``batch_bytes`` is what one batch may take on the disks that Spark
+    spills to ("200 GB"; default: half of what is free there, in local mode). Raises
+    :class:`~icekit.errors.ConversionRefused` without the JVM bridge, and the errors of
+    :mod:`icekit.errors`.
+    """
+    name = lake.identifier(table) if isinstance(table, str) else table
+    full = lake.sql_name(name)
+    spark = lake.spark
+    if not has_bridge(spark):
+        raise ConversionRefused(
+            "A conversion needs the JVM bridge, which Spark Connect has not; run it in a session with a driver of its own."
+        )
+    budget = _budget(lake, batch_bytes)
+    lake.tables.source(name)  # a table that is not there, or a view, is told as everywhere
+    at = remaining(spark, full, branch=branch)
+    if at is None:
+        return Plan(lake.name, name, None, None, branch, (), notes=("The table has no snapshot yet.",), converts=True)
+    notes: list[str] = []
+    chosen = list(at.scopes)
+    if where is not None:
+        asked, narrows = partitions_where(spark, at, filter_expression(spark, full, where), case_sensitive=is_case_sensitive(spark))
+        if not narrows:
+            notes.append("The filter is on no partition column, so it takes every partition.")
+        if left := [s for s in chosen if s.is_global]:
+            notes.append(
+                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay: convert without a filter to be rid of them."
+            )
+        chosen = [s for s in chosen if not s.is_global and s.partition in asked]
+    if not chosen:
+        notes.append("The partitions that the filter chooses have none." if where and at.scopes else "The table has none.")
+    rate = _rate(ledger, lake, display_name(full))
+    up_to = max((s.max_sequence for s in chosen), default=0)
+    actions = [_action(lake, name, branch, batch, place, up_to, at.specs, rate) for place, batch in enumerate(batches(chosen, budget))]
+    if actions:
+        notes += _told(at.metadata)
+    return Plan(
+        lake.name,
+        name,
+        str(at.metadata.get("table-uuid")),
+        at.snapshot_id,
+        branch,
+        tuple(actions),
+        notes=tuple(notes),
+        made_at_ms=int(time.time() * 1000),
+        converts=True,
+    )
+
+
+def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
+    """Pack partitions into batches that fit a disk and a driver; global deletes come last, over all data files.
+
+    A partition that is too large alone is sliced by data files. Pure.
+    """
+    made: list[Batch] = []
+    waiting: list[Scope] = []
+    for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.key):
+        full = sum(map(_bytes, waiting)) + _bytes(scope) > budget or sum(map(_files, waiting)) + _files(scope) > MAX_FILES
+        if waiting and full:
+            made.append(Batch(tuple(waiting)))
+            waiting = []
+        waiting.append(scope)
+        if _bytes(scope) > budget:
+            made.append(Batch((scope,), _slices([scope], budget)))
+            waiting = []
+    if waiting:
+        made.append(Batch(tuple(waiting)))
+    if everywhere := [s for s in scopes if s.is_global]:
+        made.append(Batch(tuple(everywhere), _slices(everywhere, budget)))
+    return made
+
+
+def _slices(scopes: Sequence[Scope], budget: int) -> int:
+    """Into how many parts the rows must be cut; the deletes are read in full beside each."""
+    deletes = sum(s.delete_records for s in scopes) * RECORD_BYTES
+    rows = max(s.data_records for s in scopes) * RECORD_BYTES
+    return max(1, math.ceil(rows / max(budget - deletes, budget // 4, 1)))
+
+
+def _bytes(scope: Scope) -> int:
+    return (scope.data_records + scope.delete_records) * RECORD_BYTES
+
+
+def _files(scope: Scope) -> int:
+    return scope.data_files + scope.delete_files
+
+
+def _action(
+    lake: Lake,
+    name: Identifier,
+    branch: str | None,
+    batch: Batch,
+    place: int,
+    up_to: int,
+    specs: dict[int, PartitionSpec] | Any,
+    rate: float | None,
+) -> Action:
+    scopes = batch.scopes
+    deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
+    # Global deletes of two specs look at the same data files.
+    several = [s for s in scopes if not s.is_global]
+    over = [max(s.data_files for s in scopes if s.is_global)] if len(several) < len(scopes) else [s.data_files for s in several]
+    rows = max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
+    read = sum(s.delete_bytes for s in scopes) + (max(s.data_bytes for s in scopes) if not several else sum(s.data_bytes for s in several))
+    each = f", in {batch.slices} commits" if batch.slices > 1 else ""
+    why = (
+        f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} of {count(rows, 'row')}: read and deduplicated once, joined by Spark "
+        f"in at most {size(batch.shuffle_bytes)} of spill space{each}"
+    )
+    arguments: dict[str, str | int | bool | tuple[str, ...]] = {"up_to": up_to, **({"slices": batch.slices} if batch.slices > 1 else {})}
+    names = tuple(partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table" for s in scopes[:3])
+    seconds = None if rate is None else read / rate
+    prediction = Prediction(
+        files_in=deletes,
+        bytes_in=read,
+        files_out=sum(over),
+        delete_files_removed=deletes,
+        groups=batch.slices,
+        shuffle_bytes=batch.shuffle_bytes,
+        seconds=seconds,
+        file_opens_saved=0,
+        source="metadata",
+        unit=EQUALITY_DELETE,
+    )
+    return Action(
+        f"e{place + 1}",
+        CONVERT,
+        lake.name,
+        name,
+        why,
+        prediction,
+        tuple(s.partition for s in scopes),
+        names,
+        arguments=arguments,
+        branch=branch,
+    )
+
+
+def _told(metadata: Any) -> Iterable[str]:
+    """What the commit shows to readers of the change stream."""
+    what = "deletion vectors" if int(metadata.get("format-version", 2)) >= 3 else "position delete files"
+    yield (
+        f"Each commit adds {what} and removes equality deletes; no row changes. It is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: "
+        "Spark streaming readers stop at it unless streaming-skip-delete-snapshots (streaming-skip-overwrite-snapshots) is set, and Flink's incremental reads, which take appends only, pass over it."
+    )
+
+
+def _rate(ledger: Ledger | str | None, lake: Lake, table: str) -> float | None:
+    """Bytes read per second by past conversions of this table, else of any."""
+    if isinstance(ledger, Ledger):
+        return conversion_rate(ledger.outcomes(table)) or conversion_rate(ledger.outcomes())
+    book = open_ledger(ledger, lake)
+    try:
+        return conversion_rate(book.outcomes(table)) or conversion_rate(book.outcomes())
+    finally:
+        book.close()
+
+
+def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
+    if batch_bytes is not None:
+        found = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
+        if found <= 0:
+            raise ParameterError(f"A batch of {batch_bytes} holds nothing; give what it may take on disk, as in '200 GB'.")
+        return found
+    context: Any = lake.spark.sparkContext
+    if not str(context.master).startswith("local"):
+        return CLUSTER_BATCH_BYTES
+    folder = context.getConf().get("spark.local.dir", None) or tempfile.gettempdir()
+    return int(shutil.disk_usage(folder.split(",")[0]).free * DISK_SHARE)

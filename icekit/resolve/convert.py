@@ -1,0 +1,220 @@
+"""Resolve equality deletes into position deletes: list, join, write, commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.catalog.session import lent
+from icekit.errors import ConversionRefused
+from icekit.facts.bridge import load_table
+from icekit.facts.metadata import specs as specs_of
+from icekit.facts.model import Partition, PartitionSpec
+from icekit.resolve.delete_files import Present, Writer, commit, partitions_of, present
+from icekit.resolve.join import KeySet, bitmaps, dead_rows, tasks
+from icekit.resolve.keys import Keys, keys_of
+from icekit.resolve.listing import File, Scope, files, scopes
+from icekit.resolve.vectors import Positions
+from icekit.resolve.view import DATA, Entry, key_view
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Each may be retried by Iceberg itself when somebody else commits at the same moment.
+_SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a conversion has to do with: the snapshot, its equality deletes and the data files under them."""
+
+    table: Any
+    snapshot: Any
+    snapshot_id: int
+    metadata: Mapping[str, Any]
+    format_version: int
+    deletes: Sequence[File]
+    data: Sequence[File]
+    keys: Keys
+    key_sets: Sequence[KeySet]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The files as a key view lists them: data files by their place, delete files by their key set."""
+        data = [Entry(file, place, DATA) for place, file in enumerate(self.data)]
+        return [*data, *(Entry(file, -1, self.kind(file)) for file in self.deletes)]
+
+    def kind(self, file: File) -> int:
+        """The number of a delete file's key set."""
+        is_global = self.is_global(file)
+        return next(s.kind for s in self.key_sets if s.is_global == is_global and tuple(c.field_id for c in s.columns) == file.field_ids)
+
+    def is_global(self, file: File) -> bool:
+        """Tell whether a delete file applies to every partition."""
+        return bool(self.table.specs()[file.spec_id].isUnpartitioned())
+
+
+def find(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] = (),
+    up_to: int | None = None,
+) -> Found | None:
+    """List the equality deletes of a table (named with its catalog) and the data files under them; None if there are none.
+
+    ``partitions`` takes only those partitions' deletes (none: all). ``up_to`` leaves out those
+    of later sequence numbers. Raises :class:`~icekit.errors.ConversionRefused` for keys that
+    cannot be converted.
+    """
+    at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+    if at is None or not at.scopes:
+        return None
+    table, metadata, known = at.table, at.metadata, at.specs
+    _check_plain(table)
+    deletes, data = files(spark, name, at.snapshot_id, at.scopes, up_to)
+    keys = keys_of(metadata, (i for file in deletes for i in file.field_ids))
+    sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
+    for file in deletes:
+        sets.setdefault((known[file.spec_id].is_unpartitioned, file.field_ids), []).append(file)
+    key_sets = [
+        KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
+        for kind, ((is_global, ids), some) in enumerate(sorted(sets.items(), key=lambda item: item[0]))
+    ]
+    return Found(table, at.snapshot, at.snapshot_id, metadata, int(metadata["format-version"]), deletes, data, keys, key_sets)
+
+
+@dataclass(frozen=True)
+class At:
+    """A table at a snapshot, and its equality deletes by partition."""
+
+    table: Any
+    snapshot: Any
+    snapshot_id: int
+    metadata: Mapping[str, Any]
+    specs: Mapping[int, PartitionSpec]
+    scopes: Sequence[Scope]
+
+
+def remaining(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] = (),
+    up_to: int | None = None,
+) -> At | None:
+    """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    table = load_table(spark, name)
+    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    if snapshot is None:
+        return None
+    jvm: Any = spark._jvm
+    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    known = {spec.spec_id: spec for spec in specs_of(metadata)}
+    snapshot_id = int(snapshot.snapshotId())
+    chosen = set(partitions)
+    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if not chosen or s.partition in chosen]
+    return At(table, snapshot, snapshot_id, metadata, known, found)
+
+
+def _check_plain(table: Any) -> None:
+    encryption = table.encryption().getClass().getSimpleName()
+    if encryption != "PlaintextEncryptionManager":
+        raise ConversionRefused(f"The table's files are encrypted ({encryption}); converting them would write delete files in the clear.")
+
+
+def convert(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] = (),
+    up_to: int | None = None,
+    slices: int = 1,
+    tags: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Put position deletes in the place of a table's equality deletes; see :func:`find` for what is taken.
+
+    One commit, or ``slices`` of them, each for a part of the data files: the last removes the
+    equality deletes. Until then they all apply, so a run that ends early has changed no row.
+    """
+    found = find(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+    if found is None:
+        return
+    jvm: Any = spark._jvm
+    known = present(found.table, found.snapshot, jvm, [f.path for f in found.deletes], positions=found.format_version >= 3)
+    missing = len(found.deletes) - len(known.equality)
+    if missing:
+        raise ConversionRefused(f"{missing} equality delete files are in no manifest that can be read; nothing was changed.")
+    start = found.snapshot_id
+    table = found.table
+    for place in range(slices):
+        positions = _positions(spark, name, found, (place, slices), say) if found.data else {}
+        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
+        replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
+        writer = Writer(spark, table, found.format_version)
+        try:
+            placed = _partitions(found, known, [file for file, _ in hit], jvm)
+            added = writer.write([(file, deleted, placed[file.path]) for file, deleted in hit])
+            last = place == slices - 1
+            removed = [*replaced, *(known.equality.values() if last else ())]
+            say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
+            commit(
+                spark, table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=tags or {}
+            )
+        except Exception as error:
+            if "CommitStateUnknown" not in str(error):
+                writer.take_back()
+            raise
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+
+
+def _positions(
+    spark: SparkSession, name: Identifier, found: Found, slices: tuple[int, int], say: Callable[[str], None]
+) -> dict[int, Positions]:
+    """The deleted positions per data file, by its place in ``found.data``."""
+    records = sum(key_set.records for key_set in found.key_sets)
+    spread = max(tasks(records), spark.sparkContext.defaultParallelism)
+    say(f"  {records:,} delete rows in {len(found.deletes):,} files, {sum(f.records for f in found.data):,} rows in {len(found.data):,}")
+    positions: dict[int, Positions] = {}
+    with (
+        key_view(spark, name, found.metadata, found.keys, found.entries) as view,
+        lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
+    ):
+        frame = bitmaps(dead_rows(spark, view, found.key_sets, slices), records)
+        for row in frame.toLocalIterator(prefetchPartitions=True):
+            positions.setdefault(row["f"], Positions()).add(row["bucket"], bytes(row["bits"]))
+    return positions
+
+
+def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Any]:
+    """The partition of each data file: that of a delete file of its partition, where there is one."""
+    by_part = {f.part: known.equality[f.path].partition() for f in found.deletes if not found.is_global(f)}
+    unpartitioned = {spec_id for spec_id in {f.spec_id for f in hit} if found.table.specs()[spec_id].isUnpartitioned()}
+    placed = {f.path: by_part[f.part] for f in hit if f.part in by_part}
+    placed |= {f.path: None for f in hit if f.spec_id in unpartitioned}
+    rest = [f.path for f in hit if f.path not in placed]
+    return {**placed, **partitions_of(found.table, found.snapshot, jvm, rest)} if rest else placed
+
+
+def _merge(
+    spark: SparkSession, name: Identifier, snapshot_id: int, known: Present, positions: dict[int, Positions], found: Found
+) -> list[Any]:
+    """Take what position deletes there are into the new vectors, as a data file has at most one; returns what they replace."""
+    numbers = {found.data[number].path: number for number in positions}
+    touched = [path for path in numbers if path in known.of_data_file]
+    if not (known.shared_position_files or touched):
+        return []
+    by_path = spark.createDataFrame(sorted(numbers.items()), "path string, f int")
+    there = spark.sql(f"SELECT file_path, pos FROM {identifier(*name, 'position_deletes')} VERSION AS OF {snapshot_id}")
+    old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
+    for row in bitmaps(old, sum(deleted.count for deleted in positions.values())).toLocalIterator():
+        positions[row["f"]].add(row["bucket"], bytes(row["bits"]))
+    return [delete for path in touched for delete in known.of_data_file[path]]

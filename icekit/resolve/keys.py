@@ -1,0 +1,119 @@
+"""Know the keys of equality deletes: by field id, in whatever schema still has the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icekit.errors import ConversionRefused
+from icekit.facts.metadata import Json, schema_of
+from icekit.sql import identifier
+
+#: Spark has no type that holds their values, so it reads no table that has such a column.
+_UNREADABLE = ("time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """One column of a key: its field id, its names from the outermost struct in, and its place in a key view.
+
+    ``sql`` reads it from a key view, where columns are named by their ids. A ``required`` one
+    is null in no row.
+    """
+
+    field_id: int
+    names: tuple[str, ...]
+    type: str
+    sql: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Keys:
+    """All key columns of some delete files, by field id, and the schema that reads them and nothing else."""
+
+    columns: Mapping[int, KeyColumn]
+    fields: Sequence[Mapping[str, Any]]
+    last_column_id: int
+
+
+def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
+    """Find key columns in a table's schemas, the current one first, then the newest that has the field.
+
+    A delete applies to rows by a column that was dropped as well, and under whatever name it
+    has now. Raises :class:`~icekit.errors.ConversionRefused` for a key of floating point (it
+    may not be one: Iceberg's specification, equality delete files), for a type Spark cannot
+    read, and for a field that no schema knows.
+    """
+    schemas = [schema_of(metadata), *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0)))]
+    tops: dict[int, dict[str, Any]] = {}
+    columns: dict[int, KeyColumn] = {}
+    for field_id in sorted(set(field_ids)):
+        path = next((found for schema in schemas if (found := _path(schema["fields"], field_id))), None)
+        names = tuple(str(field["name"]) for field in path or ())
+        if path is None:
+            raise ConversionRefused(
+                f"Equality deletes name field {field_id}, which no schema of the table has; it cannot be told which rows they delete."
+            )
+        kind = path[-1]["type"]
+        _check(identifier(*names), kind)
+        columns[field_id] = KeyColumn(
+            field_id, names, str(kind), ".".join(identifier(_name(f)) for f in path), all(f.get("required") for f in path)
+        )
+        _add(tops, path)
+    every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
+    return Keys(columns, [_json(top) for top in tops.values()], max(every))
+
+
+def _check(name: str, kind: object) -> None:
+    if not isinstance(kind, str):
+        raise ConversionRefused(
+            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a key is made of single values."
+        )
+    if kind in {"float", "double"}:
+        raise ConversionRefused(
+            f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
+            "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to be rid of these deletes."
+        )
+    if kind.startswith(_UNREADABLE):
+        raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
+
+
+def _path(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
+    """The fields from the outermost to the one with the id, through structs only."""
+    for field in fields:
+        if field["id"] == field_id:
+            return (field,)
+        kind = field["type"]
+        if isinstance(kind, Mapping) and kind.get("type") == "struct" and (found := _path(kind["fields"], field_id)):
+            return (field, *found)
+    return None
+
+
+def _walk(fields: Sequence[Json]) -> Iterable[Json]:
+    for field in fields:
+        yield field
+        if isinstance(field["type"], Mapping) and field["type"].get("type") == "struct":
+            yield from _walk(field["type"]["fields"])
+
+
+def _name(field: Json) -> str:
+    """The name in a key view: ids cannot clash, whatever case or characters the table's names have."""
+    return f"c{field['id']}"
+
+
+def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
+    """Put a path into a tree of fields; branches that lead to other keys are kept."""
+    level = tops
+    for field in path:
+        node = level.setdefault(int(field["id"]), {"field": field, "inner": {}})
+        level = node["inner"]
+
+
+def _json(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A field as the metadata of a key view has it: optional, as old files may lack it."""
+    field, inner = node["field"], node["inner"]
+    kind = {"type": "struct", "fields": [_json(each) for each in inner.values()]} if inner else field["type"]
+    defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
+    return {"id": field["id"], "name": _name(field), "required": False, "type": kind, **defaults}

@@ -1,0 +1,190 @@
+"""List the equality deletes of a snapshot, and the data files that they may delete rows of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.facts.model import Partition, PartitionSpec
+from icekit.facts.spark import Partitions, metadata_table, partition_columns, unified
+from icekit.sql import Identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The equality deletes of one partition, or global ones of an unpartitioned spec, and what they may apply to.
+
+    ``data_*`` count the data files older than the newest of these deletes: for global ones in
+    the whole table, else in the partition.
+    """
+
+    partition: Partition
+    key: str
+    is_global: bool
+    delete_files: int
+    delete_records: int
+    delete_bytes: int
+    max_sequence: int
+    data_files: int
+    data_records: int
+    data_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its partition."""
+
+    path: str
+    format: str
+    size: int
+    records: int
+    split_offsets: tuple[int, ...]
+    sequence: int
+    spec_id: int
+    part: int
+    field_ids: tuple[int, ...] = ()
+
+
+def scopes(
+    spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], up_to: int | None = None
+) -> tuple[Scope, ...]:
+    """Roll the equality deletes of a snapshot up by partition; ``table`` is named with its catalog.
+
+    ``up_to`` leaves out deletes of later sequence numbers. The driver receives a row per
+    partition that has equality deletes. Global deletes come last.
+    """
+    entries = _entries(spark, table, snapshot_id)
+    names = unified(specs.values())
+    place = [f"p{i}" for i in range(len(names))]
+    late = "" if up_to is None else f" AND sequence <= {up_to}"
+    keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
+    deletes = keyed.where(f"content = 2{late}").groupBy("spec_id", "part_key", *place)
+    summed = deletes.agg(*_sums("d")).toArrow()
+    if not summed.num_rows:
+        return ()
+    found = Partitions(specs, names).read(summed)
+    rows = summed.select(["part_key", "d_files", "d_records", "d_bytes", "d_sequence"]).to_pylist()
+    newest = {row["part_key"]: row["d_sequence"] for row in rows}
+    data = _older(spark, keyed, newest, names)
+    total: dict[str, tuple[int, int, int]] = {row["part_key"]: (row["files"], row["records"], row["bytes"]) for row in data}
+    everything = {partition.spec_id: specs[partition.spec_id].is_unpartitioned for partition in found}
+    made = []
+    for partition, row in zip(found, rows, strict=True):
+        is_global = everything[partition.spec_id]
+        files = total.get(row["part_key"], (0, 0, 0))
+        if is_global:
+            files = _all_older(keyed, row["d_sequence"])
+        made.append(
+            Scope(partition, row["part_key"], is_global, row["d_files"], row["d_records"], row["d_bytes"], row["d_sequence"], *files)
+        )
+    return tuple(sorted(made, key=lambda s: (s.is_global, s.key)))
+
+
+def files(
+    spark: SparkSession, table: Identifier, snapshot_id: int, chosen: Sequence[Scope], up_to: int | None = None
+) -> tuple[list[File], list[File]]:
+    """The equality delete files of some scopes, and the data files that are older than their newest.
+
+    Each has the number of its partition, equal where the deletes of one apply to the other; for
+    global deletes that is of no account. The driver holds a row per file: of a batch, not of
+    the table.
+    """
+    entries = _entries(spark, table, snapshot_id)
+    late = "" if up_to is None else f" AND sequence <= {up_to}"
+    newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
+    everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
+    keys = {scope.key for scope in chosen}
+    listed = entries.selectExpr(
+        *_PLAIN,
+        _key(entries),
+        "data_file.file_path AS path",
+        "data_file.file_format AS format",
+        "data_file.split_offsets AS split_offsets",
+        "data_file.equality_ids AS field_ids",
+    )
+    by_key = spark.createDataFrame([(key, newest.get(key, -1)) for key in sorted(keys)], "chosen_key string, newest bigint")
+    wanted = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left").where(
+        f"(content = 2 AND chosen_key IS NOT NULL{late}) OR (content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L))"
+    )
+    numbers: dict[str, int] = {}
+    deletes: list[File] = []
+    data: list[File] = []
+    for batch in wanted.drop("chosen_key", "newest").toArrow().to_batches():
+        for row in batch.to_pylist():
+            made = File(
+                row["path"],
+                row["format"].upper(),
+                row["size"],
+                row["records"],
+                tuple(row["split_offsets"] or ()),
+                row["sequence"],
+                row["spec_id"],
+                numbers.setdefault(row["part_key"], len(numbers)),
+                tuple(sorted(row["field_ids"] or ())) if row["content"] == 2 else (),
+            )
+            (deletes if row["content"] == 2 else data).append(made)
+    # In the order they were written: tasks then read neighbours, whose keys repeat.
+    order = lambda file: (file.part, file.sequence, file.path)  # noqa: E731
+    return sorted(deletes, key=order), sorted(data, key=order)
+
+
+_PLAIN = (
+    "data_file.content AS content",
+    "data_file.spec_id AS spec_id",
+    "data_file.record_count AS records",
+    "data_file.file_size_in_bytes AS size",
+    "coalesce(sequence_number, 0L) AS sequence",
+)
+
+
+def _entries(spark: SparkSession, table: Identifier, snapshot_id: int) -> DataFrame:
+    return metadata_table(spark, table, "entries", snapshot_id).where("status < 2 AND data_file.content <> 1")
+
+
+def _key(entries: DataFrame) -> str:
+    """SQL for a text that tells a partition from every other, of whatever spec."""
+    struct: Any = entries.select("data_file.*").schema
+    has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
+    value = "to_json(data_file.partition)" if has_partition else "''"
+    return f"concat(data_file.spec_id, ' ', {value}) AS part_key"
+
+
+def _sums(prefix: str) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    return [
+        F.count("*").alias(f"{prefix}_files"),
+        F.sum("records").alias(f"{prefix}_records"),
+        F.sum("size").alias(f"{prefix}_bytes"),
+        F.max("sequence").alias(f"{prefix}_sequence"),
+    ]
+
+
+def _older(spark: SparkSession, keyed: DataFrame, newest: Mapping[str, int], names: Collection[Any]) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    del names
+    by_key = spark.createDataFrame(sorted(newest.items()), "chosen_key string, newest bigint")
+    data = keyed.where("content = 0").join(by_key.hint("broadcast"), keyed.part_key == by_key.chosen_key).where("sequence < newest")
+    return (
+        data.groupBy("part_key").agg(F.count("*").alias("files"), F.sum("records").alias("records"), F.sum("size").alias("bytes")).collect()
+    )
+
+
+def _all_older(keyed: DataFrame, sequence: int) -> tuple[int, int, int]:
+    row = (
+        keyed.where(f"content = 0 AND sequence < {sequence}")
+        .selectExpr("count(*)", "coalesce(sum(records), 0L)", "coalesce(sum(size), 0L)")
+        .first()
+    )
+    return (int(row[0]), int(row[1]), int(row[2])) if row is not None else (0, 0, 0)
+
+
+def describe(file: File) -> str:
+    """A file as one line of JSON, for a message."""
+    return json.dumps({"path": file.path, "sequence": file.sequence})

@@ -1,0 +1,157 @@
+"""Show Spark the keys of data files and of equality delete files as one table, and nothing else of them.
+
+A key view is a scratch Iceberg table whose data files are the table's own data files and
+delete files. Its schema holds the key columns by field id, so Iceberg's readers see to formats,
+renamed and promoted columns; what else a join needs to know of a file (its number, sequence
+number, partition and kind) is its partition, which costs nothing to read. No column of text
+tells files apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
+from icekit.errors import CloneRefused
+from icekit.facts.bridge import explain, load_table
+from icekit.facts.metadata import Json
+from icekit.resolve.keys import Keys
+from icekit.resolve.listing import File
+from icekit.secrets import scrub
+from icekit.sql import Identifier, call, display_name, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a file's partition in the view says of it.
+FILE, SEQUENCE, PART, KIND = "f", "s", "p", "k"
+_COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
+#: The kind of data files; delete files have the number of their key set, from 0.
+DATA = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a key view and what its partition says of it."""
+
+    file: File
+    number: int
+    kind: int
+
+
+@contextlib.contextmanager
+def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys, entries: Sequence[Entry]) -> Iterator[Identifier]:
+    """A key view of some files of a table (named with its catalog); gone afterwards, with the few files it wrote.
+
+    Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
+    """
+    io = load_table(spark, table).io()
+    made = scratch_name(table)
+    view: Identifier = (table[0], *made)
+    scratch = scratch_folder(str(metadata["location"]), made)
+    location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, owned(table, scratch))).encode())
+    try:
+        try:
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
+            spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
+        except Exception as error:
+            explained = scrub(str(explain(error, table))).splitlines()[0][:200]
+            raise CloneRefused(
+                f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({explained}), which the join of rows and deletes reads; "
+                "grant creating tables there.",
+                detail=str(error),
+            ) from None
+        _append(spark, load_table(spark, view), entries)
+        spark.sql(f"REFRESH TABLE {identifier(*view)}")
+        yield view
+    finally:
+        # Not PURGE: its data files are those of the table.
+        spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
+        with contextlib.suppress(Exception):
+            io.deletePrefix(f"{scratch}/")
+
+
+def write_bytes(io: Any, location: str, content: bytes) -> None:
+    """Write a small file through a table's own FileIO."""
+    stream = io.newOutputFile(location).createOrOverwrite()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+
+
+def _metadata(table: Json, keys: Keys, location: str, owner: Mapping[str, str]) -> Mapping[str, Any]:
+    """The metadata of an empty table with the key columns and the four that tell of a file."""
+    first = keys.last_column_id + 1
+    columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
+    partition = [
+        {"name": name, "transform": "identity", "source-id": first + i, "field-id": 1000 + i} for i, (name, _) in enumerate(_COLUMNS)
+    ]
+    properties = {
+        **owner,
+        "gc.enabled": "false",
+        "write.metadata.path": f"{location}/metadata",
+        "write.data.path": f"{location}/data",
+        # Keys are a small part of a file, so a task can take many.
+        "read.split.open-file-cost": "1048576",
+    }
+    mapping = (table.get("properties") or {}).get("schema.name-mapping.default")
+    if mapping:
+        properties["schema.name-mapping.default"] = mapping
+    version = max(2, int(table.get("format-version", 2)))
+    more = {"next-row-id": 0} if version >= 3 else {}
+    return {
+        "format-version": version,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": int(time.time() * 1000),
+        "last-column-id": first + len(_COLUMNS),
+        "current-schema-id": 0,
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": partition}],
+        "last-partition-id": 1000 + len(_COLUMNS),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": properties,
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        **more,
+    }
+
+
+def _append(spark: SparkSession, view: Any, entries: Sequence[Entry]) -> None:
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    mapper = iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
+    parser, spec = iceberg.ContentFileParser, view.spec()
+    append = view.newFastAppend()
+    for entry in entries:
+        append.appendFile(parser.fromJson(mapper.readTree(json.dumps(_data_file(entry))), spec))
+    append.commit()
+
+
+def _data_file(entry: Entry) -> Mapping[str, Any]:
+    file = entry.file
+    values = (entry.number, file.sequence, file.part, entry.kind)
+    made: dict[str, Any] = {
+        "spec-id": 0,
+        "content": "DATA",
+        "file-path": file.path,
+        "file-format": file.format,
+        "partition": {str(1000 + i): value for i, value in enumerate(values)},
+        "file-size-in-bytes": file.size,
+        "record-count": file.records,
+    }
+    if file.split_offsets:
+        made["split-offsets"] = list(file.split_offsets)
+    return made
