@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from tests.bench.equality_deletes_cells import RECORDS, Cell, Run, make_tables, measured, run_cell
+from tests.bench.equality_deletes_cells import OUT_OF_MEMORY, RECORDS, STOPPED, Cell, Run, make_tables, measured, run_cell
 from tests.bench.equality_deletes_child import KINDS
 from tests.bench.equality_deletes_tables import CACHED, CONVERT, STOCK, show_curves, show_published, show_runs, show_targets
 from tests.bench.tables import use_bench_lake
@@ -118,10 +118,12 @@ def _bench(cells: Sequence[Cell], limit: float, *, again: bool) -> None:
 
 def _holds(run: Run, limit: float) -> bool:
     """Tell whether a kept run stands: what failed, or was stopped sooner, is tried again."""
-    return run.has_finished or run.outcome == "out of memory" or (run.outcome == "stopped" and run.limit >= limit)
+    return run.has_finished or run.outcome == OUT_OF_MEMORY or (run.outcome == STOPPED and run.limit >= limit)
 
 
 def _told(run: Run) -> str:
+    if run.outcome == STOPPED:
+        return "it was stopped by the limit"
     if run.error:
         return run.error
     return "the rows are right" if run.right else "THE ROWS ARE NOT THOSE EXPECTED"

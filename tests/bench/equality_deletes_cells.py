@@ -163,7 +163,7 @@ def _run(cell: Cell, limit: float, scratch: Path) -> Run:
         sum(p["cpu"] for p in phases) if watched.has_measured else watched.cpu,
         **memory,
         **done,
-        error=None if outcome == FINISHED else _reason(events, text),
+        error=None if outcome in (FINISHED, STOPPED) else _reason(events, text),
     )
 
 
