@@ -11,7 +11,7 @@ from icekit.facts.metadata import Json, schema_of
 from icekit.sql import identifier
 
 #: Spark has no type that holds their values, so it reads no table that has such a column.
-_UNREADABLE = ("time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown")
+_UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _check(name: str, kind: object) -> None:
             f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
             "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to be rid of these deletes."
         )
-    if kind.startswith(_UNREADABLE):
+    if kind.partition("(")[0] in _UNREADABLE:
         raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
 
 
