@@ -150,7 +150,9 @@ def _key(entries: DataFrame) -> str:
     """SQL for a text that tells a partition from every other, of whatever spec."""
     struct: Any = entries.select("data_file.*").schema
     has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
-    value = "to_json(data_file.partition)" if has_partition else "''"
+    # Without formats JSON ends at milliseconds, and partitions may differ by less.
+    moments = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
+    value = f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
     return f"concat(data_file.spec_id, ' ', {value}) AS part_key"
 
 
