@@ -76,7 +76,7 @@ def find(
         return None
     table, metadata, known = at.table, at.metadata, at.specs
     _check_plain(table)
-    deletes, data = files(spark, name, at.snapshot_id, at.scopes, up_to)
+    deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to)
     keys = keys_of(metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
