@@ -58,12 +58,22 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
             )
         kind = path[-1]["type"]
         _check(identifier(*names), kind)
-        columns[field_id] = KeyColumn(
-            field_id, names, str(kind), ".".join(identifier(_name(f)) for f in path), all(f.get("required") for f in path)
-        )
+        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), all(f.get("required") for f in path))
         _add(tops, path)
     every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
     return Keys(columns, [_json(top) for top in tops.values()], max(every))
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """SQL for the value of a key column by its names, outermost first.
+
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so what
+    lies in structs goes with the word of whether each of them is null.
+    """
+    if len(names) == 1:
+        return identifier(*names)
+    missing = ", ".join(f"{identifier(*names[:depth])} IS NULL" for depth in range(1, len(names)))
+    return f"struct({missing}, {identifier(*names)})"
 
 
 def _check(name: str, kind: object) -> None:
