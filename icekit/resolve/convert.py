@@ -77,6 +77,7 @@ def find(
     table, metadata, known = at.table, at.metadata, at.specs
     _check_plain(table)
     deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to)
+    _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
     keys = keys_of(metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
@@ -127,6 +128,16 @@ def _check_plain(table: Any) -> None:
     encryption = table.encryption().getClass().getSimpleName()
     if encryption != "PlaintextEncryptionManager":
         raise ConversionRefused(f"The table's files are encrypted ({encryption}); converting them would write delete files in the clear.")
+
+
+def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:
+    """Refuse what Iceberg cannot write manifests of: 1.12 writes a null for the value of a partition field whose column is gone."""
+    gone = sorted({field.name for i in used for field in specs[i].fields if field.source is None and field.transform != "void"})
+    if gone:
+        raise ConversionRefused(
+            f"The column that partition field {', '.join(map(identifier, gone))} was made of was dropped, and Iceberg writes no delete file "
+            "for such partitions any more; compact them into the current partitioning."
+        )
 
 
 def convert(
