@@ -32,7 +32,7 @@ _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
 _CONFLICT = re.compile(
     r"CommitFailedException|CommitStateUnknownException|iceberg\.exceptions\.ValidationException|"
-    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit"
+    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit|Snapshot \d+ is not an ancestor of"
 )
 _CAPACITY = re.compile(
     r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"

@@ -11,7 +11,7 @@ from icekit.facts.metadata import Json, schema_of
 from icekit.sql import identifier
 
 #: Spark has no type that holds their values, so it reads no table that has such a column.
-_UNREADABLE = ("time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown")
+_UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,22 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
             )
         kind = path[-1]["type"]
         _check(identifier(*names), kind)
-        columns[field_id] = KeyColumn(
-            field_id, names, str(kind), ".".join(identifier(_name(f)) for f in path), all(f.get("required") for f in path)
-        )
+        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), all(f.get("required") for f in path))
         _add(tops, path)
     every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
     return Keys(columns, [_json(top) for top in tops.values()], max(every))
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """SQL for the value of a key column by its names, outermost first.
+
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so what
+    lies in structs goes with the word of whether each of them is null.
+    """
+    if len(names) == 1:
+        return identifier(*names)
+    missing = ", ".join(f"{identifier(*names[:depth])} IS NULL" for depth in range(1, len(names)))
+    return f"struct({missing}, {identifier(*names)})"
 
 
 def _check(name: str, kind: object) -> None:
@@ -76,7 +86,7 @@ def _check(name: str, kind: object) -> None:
             f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
             "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to be rid of these deletes."
         )
-    if kind.startswith(_UNREADABLE):
+    if kind.partition("(")[0] in _UNREADABLE:
         raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.model import Partition, PartitionSpec
+from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import Partitions, metadata_table, partition_columns, unified
 from icekit.sql import Identifier
 
@@ -37,7 +37,11 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its partition."""
+    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its partition.
+
+    ``constants`` are the columns of a data file (by field id) whose value is that of its
+    partition: Iceberg reads them from there, whatever the file holds.
+    """
 
     path: str
     format: str
@@ -48,6 +52,7 @@ class File:
     spec_id: int
     part: int
     field_ids: tuple[int, ...] = ()
+    constants: tuple[tuple[int, Scalar], ...] = ()
 
 
 def scopes(
@@ -86,7 +91,12 @@ def scopes(
 
 
 def files(
-    spark: SparkSession, table: Identifier, snapshot_id: int, chosen: Sequence[Scope], up_to: int | None = None
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    specs: Mapping[int, PartitionSpec],
+    chosen: Sequence[Scope],
+    up_to: int | None = None,
 ) -> tuple[list[File], list[File]]:
     """The equality delete files of some scopes, and the data files that are older than their newest.
 
@@ -99,6 +109,7 @@ def files(
     newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
     everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
     keys = {scope.key for scope in chosen}
+    names = unified(specs.values())
     listed = entries.selectExpr(
         *_PLAIN,
         _key(entries),
@@ -106,6 +117,7 @@ def files(
         "data_file.file_format AS format",
         "data_file.split_offsets AS split_offsets",
         "data_file.equality_ids AS field_ids",
+        *partition_columns(entries, "data_file.partition", names),
     )
     by_key = spark.createDataFrame([(key, newest.get(key, -1)) for key in sorted(keys)], "chosen_key string, newest bigint")
     wanted = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left").where(
@@ -114,8 +126,15 @@ def files(
     numbers: dict[str, int] = {}
     deletes: list[File] = []
     data: list[File] = []
-    for batch in wanted.drop("chosen_key", "newest").toArrow().to_batches():
+    constants: dict[int, tuple[tuple[int, Scalar], ...]] = {}
+    found = wanted.drop("chosen_key", "newest").toArrow()
+    places = iter(Partitions(specs, names).read(found)) if found.num_rows else iter(())
+    for batch in found.to_batches():
         for row in batch.to_pylist():
+            part = numbers.setdefault(row["part_key"], len(numbers))
+            partition = next(places)
+            if part not in constants:
+                constants[part] = _constants(specs[partition.spec_id], partition)
             made = File(
                 row["path"],
                 row["format"].upper(),
@@ -124,13 +143,20 @@ def files(
                 tuple(row["split_offsets"] or ()),
                 row["sequence"],
                 row["spec_id"],
-                numbers.setdefault(row["part_key"], len(numbers)),
+                part,
                 tuple(sorted(row["field_ids"] or ())) if row["content"] == 2 else (),
+                constants[part] if row["content"] == 0 else (),
             )
             (deletes if row["content"] == 2 else data).append(made)
     # In the order they were written: tasks then read neighbours, whose keys repeat.
     order = lambda file: (file.part, file.sequence, file.path)  # noqa: E731
     return sorted(deletes, key=order), sorted(data, key=order)
+
+
+def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:
+    """The columns whose values a partition gives, by field id."""
+    pairs = zip(spec.fields, partition.values, strict=True)
+    return tuple(sorted({field.source_id: value for field, value in pairs if field.transform == "identity"}.items()))
 
 
 _PLAIN = (
@@ -150,7 +176,9 @@ def _key(entries: DataFrame) -> str:
     """SQL for a text that tells a partition from every other, of whatever spec."""
     struct: Any = entries.select("data_file.*").schema
     has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
-    value = "to_json(data_file.partition)" if has_partition else "''"
+    # Without formats JSON ends at milliseconds, and partitions may differ by less.
+    moments = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
+    value = f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
     return f"concat(data_file.spec_id, ' ', {value}) AS part_key"
 
 

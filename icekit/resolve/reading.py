@@ -12,6 +12,7 @@ from icekit.facts.metadata import schema_of
 from icekit.resolve.convert import Found, convert, find
 from icekit.resolve.delete_files import present
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated
+from icekit.resolve.keys import key_sql
 from icekit.resolve.view import key_view
 from icekit.sql import Identifier, identifier
 
@@ -72,7 +73,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         deletes = [entry for entry in found.entries if entry.kind >= 0]
         view = stack.enter_context(key_view(lake.spark, name, found.metadata, found.keys, deletes))
         columns = [f"_file AS {identifier(_FILE)}"]
-        columns += [f"{identifier(*c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
+        columns += [f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
         yield Stripped(name, columns, lambda frame: _without_deleted(lake, view, found, frame))
 
 

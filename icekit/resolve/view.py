@@ -4,12 +4,14 @@ A key view is a scratch Iceberg table whose data files are the table's own data 
 delete files. Its schema holds the key columns by field id, so Iceberg's readers see to formats,
 renamed and promoted columns; what else a join needs to know of a file (its number, sequence
 number, partition and kind) is its partition, which costs nothing to read. No column of text
-tells files apart.
+tells files apart. A key column that the table is partitioned by has the value of a data file's
+partition, as Iceberg reads it, so such files have a spec of their own in the view.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import time
 import uuid
@@ -21,6 +23,7 @@ from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
 from icekit.errors import CloneRefused
 from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
+from icekit.facts.model import Scalar
 from icekit.resolve.keys import Keys
 from icekit.resolve.listing import File
 from icekit.secrets import scrub
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 # What a file's partition in the view says of it.
 FILE, SEQUENCE, PART, KIND = "f", "s", "p", "k"
 _COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
+#: The field id of the first of them.
+_PARTITION = 1000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: The kind of data files; delete files have the number of their key set, from 0.
 DATA = -1
 
@@ -55,8 +61,9 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
     made = scratch_name(table)
     view: Identifier = (table[0], *made)
     scratch = scratch_folder(str(metadata["location"]), made)
+    shapes = _shapes(keys, entries)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, owned(table, scratch))).encode())
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch))).encode())
     try:
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
@@ -68,7 +75,7 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
                 "grant creating tables there.",
                 detail=str(error),
             ) from None
-        _append(spark, load_table(spark, view), entries)
+        _append(spark, load_table(spark, view), keys, shapes, entries)
         spark.sql(f"REFRESH TABLE {identifier(*view)}")
         yield view
     finally:
@@ -87,12 +94,26 @@ def write_bytes(io: Any, location: str, content: bytes) -> None:
         stream.close()
 
 
-def _metadata(table: Json, keys: Keys, location: str, owner: Mapping[str, str]) -> Mapping[str, Any]:
+def _shapes(keys: Keys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
+    """The key columns that come from partitions, as there are among the files: none first. Their places are the view's specs."""
+    return [(), *sorted({_from_partition(keys, entry) for entry in entries} - {()})]
+
+
+def _from_partition(keys: Keys, entry: Entry) -> tuple[int, ...]:
+    return tuple(field_id for field_id, _ in entry.file.constants if field_id in keys.columns)
+
+
+def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]) -> Mapping[str, Any]:
     """The metadata of an empty table with the key columns and the four that tell of a file."""
     first = keys.last_column_id + 1
     columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
     partition = [
-        {"name": name, "transform": "identity", "source-id": first + i, "field-id": 1000 + i} for i, (name, _) in enumerate(_COLUMNS)
+        {"name": name, "transform": "identity", "source-id": first + i, "field-id": _PARTITION + i} for i, (name, _) in enumerate(_COLUMNS)
+    ]
+    places = _places(shapes)
+    specs = [
+        [*partition, *({"name": f"i{i}", "transform": "identity", "source-id": i, "field-id": places[i]} for i in shape)]
+        for shape in shapes
     ]
     properties = {
         **owner,
@@ -117,8 +138,8 @@ def _metadata(table: Json, keys: Keys, location: str, owner: Mapping[str, str]) 
         "current-schema-id": 0,
         "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
         "default-spec-id": 0,
-        "partition-specs": [{"spec-id": 0, "fields": partition}],
-        "last-partition-id": 1000 + len(_COLUMNS),
+        "partition-specs": [{"spec-id": number, "fields": fields} for number, fields in enumerate(specs)],
+        "last-partition-id": max([_PARTITION + len(_COLUMNS), *places.values()]),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": properties,
@@ -129,26 +150,51 @@ def _metadata(table: Json, keys: Keys, location: str, owner: Mapping[str, str]) 
     }
 
 
-def _append(spark: SparkSession, view: Any, entries: Sequence[Entry]) -> None:
+def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """Field ids, in the view's partitions, of the key columns that come from partitions."""
+    found = sorted({field_id for shape in shapes for field_id in shape})
+    return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
+
+
+def _append(spark: SparkSession, view: Any, keys: Keys, shapes: Sequence[tuple[int, ...]], entries: Sequence[Entry]) -> None:
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     mapper = iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
-    parser, spec = iceberg.ContentFileParser, view.spec()
+    parser, numbers, places = iceberg.ContentFileParser, {shape: number for number, shape in enumerate(shapes)}, _places(shapes)
+    specs = [view.specs()[number] for number in numbers.values()]
     append = view.newFastAppend()
     for entry in entries:
-        append.appendFile(parser.fromJson(mapper.readTree(json.dumps(_data_file(entry))), spec))
+        shape = _from_partition(keys, entry)
+        values = dict(entry.file.constants)
+        given = {str(places[i]): single_value(keys.columns[i].type, values[i]) for i in shape}
+        file = _data_file(entry, numbers[shape], given)
+        append.appendFile(parser.fromJson(mapper.readTree(json.dumps(file)), specs[numbers[shape]]))
     append.commit()
 
 
-def _data_file(entry: Entry) -> Mapping[str, Any]:
+def single_value(kind: str, value: Scalar) -> Scalar:
+    """A partition value as Iceberg's JSON has it (table spec, "JSON single-value serialization")."""
+    if value is None or isinstance(value, bool):
+        return value
+    if kind == "date":
+        return (_EPOCH + dt.timedelta(days=int(value))).date().isoformat()
+    if kind in {"timestamp", "timestamptz"}:
+        moment = _EPOCH + dt.timedelta(microseconds=int(value))
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("+00:00" if kind == "timestamptz" else "")
+    if kind == "binary" or kind.startswith("fixed"):
+        return str(value).upper()
+    return value
+
+
+def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mapping[str, Any]:
     file = entry.file
     values = (entry.number, file.sequence, file.part, entry.kind)
     made: dict[str, Any] = {
-        "spec-id": 0,
+        "spec-id": spec_id,
         "content": "DATA",
         "file-path": file.path,
         "file-format": file.format,
-        "partition": {str(1000 + i): value for i, value in enumerate(values)},
+        "partition": {**{str(_PARTITION + i): value for i, value in enumerate(values)}, **given},
         "file-size-in-bytes": file.size,
         "record-count": file.records,
     }

@@ -1,0 +1,25 @@
+"""Tables of the tests of conversions: made anew for each, and dropped afterwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from icekit.catalog import Lake
+from tests.resolve.tables import Table
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def make(lake: Lake, scratch: str) -> Callable[[], Table]:
+    """Names a new table, which is yet to be created."""
+    return lambda: Table(lake, scratch, f"t{next(_NUMBERS)}")
+
+
+@pytest.fixture
+def table(make: Callable[[], Table]) -> Table:
+    """One such table."""
+    return make()

@@ -1,0 +1,28 @@
+"""The process that is killed when its delete files are written and nothing names them yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+import icekit
+from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.resolve import convert as converting
+
+
+def main(table: str, ledger: str) -> None:
+    """Convert, and die in the place of the commit."""
+
+    def die(*_: Any, **__: Any) -> None:
+        print("killed", flush=True)
+        os._exit(9)
+
+    pytest.MonkeyPatch().setattr(converting, "commit", die)
+    convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,121 @@
+"""Small tables with equality deletes, and the rule that holds for every conversion of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from icekit.catalog import Lake
+from icekit.resolve.convert import convert
+from icekit.sql import Identifier, identifier
+from tests.resolve.writing import Commit, Files, Part
+
+Rows = Counter[tuple[Any, ...]]
+
+
+class Table:
+    """A table of a test's own and what writes to it."""
+
+    def __init__(self, lake: Lake, namespace: str, name: str) -> None:
+        self.lake = lake
+        self.spark = lake.spark
+        self.name: Identifier = (namespace, name)
+        self.full = lake.sql_name(self.name)
+        self.sql_name = identifier(*self.full)
+        self.files = Files(lake.spark, self.full)
+
+    def create(self, columns: str = "id bigint, name string", by: str = "", version: int = 2, **properties: str) -> Table:
+        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for ``-``."""
+        given = {"format-version": str(version), "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+        given |= {k.replace("__", "-").replace("_", "."): v for k, v in properties.items()}
+        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
+        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})")
+        return self
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.spark.sql(statement.replace("{t}", self.sql_name)).collect()
+
+    def insert(self, rows: str) -> Table:
+        """Append rows in one file a partition."""
+        self.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {rows}")
+        return self
+
+    def commit(self) -> Commit:
+        return self.files.commit()
+
+    def delete(self, by: Any, rows: str, part: Part | None = None, **options: Any) -> Table:
+        """Commit one equality delete file."""
+        self.commit().deletes(by, rows, part, **options).done()
+        return self
+
+    def rows(self, at: str = "", columns: str = "*") -> Rows:
+        """The rows that Spark reads, each as often as it is there."""
+        return Counter(_plain(tuple(row)) for row in self.sql(f"SELECT {columns} FROM {{t}} {at}"))
+
+    def ids(self, at: str = "") -> list[Any]:
+        return sorted(row[0] for row in self.sql(f"SELECT id FROM {{t}} {at}"))
+
+    def snapshots(self) -> list[int]:
+        """Every snapshot that the table knows."""
+        return [int(row[0]) for row in self.sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at")]
+
+    def history(self) -> dict[int, Rows]:
+        """The rows of every snapshot."""
+        return {snapshot: self.rows(f"VERSION AS OF {snapshot}") for snapshot in self.snapshots()}
+
+    def equality_deletes(self, branch: str | None = None) -> int:
+        at = f"VERSION AS OF '{branch}'" if branch else ""
+        return int(self.sql(f"SELECT count(*) FROM {{t}}.delete_files {at} WHERE content = 2")[0][0])
+
+    @property
+    def version(self) -> int:
+        return int(self.files.table().operations().current().formatVersion())
+
+    def lineage(self, at: str = "") -> Rows:
+        return self.rows(at, "*, _row_id, _last_updated_sequence_number") if self.version >= 3 else Counter()
+
+    def vectors_per_file(self) -> int:
+        """The largest number of deletion vectors that one data file has."""
+        counted = self.sql(
+            "SELECT coalesce(max(n), 0) FROM (SELECT count(*) n FROM {t}.delete_files "
+            "WHERE file_format = 'PUFFIN' GROUP BY referenced_data_file)"
+        )
+        return int(counted[0][0])
+
+    def converted(self, action: Callable[[], object] | None = None, *, branch: str | None = None, left: int = 0, **options: Any) -> Rows:
+        """Convert the table, see that the rule holds, and give its rows.
+
+        No row changes, in the current state or in any snapshot, so many equality deletes are
+        left, and a data file has one deletion vector at most.
+        """
+        at = f"VERSION AS OF '{branch}'" if branch else ""
+        before, history, lineage = self.rows(at), self.history(), self.lineage(at)
+        if action is None:
+            convert(self.spark, self.full, branch=branch, **options)
+        else:
+            action()
+        self.files.refresh()
+        self.hold(before, history, at)
+        assert self.lineage(at) == lineage
+        assert self.equality_deletes(branch) == left
+        return before
+
+    def hold(self, rows: Rows, history: dict[int, Rows], at: str = "") -> None:
+        """See that these rows are there, now and in each of these snapshots that is left."""
+        now = self.rows(at)
+        assert now == rows, f"lost {rows - now}, too many {now - rows}"
+        there = set(self.snapshots())
+        for snapshot, then in history.items():
+            if snapshot in there:
+                assert self.rows(f"VERSION AS OF {snapshot}") == then
+        assert self.vectors_per_file() <= 1
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be counted."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(each) for each in value)
+    if isinstance(value, dict):
+        return tuple(sorted((key, _plain(each)) for key, each in value.items()))
+    return bytes(value) if isinstance(value, bytearray) else value

@@ -1,0 +1,244 @@
+"""Conversions that meet other commits, fail or are killed: no row changes, nothing is left behind, and trying again helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.compact.attempt import Retry
+from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.compact.outcome import Outcome
+from icekit.compact.run import Limits
+from icekit.resolve import convert as converting
+from icekit.resolve.delete_files import commit as really_commit
+from tests.resolve.tables import Table
+from tests.soak.child import Child
+
+pytestmark = pytest.mark.spark
+
+both_versions = pytest.mark.parametrize("version", [2, 3])
+Before = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def before_the_commit(monkeypatch: pytest.MonkeyPatch) -> Before:
+    """Lets something happen just before the first commit of a conversion, when its files are written."""
+
+    def patch(happens: Callable[[], object]) -> None:
+        waiting = [happens]
+
+        def commit(*args: Any, **options: Any) -> None:
+            if waiting:
+                waiting.pop()()
+            really_commit(*args, **options)
+
+        monkeypatch.setattr(converting, "commit", commit)
+
+    return patch
+
+
+def sick(table: Table, version: int) -> Table:
+    """Two data files, and deletes that reach both."""
+    table.create(version=version)
+    table.commit().data("SELECT id, 'a' FROM range(5)").data("SELECT id + 5, 'b' FROM range(5)").done()
+    table.commit().data("SELECT 1, 'c'").deletes("id", "SELECT id * 3 FROM range(3)").done()
+    return table
+
+
+def run(table: Table, folder: Path, **options: Any) -> Outcome:
+    limits = Limits(Retry(first_wait=0.01, longest_wait=0.02))
+    return convert_equality_deletes(
+        table.lake, table.name, execute=True, ledger=str(folder / "ledger.db"), limits=limits, progress=lambda _: None, **options
+    )
+
+
+def files_in(folder: Path) -> set[Path]:
+    """The data and delete files under a folder (checksum files aside)."""
+    return {
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix in {".parquet", ".puffin", ".avro", ".orc"} and path.parent.name != "metadata"
+    }
+
+
+def location(table: Table) -> Path:
+    return Path(str(table.files.table().location()).removeprefix("file:"))
+
+
+def live_files(table: Table) -> set[str]:
+    return {str(row[0]).removeprefix("file:") for row in table.sql("SELECT file_path FROM {t}.all_files")}
+
+
+def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
+    """The run ended well, and no file lies about that no snapshot names."""
+    assert outcome.status == "done", outcome
+    assert table.equality_deletes() == left
+    assert {str(path) for path in files_in(location(table))} <= live_files(table)
+
+
+@both_versions
+def test_an_upsert_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+    """Its deletes are newer than the plan: they stay, and apply."""
+    sick(table, version)
+
+    def upsert() -> None:
+        table.commit().data("SELECT 2, 'new'").deletes("id", "SELECT 2 UNION ALL SELECT 3").done()
+        seen.append((table.rows(), table.history()))
+
+    seen: list[Any] = []
+    before_the_commit(upsert)
+
+    outcome = run(table, tmp_path)
+
+    table.hold(*seen[0])
+    is_done(table, outcome, left=1)
+
+
+@both_versions
+def test_deletes_by_position_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+    """On format version 3 they are vectors of the files that the conversion writes vectors for."""
+    sick(table, version)
+
+    def delete() -> None:
+        table.sql("DELETE FROM {t} WHERE id IN (2, 7)")
+        seen.append((table.rows(), table.history()))
+
+    seen: list[Any] = []
+    before_the_commit(delete)
+
+    outcome = run(table, tmp_path)
+
+    table.hold(*seen[0])
+    is_done(table, outcome)
+    assert outcome.actions[0].attempts == (2 if version == 3 else 1)
+
+
+@both_versions
+def test_a_compaction_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+    sick(table, version)
+    before, history = table.rows(), table.history()
+    catalog, *rest = table.full
+    before_the_commit(
+        lambda: table.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => map('rewrite-all', 'true'))")
+    )
+
+    outcome = run(table, tmp_path)
+
+    table.hold(before, history)
+    is_done(table, outcome)
+    assert outcome.actions[0].attempts == 2
+
+
+def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before) -> None:
+    sick(table, 3)
+    before, history = table.rows(), table.history()
+    before_the_commit(lambda: converting.convert(table.spark, table.full))
+
+    outcome = run(table, tmp_path)
+
+    table.hold(before, history)
+    is_done(table, outcome)
+
+
+@pytest.mark.parametrize("how", ["expired", "rolled back"])
+def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, how: str) -> None:
+    sick(table, 2)
+    start = table.snapshots()[-1]
+    table.commit().data("SELECT 1, 'd'").deletes("id", "SELECT 1").done()
+    catalog, *rest = table.full
+    name = ".".join(rest)
+    rows: list[Any] = []
+
+    def happens() -> None:
+        if how == "expired":
+            table.commit().data("SELECT 11, 'e'").done()
+            table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2999-01-01', retain_last => 1)")
+        else:
+            table.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {start})")
+        rows.append(table.rows())
+
+    before_the_commit(happens)
+
+    outcome = run(table, tmp_path)
+
+    assert table.rows() == rows[0]
+    is_done(table, outcome)
+
+
+@both_versions
+def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Deletes by position between two commits of one conversion, in the files of both."""
+    sick(table, version)
+    commits = []
+
+    def commit(*args: Any, **options: Any) -> None:
+        commits.append(1)
+        if len(commits) == 2:
+            table.sql("DELETE FROM {t} WHERE id IN (2, 4, 7, 8)")
+            seen.append((table.rows(), table.history()))
+        really_commit(*args, **options)
+
+    seen: list[Any] = []
+    monkeypatch.setattr(converting, "commit", commit)
+
+    with pytest.raises(Exception, match="ValidationException") if version == 3 else nullcontext():
+        converting.convert(table.spark, table.full, slices=2)
+
+    table.files.refresh()
+    table.hold(*seen[0])
+    converting.convert(table.spark, table.full, slices=2)
+    table.hold(*seen[0])
+    assert table.equality_deletes() == 0
+
+
+@both_versions
+def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
+    table: Table, before_the_commit: Before, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    sick(table, version)
+    home = location(table)
+    there, around, before, history = (
+        files_in(home),
+        {p for p in home.parent.parent.rglob("*") if p.is_file()},
+        table.rows(),
+        table.history(),
+    )
+
+    def fail() -> None:
+        assert files_in(home) > there
+        raise RuntimeError("the power went")
+
+    before_the_commit(fail)
+
+    with pytest.raises(RuntimeError, match="the power went"):
+        converting.convert(table.spark, table.full)
+
+    table.files.refresh()
+    table.hold(before, history)
+    assert len(table.snapshots()) == len(history)
+    assert {p for p in home.parent.parent.rglob("*") if p.is_file()} == around
+
+
+def test_a_process_that_is_killed_before_the_commit_is_resumed(table: Table, tmp_path: Path) -> None:
+    sick(table, 3)
+    before, history = table.rows(), table.history()
+    ledger = tmp_path / "ledger.db"
+    child = Child("tests.resolve.killed", [".".join(table.name), ledger], tmp_path / "killed.log")
+    try:
+        child.until(lambda: child.ended)
+    finally:
+        child.bury()
+    assert "killed" in child.lines, "\n".join(child.lines)
+    table.files.refresh()
+    table.hold(before, history)
+    assert table.equality_deletes() == 1
+
+    outcome = table.lake.resume(table.name, command="convert", ledger=str(ledger), progress=lambda _: None)
+
+    table.hold(before, history)
+    assert outcome.status == "done", outcome
+    assert table.equality_deletes() == 0

@@ -1,0 +1,560 @@
+"""Conversions of every kind of equality delete: no row changes, in no snapshot, and none of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.catalog.session import lent
+from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.errors import ConversionRefused
+from icekit.resolve import join
+from icekit.resolve.convert import convert
+from tests.resolve.tables import Table
+from tests.resolve.writing import rows_of
+
+pytestmark = pytest.mark.spark
+
+both_versions = pytest.mark.parametrize("version", [2, 3])
+
+TYPES = {
+    "c_boolean": ("boolean", "true", "false"),
+    "c_int": ("int", "7", "8"),
+    "c_long": ("bigint", "70000000000", "1"),
+    "c_decimal": ("decimal(9,2)", "1.50", "2.50"),
+    "c_large": ("decimal(38,3)", "12345678901234567890.125", "1"),
+    "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
+    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
+    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'"),
+    "c_string": ("string", "'ß'", "'ss'"),
+    "c_binary": ("binary", "X'00FF'", "X'00'"),
+    # What SQL has no name for comes through Iceberg's API.
+    "c_uuid": ("string", "'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'f79c3e09-677c-4bbd-a479-3f349cb785e8'"),
+    "c_fixed": ("binary", "X'01020304'", "X'01020305'"),
+}
+
+
+def add_column(table: Table, name: str, kind: Any, *default: Any) -> None:
+    table.files.table().updateSchema().addColumn(name, kind, *default).commit()
+    table.files.refresh()
+
+
+def types(table: Table) -> Any:
+    return table.spark._jvm.org.apache.iceberg.types.Types  # type: ignore[union-attr]
+
+
+# Keys
+
+
+@pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), (2, "orc"), (3, "avro")])
+def test_keys_of_every_type_in_files_of_every_format(table: Table, version: int, file_format: str) -> None:
+    """Each delete file deletes one row by a column of its type; the table has as many key sets."""
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items() if name not in {"c_uuid", "c_fixed"})
+    table.create(f"id bigint, {columns}", version=version)
+    add_column(table, "c_uuid", types(table).UUIDType.get())
+    add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
+    hit = [[str(i), *(hit if place == i else other for place, (_, hit, other) in enumerate(TYPES.values()))] for i in range(len(TYPES))]
+    nulls = [str(len(TYPES)), *("NULL" for _ in TYPES)]
+    table.commit().data(rows_of([*hit, nulls]), format=file_format).done()
+    commit = table.commit()
+    for name, (kind, value, _) in TYPES.items():
+        commit.deletes(name, f"SELECT cast({value} AS {kind})", format=file_format)
+    commit.done()
+
+    table.converted()
+
+    assert table.ids() == [len(TYPES)]
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_a_floating_point_key_is_refused(table: Table, kind: str) -> None:
+    table.create(f"id bigint, x {kind}").commit().data("SELECT 1, 1.5").done()
+    table.delete("x", "SELECT 1.5")
+
+    with pytest.raises(ConversionRefused, match="floating-point"):
+        convert(table.spark, table.full)
+
+    assert table.equality_deletes() == 1
+
+
+def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
+    table.create("id bigint, a int, s struct<x: int, t: struct<y: string, z: int>>")
+    table.commit().data(
+        rows_of(
+            [
+                ["1", "1", "named_struct('x', 1, 't', named_struct('y', 'a', 'z', 1))"],
+                ["2", "1", "named_struct('x', 2, 't', named_struct('y', 'b', 'z', 1))"],
+                ["3", "2", "named_struct('x', 1, 't', named_struct('y', 'c', 'z', 1))"],
+                ["4", "2", "named_struct('x', 3, 't', named_struct('y', 'd', 'z', 2))"],
+                ["5", "3", "named_struct('x', 3, 't', named_struct('y', 'd', 'z', 3))"],
+            ]
+        )
+    ).done()
+    commit = table.commit().deletes(["a", "s.x"], "SELECT 1, named_struct('x', 1) UNION ALL SELECT 2, named_struct('x', 2)")
+    commit.deletes("s.t.y", "SELECT named_struct('t', named_struct('y', 'b'))").deletes("id", "SELECT 3")
+    commit.deletes(["id", "s.t.z"], "SELECT 4, named_struct('t', named_struct('z', 2))").done()
+
+    table.converted()
+
+    assert table.ids() == [5]
+
+
+@pytest.mark.parametrize(
+    ("deletes", "left"),
+    [("NULL", None), ("named_struct('x', cast(NULL AS int))", None), ("named_struct('x', 1)", None)],
+    ids=["a null struct", "a struct of a null", "a struct of a value"],
+)
+def test_nulls_within_structs_are_equal_to_what_the_engine_says(table: Table, deletes: str, left: object) -> None:
+    table.create("id bigint, s struct<x: int, y: int>")
+    struct = "named_struct('x', cast({x} AS int), 'y', 1)"
+    table.commit().data(rows_of([["1", "NULL"], ["2", struct.format(x="NULL")], ["3", struct.format(x="1")]])).done()
+    table.delete("s.x", f"SELECT {deletes}")
+
+    table.converted()
+
+
+def test_null_equals_null_in_keys(table: Table) -> None:
+    table.create("id bigint, a int, b string")
+    table.commit().data(rows_of([["1", "NULL", "NULL"], ["2", "NULL", "'x'"], ["3", "1", "NULL"], ["4", "1", "'null'"]])).done()
+    table.commit().deletes(["a", "b"], "SELECT 1, NULL UNION ALL SELECT NULL, 'x'").deletes("b", "SELECT CAST(NULL AS string)").done()
+
+    table.converted()
+
+    assert table.ids() == [4]
+
+
+def test_columns_of_a_delete_file_that_are_not_its_key_do_not_count(table: Table) -> None:
+    table.create("id bigint, name string, v int").commit().data(rows_of([["1", "'a'", "1"], ["2", "'b'", "2"]])).done()
+    table.delete("id", "SELECT 1, 'other', 99", extra=["name", "v"])
+
+    table.converted()
+
+    assert table.ids() == [2]
+
+
+def test_key_columns_renamed_moved_and_promoted_after_the_deletes_were_written(table: Table) -> None:
+    table.create("id bigint, a int, d decimal(5,2), s struct<x: int>")
+    table.commit().data(rows_of([[str(i), str(i), f"{i}.25", f"named_struct('x', {i})"] for i in range(1, 7)])).done()
+    table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT 2.25").deletes("s.x", "SELECT named_struct('x', 3)").done()
+    for change in ("ALTER COLUMN a TYPE bigint", "ALTER COLUMN d TYPE decimal(12,2)", "ALTER COLUMN s.x TYPE bigint"):
+        table.sql(f"ALTER TABLE {{t}} {change}")
+    for change in ("RENAME COLUMN a TO b", "RENAME COLUMN d TO a", "ALTER COLUMN s FIRST", "RENAME COLUMN s.x TO y"):
+        table.sql(f"ALTER TABLE {{t}} {change}")
+    table.commit().deletes("b", "SELECT 4").deletes("a", "SELECT 5.25").done()
+
+    rows = table.converted()
+
+    assert [row[1] for row in rows] == [6]
+
+
+def test_a_key_column_that_was_added_is_null_in_older_rows(table: Table) -> None:
+    table.create("id bigint").commit().data("SELECT 1").done()
+    table.sql("ALTER TABLE {t} ADD COLUMN k string")
+    table.commit().data("SELECT 2, 'x' UNION ALL SELECT 3, 'y'").done()
+    table.commit().deletes("k", "SELECT 'x' UNION ALL SELECT NULL").done()
+
+    table.converted()
+
+    assert table.ids() == [3]
+
+
+def test_a_key_column_with_an_initial_default(table: Table) -> None:
+    table.create("id bigint", version=3).commit().data("SELECT 1").done()
+    lit = table.spark._jvm.org.apache.iceberg.expressions.Expressions.lit  # type: ignore[union-attr]
+    add_column(table, "k", types(table).StringType.get(), lit("old"))
+    table.commit().data("SELECT 2, 'new' UNION ALL SELECT 3, 'old' UNION ALL SELECT 4, NULL").done()
+    table.commit().deletes("k", "SELECT 'old'").done()
+
+    table.converted()
+
+    assert table.ids() == [2, 4]
+
+
+def test_a_key_column_that_was_dropped_deletes_what_the_engine_says(table: Table) -> None:
+    table.create("id bigint, k int").commit().data("SELECT 1, 1 UNION ALL SELECT 2, 2").done()
+    table.delete("k", "SELECT 1")
+    table.sql("ALTER TABLE {t} DROP COLUMN k")
+
+    table.converted()
+
+
+def test_odd_names_of_columns(table: Table) -> None:
+    table.create("id bigint, `a.b` int, `q``q` int, `x \"y` int, `it's/ä` int").commit().data(
+        rows_of([[str(i), *(str(int(i == place)) for place in range(4))] for i in range(5)])
+    ).done()
+    commit = table.commit()
+    for name in ("a.b", "q`q", 'x "y', "it's/ä"):
+        commit.deletes(name, "SELECT 1")
+    commit.done()
+
+    table.converted()
+
+    assert table.ids() == [4]
+
+
+def test_names_that_differ_by_case_alone(table: Table) -> None:
+    with lent(table.spark, {"spark.sql.caseSensitive": "true"}):
+        table.create("id bigint, ID bigint").commit().data("SELECT 1, 2 UNION ALL SELECT 2, 1").done()
+        table.commit().deletes("ID", "SELECT 1").done()
+
+        table.converted()
+
+        assert table.ids() == [1]
+
+
+# Partitions
+
+
+ODD = ["a/b c", "it's", "x.y", "", "null", "é%20", "..", "a=b", None]
+
+
+@both_versions
+def test_partitions_with_odd_names_and_without_a_value(table: Table, version: int) -> None:
+    """Each loses the row with its own number; the null partition is not the one named 'null'."""
+    table.create("id bigint, p string", "p", version)
+    commit, deletes = table.commit(), table.commit()
+    for place, value in enumerate(ODD):
+        shown = "CAST(NULL AS string)" if value is None else "'" + value.replace("'", "\\'") + "'"
+        commit.data(f"SELECT id, {shown} FROM range({len(ODD)})", {"p": value})
+        deletes.deletes("id", f"SELECT {place}", {"p": value})
+    commit.done()
+    deletes.done()
+
+    table.converted()
+
+    left = table.rows()
+    assert len(left) == len(ODD) * (len(ODD) - 1)
+    assert all(ODD.index(p) != i for i, p in left)
+
+
+def test_partitions_of_every_transform(table: Table) -> None:
+    table.create("id bigint, ts timestamp, s string", "days(ts), bucket(4, id), truncate(2, s)")
+    parts = [
+        {"ts_day": day, "id_bucket": bucket, "s_trunc": text}
+        for day, bucket, text in (("2024-01-01", 0, "ab"), ("2024-01-01", 1, "ab"), ("1969-12-31", 0, "ab"), ("2024-01-01", 0, None))
+    ]
+    commit = table.commit()
+    for part in parts:
+        commit.data("SELECT id, TIMESTAMP '2024-01-01 00:00:00', 'abc' FROM range(4)", part)
+    commit.done()
+    deletes = table.commit()
+    for place, part in enumerate(parts):
+        deletes.deletes("id", f"SELECT {place}", part)
+    deletes.done()
+
+    table.converted()
+
+    assert table.ids() == [i for i in range(4) for _ in range(3)]
+
+
+def test_partitions_by_a_moment_that_differ_by_a_microsecond(table: Table) -> None:
+    table.create("id bigint, ts timestamp, ntz timestamp_ntz", "ts, ntz")
+    moments = ["2024-01-01T00:00:00.000001", "2024-01-01T00:00:00.000002"]
+    parts = [{"ts": f"{ts}+00:00", "ntz": ntz} for ts in moments for ntz in moments]
+    commit = table.commit()
+    for part in parts:
+        commit.data(f"SELECT id, TIMESTAMP '{part['ts']}', TIMESTAMP_NTZ '{part['ntz']}' FROM range(4)", part)
+    commit.done()
+    deletes = table.commit()
+    for place, part in enumerate(parts):
+        deletes.deletes("id", f"SELECT {place}", part)
+    deletes.done()
+    before = table.rows()
+
+    table.converted()
+
+    assert len(before) == 12
+
+
+@both_versions
+def test_deletes_of_an_older_spec_reach_files_of_that_spec_alone_and_global_ones_every_file(table: Table, version: int) -> None:
+    table.create("id bigint, p int", "", version)
+    table.commit().data("SELECT id, 1 FROM range(5)").done()
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD p")
+    table.commit().data("SELECT id + 10, 1 FROM range(5)", {"p": 1}).data("SELECT id + 20, 2 FROM range(5)", {"p": 2}).done()
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+    table.commit().data("SELECT id + 10, 1 FROM range(5)", {"p": 1, "id_bucket_2": 0}).done()
+    commit = table.commit().deletes("id", "SELECT 10 UNION ALL SELECT 20", {"p": 1}, spec=1)
+    commit.deletes("id", "SELECT 11", {"p": 1, "id_bucket_2": 0}).deletes("id", "SELECT 12", {"p": 1, "id_bucket_2": 1})
+    commit.deletes("id", "SELECT 0 UNION ALL SELECT 21 UNION ALL SELECT 14", spec=0).done()
+    table.commit().data("SELECT 0, 1", spec=0).done()
+
+    table.converted()
+
+    assert table.ids() == [0, 1, 2, 3, 4, 10, 11, 12, 12, 13, 13, 20, 22, 23, 24]
+
+
+def test_global_deletes_of_a_spec_whose_only_field_was_dropped(table: Table) -> None:
+    """Format version 1 keeps a dropped partition field as one that is always null."""
+    table.create("id bigint, p int", "p", 1)
+    table.commit().data("SELECT id, 1 FROM range(3)", {"p": 1}).done()
+    table.sql("ALTER TABLE {t} DROP PARTITION FIELD p")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2')")
+    table.commit().data("SELECT id + 3, 2 FROM range(3)").done()
+    table.delete("id", "SELECT 0 UNION ALL SELECT 3")
+
+    table.converted()
+
+    assert table.ids() == [1, 2, 4, 5]
+
+
+def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> None:
+    """Iceberg would write nulls for their values, and reads no table in which files and their deletes differ in them."""
+    table.create("id bigint, p int, q int", "p")
+    table.commit().data("SELECT id, 1, 1 FROM range(3)", {"p": 1}).done()
+    table.delete("id", "SELECT 0", {"p": 1})
+    table.sql("ALTER TABLE {t} REPLACE PARTITION FIELD p WITH q")
+    table.sql("ALTER TABLE {t} DROP COLUMN p")
+    before = table.rows()
+
+    with pytest.raises(ConversionRefused, match="was dropped"):
+        convert(table.spark, table.full)
+
+    assert table.rows() == before
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "day = DATE '2024-01-02'",
+        "d = 2.50",
+        "ts >= TIMESTAMP '2024-01-01 00:00:00.000002'",
+        "b = X'0B'",
+        "other >= TIMESTAMP '2024-01-02 00:00:00'",
+    ],
+)
+def test_a_filter_chooses_partitions_by_values_of_any_type(table: Table, tmp_path: Path, where: str) -> None:
+    table.create("id bigint, day date, d decimal(9,2), ts timestamp, b binary, other timestamp", "day, d, ts, b, days(other)")
+    parts: list[dict[str, Any]] = [
+        {
+            "day": f"2024-01-0{i}",
+            "d": f"{i}.50",
+            "ts": f"2024-01-01T00:00:00.00000{i}+00:00",
+            "b": f"0{'AB'[i - 1]}",
+            "other_day": f"2024-01-0{i}",
+        }
+        for i in (1, 2)
+    ]
+    commit, deletes = table.commit(), table.commit()
+    for part in parts:
+        row = f"DATE '{part['day']}', {part['d']}, TIMESTAMP '{part['ts']}', X'{part['b']}', TIMESTAMP '{part['day']}'"
+        commit.data(f"SELECT id, {row} FROM range(3)", part)
+        deletes.deletes("id", "SELECT 1", part)
+    commit.done()
+    deletes.done()
+
+    table.converted(
+        lambda: convert_equality_deletes(
+            table.lake, table.name, where, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None
+        ),
+        left=1,
+    )
+
+
+# Files without field ids
+
+
+@pytest.fixture
+def plain_files(table: Table, tmp_path: Path) -> Callable[..., str]:
+    """Writes Parquet files as Spark does without Iceberg."""
+
+    def write(rows: str, by: tuple[str, ...] = ()) -> str:
+        where = str(tmp_path / "plain")
+        table.spark.sql(rows).coalesce(1).write.partitionBy(*by).parquet(where)
+        return where
+
+    return write
+
+
+def add_files(table: Table, where: str) -> None:
+    catalog, *rest = table.full
+    table.sql(f"CALL {catalog}.system.add_files(table => '{'.'.join(rest)}', source_table => '`parquet`.`{where}`')")
+
+
+def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., str]) -> None:
+    where = plain_files("SELECT id, CAST(id AS string) AS name FROM range(5)")
+    table.create()
+    add_files(table, where)
+    table.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+    table.commit().deletes("title", "SELECT '3'").deletes("id", "SELECT 4").done()
+
+    table.converted()
+
+    assert table.ids() == [0, 1, 2]
+
+
+@both_versions
+def test_keys_with_a_partition_column_that_data_files_do_not_hold(table: Table, plain_files: Callable[..., str], version: int) -> None:
+    where = plain_files("SELECT id, CAST(id % 2 AS int) AS p FROM range(6)", ("p",))
+    table.create("id bigint, p int", "p", version)
+    add_files(table, where)
+    commit = table.commit().deletes(["id", "p"], "SELECT 2, 0 UNION ALL SELECT 3, 0", {"p": 0})
+    commit.deletes("p", "SELECT 1", {"p": 1}).done()
+
+    table.converted()
+
+    assert table.ids() == [0, 4]
+
+
+def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_says(table: Table) -> None:
+    table.create("id bigint, p int", "p").commit().data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7}).done()
+    table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
+
+    table.converted()
+
+
+# Time
+
+
+@both_versions
+def test_keys_deleted_twice_and_inserted_again(table: Table, version: int) -> None:
+    table.create(version=version)
+    table.commit().data("SELECT id, 'first' FROM range(4)").done()
+    table.commit().data("SELECT 1, 'second'").deletes("id", "SELECT 1 UNION ALL SELECT 1 UNION ALL SELECT 9").done()
+    table.commit().data("SELECT 1, 'third' UNION ALL SELECT 2, 'third'").deletes("id", "SELECT 1 UNION ALL SELECT 2").done()
+    table.commit().deletes("id", "SELECT 3").deletes("id", "SELECT 3").done()
+
+    rows = table.converted()
+
+    assert rows == {(0, "first"): 1, (1, "third"): 1, (2, "third"): 1}
+
+
+@both_versions
+def test_a_key_deleted_and_inserted_twice_within_one_commit(table: Table, version: int) -> None:
+    """Within a checkpoint Flink deletes by position, in files of the same sequence number."""
+    table.create()
+    table.commit().data("SELECT id, 'old' FROM range(3)").done()
+    commit = table.commit().deletes("id", "SELECT 1").data("SELECT 1, 'once' UNION ALL SELECT 1, 'twice'")
+    commit.positions([(commit.last_data_path(), 0)]).done()
+    if version == 3:
+        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    table.delete("id", "SELECT 0")
+
+    rows = table.converted()
+
+    assert rows == {(1, "twice"): 1, (2, "old"): 1}
+
+
+@both_versions
+def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) -> None:
+    """Of one data file and of several, from before and after the table's upgrade."""
+    table.create()
+    commit = table.commit().data("SELECT id, 'a' FROM range(10)")
+    first = commit.last_data_path()
+    commit.data("SELECT id + 10, 'b' FROM range(10)")
+    second = commit.last_data_path()
+    commit.data("SELECT id + 20, 'c' FROM range(10)").done()
+    table.commit().positions([(first, 0)]).positions(sorted([(first, 1), (second, 1)])).done()
+    if version == 3:
+        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    table.sql("DELETE FROM {t} WHERE id IN (12, 22)")
+    table.commit().deletes("id", "SELECT 3 UNION ALL SELECT 13 UNION ALL SELECT 12 UNION ALL SELECT 23").done()
+
+    rows = table.converted()
+
+    assert sorted(row[0] for row in rows) == sorted({*range(30)} - {0, 1, 11, 12, 22, 3, 13, 23})
+
+
+@both_versions
+def test_a_second_conversion_takes_what_came_since(table: Table, version: int) -> None:
+    table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
+    table.delete("id", "SELECT 1")
+    table.converted()
+    table.commit().data("SELECT 1, 'b'").deletes("id", "SELECT 2").done()
+
+    table.converted()
+
+    assert table.ids() == [0, 1, 3, 4, 5]
+
+
+@both_versions
+def test_in_slices(table: Table, version: int) -> None:
+    table.create(version=version)
+    for start in range(0, 20, 4):
+        table.commit().data(f"SELECT id, 'a' FROM range({start}, {start + 4})").done()
+    table.delete("id", "SELECT id * 3 FROM range(7)")
+    commits = len(table.snapshots())
+
+    table.converted(slices=3)
+
+    assert len(table.snapshots()) == commits + 3
+
+
+def test_up_to_a_sequence_number_later_deletes_stay(table: Table) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
+    table.delete("id", "SELECT 1")
+    table.delete("id", "SELECT 2")
+
+    table.converted(up_to=2, left=1)
+
+    assert table.ids() == [0, 3]
+
+
+def test_deletes_with_too_many_keys_to_broadcast(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "BROADCAST_KEYS", 0)
+    monkeypatch.setattr(join, "KEYS_PER_TASK", 2)
+    table.create("id bigint, name string, p int", "p")
+    table.commit().data("SELECT id, 'a', 1 FROM range(9)", {"p": 1}).data("SELECT id, NULL, 2 FROM range(9)", {"p": 2}).done()
+    commit = table.commit().deletes("id", "SELECT id * 2 FROM range(5)", {"p": 1})
+    commit.deletes(["id", "name"], "SELECT id, NULL FROM range(4)", {"p": 2}).done()
+
+    rows = table.converted()
+
+    assert len(rows) == 4 + 5
+
+
+# Nothing to do
+
+
+def test_tables_without_equality_deletes_are_left_alone(table: Table, make: Callable[[], Table]) -> None:
+    table.create()
+    table.converted()
+    assert table.snapshots() == []
+    table.commit().data("SELECT 1, 'a'").done()
+    table.sql("DELETE FROM {t} WHERE id = 2")
+    before = table.snapshots()
+
+    table.converted()
+
+    assert table.snapshots() == before
+
+
+def test_deletes_that_are_older_than_every_row_are_dropped(table: Table) -> None:
+    """The merging of a commit would drop them too, were there not one row that is older."""
+    table.create("id bigint, p int", "p")
+    table.commit().data("SELECT 1, 1", {"p": 1}).done()
+    table.commit().deletes("id", "SELECT 1", {"p": 2}).deletes("id", "SELECT 1", {"p": 3}).done()
+    table.commit().data("SELECT 1, 2", {"p": 2}).done()
+
+    table.converted()
+
+    assert table.ids() == [1, 1]
+
+
+def test_deletes_of_a_table_that_has_no_data_file(table: Table) -> None:
+    table.create().commit().deletes("id", "SELECT 1").done()
+
+    table.converted()
+
+
+# Branches
+
+
+@both_versions
+def test_a_branch_is_converted_by_itself_and_tags_stay(table: Table, version: int) -> None:
+    table.create(version=version).commit().data("SELECT id, 'a' FROM range(5)").done()
+    table.delete("id", "SELECT 1")
+    table.sql("ALTER TABLE {t} CREATE TAG before")
+    table.sql("ALTER TABLE {t} CREATE BRANCH side")
+    table.commit().data("SELECT 1, 'b'").deletes("id", "SELECT 2").done("side")
+    table.commit().deletes("id", "SELECT 3").done()
+
+    table.converted(branch="side")
+
+    assert table.equality_deletes() == 2
+    assert table.ids() == [0, 2, 4]
+    assert table.ids("VERSION AS OF 'before'") == [0, 2, 3, 4]
+    table.converted()

@@ -1,0 +1,142 @@
+"""Random histories of small tables: a conversion at their end changes no row in any snapshot.
+
+``ICEKIT_EXAMPLES`` sets how many are tried; the few of the suite are the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import strategies as st
+
+from icekit.resolve import join
+from tests.resolve.tables import Table
+from tests.resolve.writing import Commit
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = int(os.environ.get("ICEKIT_EXAMPLES", "3"))
+
+ids = st.sets(st.integers(0, 7), min_size=1, max_size=4)
+keys = st.sets(st.sampled_from(["0", "1", "2", "NULL"]), min_size=1, max_size=2)
+partitions = st.sampled_from([0, 1])
+upserts = st.tuples(st.just("upsert"), ids, partitions)
+steps = st.one_of(
+    st.tuples(st.just("append"), ids, partitions),
+    upserts,
+    upserts,
+    st.tuples(st.just("delete_by_id"), ids, partitions),
+    st.tuples(st.just("delete_by_id"), ids, partitions),
+    st.tuples(st.just("delete_by_key"), keys, partitions),
+    st.tuples(st.just("delete_everywhere"), ids),
+    st.tuples(st.just("delete_by_position"), ids),
+    st.tuples(st.just("compact"), st.sampled_from(["rewrite-all", "delete-file-threshold"])),
+    st.tuples(st.just("rename")),
+    st.tuples(st.just("add_column")),
+    st.tuples(st.just("partition")),
+    st.tuples(st.just("upgrade")),
+    st.tuples(st.just("convert")),
+)
+
+
+@dataclass
+class Story:
+    """A table with rows of ``id``, a key that may be null, and a partition ``p``, to which steps happen."""
+
+    table: Table
+    key: str = "k"
+    more: int = 0
+    format: str = "parquet"
+
+    @property
+    def part(self) -> Callable[[int], dict[str, Any] | None]:
+        partitioned = self.table.files.table().spec().isPartitioned()
+        return lambda p: {"p": p} if partitioned else None
+
+    def _data(self, commit: Commit, chosen: set[int], p: int) -> Commit:
+        more = "".join(f", 'm{i}'" for i in range(self.more))
+        k = "CASE WHEN id % 4 = 3 THEN NULL ELSE CAST(id % 4 AS int) END"
+        rows = f"SELECT id, {k}, {p}{more} FROM (SELECT explode(array({', '.join(map(str, sorted(chosen)))})) AS id)"
+        return commit.data(rows, self.part(p), format=self.format)
+
+    def append(self, chosen: set[int], p: int) -> None:
+        self._data(self.table.commit(), chosen, p).done()
+
+    def upsert(self, chosen: set[int], p: int) -> None:
+        commit = self.table.commit().deletes("id", _values(chosen), self.part(p), format=self.format)
+        self._data(commit, chosen, p).done()
+
+    def delete_by_id(self, chosen: set[int], p: int) -> None:
+        self.table.commit().deletes("id", _values(chosen), self.part(p), format=self.format).done()
+
+    def delete_by_key(self, chosen: set[str], p: int) -> None:
+        self.table.commit().deletes([self.key], _values(chosen), self.part(p)).done()
+
+    def delete_everywhere(self, chosen: set[int]) -> None:
+        self.table.commit().deletes("id", _values(chosen), spec=0).done()
+
+    def delete_by_position(self, chosen: set[int]) -> None:
+        self.table.sql(f"DELETE FROM {{t}} WHERE id IN ({', '.join(map(str, chosen))})")
+
+    def compact(self, option: str) -> None:
+        catalog, *rest = self.table.full
+        value = "true" if option == "rewrite-all" else "1"
+        self.table.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => map('{option}', '{value}', 'min-input-files', '1'))"
+        )
+
+    def rename(self) -> None:
+        new = "key" if self.key == "k" else "k"
+        self.table.sql(f"ALTER TABLE {{t}} RENAME COLUMN {self.key} TO {new}")
+        self.key = new
+
+    def add_column(self) -> None:
+        self.table.sql(f"ALTER TABLE {{t}} ADD COLUMN m{self.more} string")
+        self.more += 1
+
+    def partition(self) -> None:
+        change = "DROP" if self.part(0) else "ADD"
+        self.table.sql(f"ALTER TABLE {{t}} {change} PARTITION FIELD p")
+
+    def upgrade(self) -> None:
+        self.table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+
+    def convert(self) -> None:
+        self.table.converted()
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="ICEKIT_EXAMPLES" not in os.environ,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data(), st.sampled_from(["parquet", "orc", "avro"]), st.integers(1, 2), st.booleans(), st.booleans())
+def test_a_conversion_changes_no_row_of_any_snapshot(
+    make: Callable[[], Table], data: st.DataObject, file_format: str, slices: int, is_partitioned: bool, by_hash: bool
+) -> None:
+    chosen = data.draw(st.lists(steps, min_size=3, max_size=7))
+    table = make().create("id bigint, k int, p int")
+    story = Story(table, format=file_format)
+    if is_partitioned:
+        story.partition()
+    story.append({0, 1, 2, 3, 4, 5}, 0)
+    for name, *arguments in chosen:
+        note(f"{name} {arguments}")
+        getattr(story, name)(*arguments)
+    event(f"{table.equality_deletes()} equality deletes")
+    with pytest.MonkeyPatch.context() as patch:
+        if by_hash:
+            patch.setattr(join, "BROADCAST_KEYS", 0)
+        table.converted(slices=slices)
+    table.sql("DROP TABLE {t} PURGE")
+
+
+def _values(chosen: set[Any]) -> str:
+    return f"SELECT * FROM VALUES {', '.join(f'({each})' for each in sorted(chosen))}"
