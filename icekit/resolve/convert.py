@@ -170,8 +170,8 @@ def convert(
     table = found.table
     for place in range(slices):
         positions = _positions(spark, name, found, (place, slices), say) if found.data else {}
-        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
+        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         writer = Writer(spark, table, found.format_version)
         try:
             where = _partitions(found, known, [file for file, _ in hit], jvm)

@@ -102,10 +102,11 @@ class Writer:
     """Writes what a conversion adds to a table, and can take it back as long as nothing names it."""
 
     def __init__(self, spark: SparkSession, table: Any, format_version: int) -> None:
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._version = format_version
         self._io, self._provider, self._specs = table.io(), table.locationProvider(), table.specs()
-        self._mapper = self._jvm.org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
+        self._mapper = jvm.org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
         self.written: list[str] = []
         self.bytes_written = 0
 
