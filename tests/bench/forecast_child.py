@@ -19,6 +19,7 @@ from tests.bench.upserts import copied
 
 # Between two garbage collections, of which each stops the tasks.
 PAUSE_SECONDS = 0.25
+ENOUGH_SAMPLES, MAX_READS = 20, 6
 
 
 def main(*work: str) -> None:
@@ -47,7 +48,10 @@ def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
     if kind == "read":
         # In a small heap the read is to die of itself, and not of more garbage collections.
         with sampled(spark, often=often) as found:
-            spark.table(identifier(*lake.sql_name(lake.identifier(table)))).write.format("noop").mode("overwrite").save()
+            # Garbage is collected seldom on a busy machine: once more, until the peak was met.
+            for _ in range(MAX_READS if often else 1):
+                if len(found) < ENOUGH_SAMPLES:
+                    spark.table(identifier(*lake.sql_name(lake.identifier(table)))).write.format("noop").mode("overwrite").save()
     else:
         with copied(lake, table, "forecast") as copy, sampled(spark, often=often) as found:
             spark.sql(call(lake.name, "rewrite_data_files", table=copy, options={"delete-file-threshold": "1"})).collect()
