@@ -21,7 +21,7 @@ def forecast(cores: int = 2, heap: int = 2 * make.GIB, records: int = 20_000_000
 def test_it_says_what_will_happen_and_what_to_do() -> None:
     said = summary(forecast())
 
-    assert said.startswith("A stock read of db.events needs about 9.2 GiB per executor of 2 cores; the heap is 2 GiB: will not fit.")
+    assert said.startswith("A stock read of db.events needs about 16.3 GiB per executor of 2 cores; the heap is 2 GiB: will not fit.")
     assert "No number of cores would fit" in said
     assert "python -m icekit convert db.events --catalog prod" in said
 

@@ -35,7 +35,8 @@ class PartitionHeap:
     """The forecast for one partition, as if nothing but its data were read.
 
     ``deletes_per_file`` apply to its worst data file, ``distinct_keys`` of them are
-    different. ``set_bytes`` is the peak of one task's delete set, ``read_bytes`` and
+    different. ``set_bytes`` is the peak of one task's delete set, ``previous_set_bytes`` what the
+    task may still hold of the data file before, ``read_bytes`` and
     ``rewrite_bytes`` the peak of an executor with ``task_count`` such tasks and all else
     that it holds. ``loads`` are delete records by data files that load them.
     """
@@ -48,6 +49,7 @@ class PartitionHeap:
     loads: int
     task_count: int
     set_bytes: int
+    previous_set_bytes: int
     read_bytes: int
     rewrite_bytes: int
     verdict: Verdict
@@ -188,6 +190,7 @@ def _partition(facts: TableFacts, task: Task, executor: Executor, cache: Cache |
         applied.loads,
         min(task.count, executor.tasks),
         task.set_bytes,
+        task.previous_bytes,
         read,
         rewrite,
         verdict(max(read, rewrite), executor.heap_bytes, known=known),

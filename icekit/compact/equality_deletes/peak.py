@@ -33,14 +33,17 @@ _ESTIMATE = 8
 class Task:
     """What a task on one partition holds, and how many such tasks there can be.
 
-    ``set_bytes`` is the delete set at its peak, ``list_bytes`` the lists in it, ``reader`` and
-    ``writer`` the row groups of data files; ``delete_files`` are those that apply.
+    ``set_bytes`` is the delete set at its peak, ``list_bytes`` the lists in it, and
+    ``previous_bytes`` the set of the data file before, which a reader may still hold
+    (``BaseReader.next`` opens a file before it lets go of the last; measured: now and then).
+    ``reader`` and ``writer`` are row groups of data files; ``delete_files`` those that apply.
     """
 
     applied: Applied
     count: int
     distinct: int
     set_bytes: int
+    previous_bytes: int
     list_bytes: int
     reader: int
     writer: int
@@ -72,7 +75,7 @@ def peak(tasks: Sequence[Task], executor: Executor, slots: int, cache: Cache | N
 
     def held_by(task: Task) -> int:
         shared = task.list_bytes if cache and cache.shares else 0
-        return task.set_bytes - shared + task.reader + (task.writer if writes else 0)
+        return task.set_bytes + task.previous_bytes - shared + task.reader + (task.writer if writes else 0)
 
     readers = DELETE_READERS_PER_CORE * executor.cores
     reading = max(min(t.delete_files.size_in_bytes, readers * (t.delete_files.max_bytes or 0)) for t in tasks)
@@ -91,34 +94,20 @@ def tasks_of(facts: TableFacts, record: RecordHeap, distinct_share: float) -> li
     data = {g.partition: g for g in facts.of_kind(Kind.DATA)}
     deletes = {g.partition: g for g in facts.of_kind(Kind.EQUALITY_DELETES)}
     everywhere = [g for g in deletes.values() if facts.spec(g.partition.spec_id).is_unpartitioned]
-    by_rows = reads_row_by_row(facts)
     found = []
     for applied in equality_deletes_applied(facts):
         distinct = max(1, round(applied.max_deletes_per_file * distinct_share))
         held = record.peak(applied.max_deletes_per_file, distinct)
         lists = round(applied.max_deletes_per_file * record.list_bytes)
-        if by_rows and applied.data_file_count > 1:
-            held += record.retained(distinct)
+        previous = record.retained(distinct) if applied.data_file_count > 1 else 0
         group = data[applied.partition]
         reader, writer = _buffers(group, row_group)
         own = deletes.get(applied.partition)
         files = Totals.of({g.partition: g for g in (*everywhere, *([own] if own else []))}.values())
         # A large file is read by several tasks, and each has a set of its own.
         count = applied.data_file_count + group.size_in_bytes // MIN_SPLIT_BYTES
-        found.append(Task(applied, count, distinct, held, lists, reader, writer, files))
+        found.append(Task(applied, count, distinct, held, previous, lists, reader, writer, files))
     return found
-
-
-def reads_row_by_row(facts: TableFacts) -> bool:
-    """Tell whether Spark reads rows rather than batches, and so still holds the last file's set while it makes the next.
-
-    ``BaseReader.next`` opens the next file before it lets go of the last. A batch reader
-    loads deletes at its first batch, and a row reader as it opens. Nested columns and other
-    formats than Parquet are read by rows (``SparkBatch``).
-    """
-    vectorized = (facts.setting("read.parquet.vectorization.enabled") or "true").lower() == "true"
-    parquet = (facts.setting("write.format.default") or "parquet").lower() == "parquet"
-    return not vectorized or not parquet or any(len(column.names) > 1 for column in facts.columns)
 
 
 def _row_group(facts: TableFacts) -> int:
