@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from icekit.compact.equality_deletes.forecast import BASE_BYTES, FITS_SHARE, HeapForecast, PartitionHeap
+from icekit.compact.equality_deletes.forecast import FITS_SHARE, HeapForecast, PartitionHeap
+from icekit.compact.equality_deletes.peak import BASE_BYTES
 from icekit.secrets import scrub
 from icekit.show import html
 from icekit.units import count, percent, size

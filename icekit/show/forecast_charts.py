@@ -25,13 +25,16 @@ def forecast_table(forecast: HeapForecast) -> pd.DataFrame:
             p.loads,
             p.task_count,
             p.set_bytes,
+            p.previous_set_bytes,
             p.read_bytes,
             p.rewrite_bytes,
             p.verdict,
         )
         for p in forecast.partitions
     ]
-    head = "partition file_count deletes_per_file distinct_keys loads task_count set_bytes read_bytes rewrite_bytes verdict"
+    head = (
+        "partition file_count deletes_per_file distinct_keys loads task_count set_bytes previous_set_bytes read_bytes rewrite_bytes verdict"
+    )
     return pd.DataFrame(rows, columns=head.split())
 
 

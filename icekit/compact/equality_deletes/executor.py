@@ -15,17 +15,22 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Never silently zero: `spark.executor.cores` and `spark.task.cpus` of 1, `spark.executor.memory` of 1g.
+_CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
 _TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? (?:a|per) task)?\s*", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``."""
+    """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``.
+
+    ``delete_cache`` tells whether reads use Iceberg's executor cache of delete files, as they
+    do unless a session turns it off.
+    """
 
     cores: int
     heap_bytes: int
     task_cpus: int = 1
+    delete_cache: bool = True
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.heap_bytes < 1 or self.task_cpus < 1:
@@ -52,11 +57,12 @@ class Executor:
         """The executor of a session: its settings, or in local mode the driver's own heap and threads."""
         cluster = cluster_of(spark)
         cores = cluster.cores_per_executor
+        cache = all(str(spark.conf.get(key, "true")).lower() == "true" for key in _CACHE_KEYS)
         if not has_bridge(spark):
-            return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1))
+            return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1), cache)
         context: Any = spark.sparkContext
         task_cpus = int(context.getConf().get("spark.task.cpus", "1"))
         if found := re.match(r"local(?:\[(\d+|\*))?", str(context.master)):
             processors = int(spark._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
             cores = processors if found[1] == "*" else int(found[1] or 1)
-        return cls(cores, cluster.heap_bytes, task_cpus)
+        return cls(cores, cluster.heap_bytes, task_cpus, cache)

@@ -71,7 +71,7 @@ def sample_keys(lake: Lake, facts: TableFacts, *, max_files: int = MAX_FILES, ma
         skipped += len(there) - len(readable)
         room = (max_files - files) // (len(chosen) - place)
         picked = spread(readable, room)
-        read = [_keys(f, columns, source.read, (max_records - records) // max(len(picked), 1)) for f in picked]
+        read = [_keys(f, columns, source.read, max_records // len(chosen) // max(len(picked), 1)) for f in picked]
         for table in read:
             _measure(table, columns, lengths)
         counted = _distinct(read)
