@@ -15,7 +15,7 @@ from icekit.facts.model import Partition, PartitionSpec
 from icekit.resolve.delete_files import Present, Writer, commit, partitions_of, present
 from icekit.resolve.join import KeySet, bitmaps, dead_rows, tasks
 from icekit.resolve.keys import Keys, keys_of
-from icekit.resolve.listing import File, Scope, files, scopes
+from icekit.resolve.listing import File, Scope, files, repeated, scopes
 from icekit.resolve.vectors import Positions
 from icekit.resolve.view import DATA, Entry, key_view
 from icekit.sql import Identifier, identifier
@@ -169,6 +169,11 @@ def convert(
     for place in range(slices):
         positions = _positions(spark, name, found, (place, slices), say) if found.data else {}
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
+        if twice := repeated(spark, name, start, [file.path for file, _ in hit]):
+            raise ConversionRefused(
+                f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
+                f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
+            )
         replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
         writer = Writer(spark, table, found.format_version)
         try:

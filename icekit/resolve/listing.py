@@ -153,6 +153,20 @@ def files(
     return sorted(deletes, key=order), sorted(data, key=order)
 
 
+def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]) -> list[str]:
+    """Those of some data files that a snapshot holds more than once (appended twice), with sequence numbers of their own."""
+    if not paths:
+        return []
+    chosen = spark.createDataFrame([(path,) for path in sorted(paths)], "path string")
+    found = (
+        _entries(spark, table, snapshot_id)
+        .where("data_file.content = 0")
+        .selectExpr("data_file.file_path AS path")
+        .join(chosen.hint("broadcast"), "path", "left_semi")
+    )
+    return sorted(row["path"] for row in found.groupBy("path").count().where("count > 1").collect())
+
+
 def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:
     """The columns whose values a partition gives, by field id."""
     pairs = zip(spec.fields, partition.values, strict=True)
