@@ -1,11 +1,11 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test bench soak clean
+.PHONY: help report lab notebook test bench bench-equality-deletes soak clean
 
 RUN := scripts/run.sh
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
 report:  ## report on the lab's tables into reports/ (makes those that are not there)
 	@scripts/setup.sh
@@ -32,6 +32,10 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 bench:  ## measure on large tables
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench
+
+bench-equality-deletes:  ## measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
+	@scripts/setup.sh dev
+	$(RUN) python -m tests.bench.equality_deletes --long
 
 soak:  ## kill compactions at random moments, and write while they run
 	@scripts/setup.sh dev

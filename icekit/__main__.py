@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import clones, compact, maintain
+from icekit.commands import clones, compact, convert, maintain
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
 from icekit.secrets import scrub
 
@@ -59,6 +59,7 @@ def _parser() -> _Parser:
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     compact.add_parser(commands, common, observing)
+    convert.add_parser(commands, common)
     maintain.add_parser(commands, common)
     clones.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
@@ -172,6 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "look": _look,
         "report": _report,
         "compact": _compact,
+        "convert": convert.convert,
         "maintain": _maintain,
         "clones": clones.clones,
         "tables": _tables,

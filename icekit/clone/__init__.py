@@ -6,7 +6,7 @@ is all that is removed with it.
 """
 
 from icekit.clone.making import Clone, clone
-from icekit.clone.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
+from icekit.clone.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
 from icekit.clone.stale import StaleClone, remove_stale, stale_clones
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Clone",
     "StaleClone",
     "clone",
+    "owned",
     "owner_properties",
     "remove_stale",
     "scratch_folder",

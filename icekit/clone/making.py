@@ -67,6 +67,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
       nothing, but leaves files there.
 
     The table itself can go on: files that its own expiry deletes are gone for the clone too.
+    A process that is killed leaves the clone behind, which :func:`~icekit.clone.stale_clones` finds.
     Files of the clone's that the table has adopted meanwhile are kept, with a warning; a table
     of another name that adopts some is not looked for.
 

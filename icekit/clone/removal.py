@@ -54,7 +54,7 @@ def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | 
     else:
         kept, said = _adopted(lake, made, of, scratch)
     if scratch and kept is not None:
-        # The table goes before its metadata, so that what a kill leaves behind can be listed; the bulk goes before the table.
+        # The bulk goes before the table, and the table before its metadata: what a kill leaves can be listed, or is small.
         with contextlib.suppress(Exception):
             _remove(io, f"{scratch}/data", made, kept)
     try:

@@ -56,9 +56,14 @@ def owner_properties(lake: Lake, table: Identifier, scratch: str | None = None) 
     ``table`` is what the scratch table is made of. ``scratch`` is its folder, as
     :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed.
     """
+    return owned(lake.sql_name(table), scratch)
+
+
+def owned(table: Identifier, scratch: str | None = None) -> dict[str, str]:
+    """The same for a table that is named with its catalog."""
     owner = Owner.here()
     properties = {
-        OF: display_name(lake.sql_name(table)),
+        OF: display_name(table),
         HOST: owner.host,
         BOOT_ID: owner.boot_id,
         PID_NAMESPACE: owner.pid_namespace,

@@ -9,7 +9,7 @@ from icekit.catalog import Lake
 from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, ownership, stem
 from icekit.errors import CloneRefused, IcekitError, TableNotFound
-from icekit.facts.bridge import has_bridge, load_table
+from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.owner import Owner
 from icekit.sql import Identifier, display_name
@@ -93,7 +93,10 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
             continue
         if stale is None or not stale.is_dead:
             continue
-        io = load_table(lake.spark, lake.sql_name(table)).io()
+        try:
+            io = load_table(lake.spark, lake.sql_name(table)).io()
+        except Exception as error:
+            raise explain(error, lake.sql_name(table)) from None
         discard(lake, table, stale.of, stale.scratch, io)
         removed.append(stale)
     return tuple(removed)

@@ -10,11 +10,14 @@ from icekit.errors import ParameterError
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.compact import Plan
+    from icekit.compact import Outcome, Plan
 
 
-def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> int:
-    """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped)."""
+def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:
+    """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped).
+
+    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.compact.run` takes.
+    """
     from icekit.catalog import connect
     from icekit.compact import Limits, resume, run
     from icekit.compact.document import named, write
@@ -33,6 +36,8 @@ def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> 
                 # What is about to be run is said before it is.
                 say(f"{plan!r}\n")
             outcome = run(lake, plan, execute=arguments.execute, ledger=arguments.ledger, limits=limits, progress=say)
+        if then is not None:
+            outcome = then(lake, outcome, ledger=arguments.ledger, limits=limits, progress=say)
         say(("" if outcome.is_dry_run else "\n") + repr(outcome))
         if arguments.output:
             say(f"\nJSON  {write(outcome, arguments.output / named(outcome.plan))}")

@@ -52,6 +52,11 @@ class Prediction:
     bytes_untaught: int = 0
     unit: str = "file"
 
+    @property
+    def unit_out(self) -> str:
+        """What ``files_out`` counts."""
+        return "position delete" if self.unit == EQUALITY_DELETE else self.unit
+
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
         return Prediction(
@@ -171,7 +176,8 @@ class LeftAlone:
 class Plan:
     """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing.
 
-    ``rehearsed`` is what the proof said of a trial on a clone, None without one.
+    ``rehearsed`` is what the proof said of a trial on a clone, None without one; ``converts`` tells
+    a conversion of equality deletes.
     """
 
     catalog: str
@@ -185,6 +191,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     made_at_ms: int = 0
     rehearsed: str | None = None
+    converts: bool = False
 
     @property
     def name(self) -> str:
@@ -194,7 +201,7 @@ class Plan:
     @property
     def command(self) -> str:
         """The command that made such a plan: ``compact``, ``convert`` or ``maintain``."""
-        if self.actions and all(action.procedure == CONVERT for action in self.actions):
+        if self.converts:
             return "convert"
         return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
 

@@ -195,7 +195,7 @@ class _Run:
             predicted = action.prediction
             about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
             self.say(
-                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit)}{about}"
+                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit_out)}{about}"
             )
         waiting = [(action, record)]
         while waiting:
@@ -271,7 +271,7 @@ class _Run:
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
         if (unit := action.prediction.unit) != "file":
-            did = f"{count(a.items_before, unit)} → {count(a.items_after, unit)}"
+            did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
         self.say(
             f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
         )

@@ -12,7 +12,7 @@ from icekit.errors import MetadataUnreadable
 from icekit.facts.decode import inlined, record_reader
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
-FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file"}
+FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts"})
 

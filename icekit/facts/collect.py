@@ -103,6 +103,7 @@ def observe(
         manifests=counts,
         history=metadata.history(meta, snapshot),
         metrics_sample=sample,
+        equality_keys=rollup.equality_keys(),
         storage=_storage(lake, name, meta) if storage else None,
         collector=used,
         collected_at_ms=int(time.time() * 1000),

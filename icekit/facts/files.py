@@ -152,3 +152,12 @@ class SequenceCounts:
     equality_delete_record_count: int = 0
     position_delete_file_count: int = 0
     position_delete_record_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityKey:
+    """Equality delete files that delete by the same columns; ``field_ids`` are ascending."""
+
+    field_ids: tuple[int, ...]
+    file_count: int
+    record_count: int

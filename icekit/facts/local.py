@@ -80,6 +80,8 @@ def _count_manifest(
             kind = kind_of(file["content"], file["file_format"])
             if kind is Kind.POSITION_DELETES and _is_file_scoped(file):
                 rollup.file_scoped[partition] += 1
+            elif kind is Kind.EQUALITY_DELETES:
+                rollup.add_key(file.get("equality_ids") or (), 1, file["record_count"])
         else:
             kind = Kind.DATA
         size = file["file_size_in_bytes"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from icekit.facts.files import DELETE_KINDS, Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
+from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
 from icekit.facts.parts import (
     Column,
     ColumnSample,
@@ -36,6 +36,7 @@ __all__ = [
     "ColumnSample",
     "Commit",
     "DistributionMode",
+    "EqualityKey",
     "FileGroup",
     "History",
     "Kind",
@@ -87,6 +88,7 @@ class TableFacts:
     history: History
     metrics_sample: MetricsSample
     storage: StorageFacts | None = None
+    equality_keys: tuple[EqualityKey, ...] = ()
     collector: str = field(default="", compare=False)
     collected_at_ms: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from icekit.facts.model import Bucket, FileGroup, Kind, Partition, SequenceCounts
+from icekit.facts.model import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts
 from icekit.facts.sizes import max_file_size, min_file_size
 
 #: Rows of sequence counts that the driver holds at most; above it, sequence numbers are
@@ -69,10 +69,21 @@ class Rollup:
     buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
     by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 8))
+    by_key: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
         """Add the counts of one (partition, kind, bucket); each comes once."""
         self.buckets[partition, kind].append(bucket)
+
+    def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
+        """Add equality delete files that delete by these columns."""
+        counts = self.by_key[tuple(sorted(field_ids))]
+        counts[0] += files
+        counts[1] += records
+
+    def equality_keys(self) -> tuple[EqualityKey, ...]:
+        """Freeze the keys of the equality deletes; a table has one or a few."""
+        return tuple(EqualityKey(ids, *counts) for ids, counts in sorted(self.by_key.items()))
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""

@@ -96,6 +96,7 @@ def _with_deletes(
     try:
         _read_buckets(_merged(fine, [*scope, "kind", "bucket"]), specs, names, rollup)
         _read_file_scoped(spark, table, snapshot_id, specs, names, rollup)
+        _read_equality_keys(spark, table, snapshot_id, rollup)
         step = width(len({partition for partition, _ in rollup.buckets}))
         _read_sequences(fine, specs, names, rollup, cut, step)
     finally:
@@ -247,6 +248,21 @@ def _read_file_scoped(
     counted = _brought_together(scoped, scope).groupBy(*scope).count().toArrow()
     for partition, count in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
         rollup.file_scoped[partition] += count
+
+
+def _read_equality_keys(spark: SparkSession, table: Identifier, snapshot_id: int, rollup: Rollup) -> None:
+    if not any(kind is Kind.EQUALITY_DELETES for _, kind in rollup.buckets):
+        return
+    deletes = metadata_table(spark, table, "delete_files", snapshot_id).where("content = 2").select("equality_ids", "record_count")
+    rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
+    for ids, files, records in (
+        _brought_together(rows, ["ids"])
+        .groupBy("ids")
+        .agg({"*": "count", "records": "sum"})
+        .select("ids", "count(1)", "sum(records)")
+        .collect()
+    ):
+        rollup.add_key(ids or (), files, records)
 
 
 def _read_sequences(

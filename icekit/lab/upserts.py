@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from datetime import date, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icekit.lab.workbench import FLIGHTS, Lab, LabTable
 from icekit.sql import identifier
+
+_LONG_STREAM_COMMITS = 32
+_STATUSES = ("scheduled", "boarding", "departed", "landed")
 
 
 class UpsertStream:
@@ -86,6 +90,27 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     _stream(lab, ("flight_id", "origin"), "origin", "origin", commits=2, first_day=181, corrected_one_in=100)
 
 
+def _long_upsert_stream(lab: Lab) -> None:
+    """Let a stream write the status of flights, a sixth of the year's at each commit, for hours without maintenance.
+
+    Keys are texts, as in most streams. Each data file is read with every later delete file of
+    its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
+    small executor has heap for.
+    """
+    columns = "flight_key STRING, origin STRING, status STRING, delay INT, updated_at TIMESTAMP"
+    lab.create("origin", {"format-version": "2"}, columns=columns)
+    key = "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), flight_id)"
+    year: Any = lab.spark.sql(
+        f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS updated_at FROM {FLIGHTS} ORDER BY flight_id"
+    ).toArrow()
+    stream, random = UpsertStream(lab, ("origin", "flight_key")), np.random.default_rng(2013)
+    for commit in range(_LONG_STREAM_COMMITS):
+        rows = year.take(np.sort(random.choice(year.num_rows, year.num_rows // 6, replace=False)))
+        status = pa.array([_STATUSES[commit % len(_STATUSES)]] * rows.num_rows)
+        rows = rows.append_column("status", status).select(["flight_key", "origin", "status", "delay", "updated_at"])
+        stream.commit((f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
+
+
 def _stream(lab: Lab, keys: tuple[str, ...], field: str, transform: str, *, commits: int, first_day: int, corrected_one_in: int) -> None:
     """Commit once a day: the day's flights as scheduled, those of the day before as flown, and corrections.
 
@@ -134,5 +159,11 @@ TABLES = (
         "Its files have a good size and so the default compaction never touches them, yet each is read with equality deletes.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
         _well_sized_equality_deletes,
+    ),
+    LabTable(
+        "long_upsert_stream",
+        "A stream with text keys has upserted for hours, and a stock read of its equality deletes no longer fits a small executor's heap.",
+        frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "dangling_deletes", "executor_cache"}),
+        _long_upsert_stream,
     ),
 )

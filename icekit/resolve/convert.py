@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from icekit.catalog.session import lent
 from icekit.errors import ConversionRefused
 from icekit.facts.bridge import load_table
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec
-from icekit.resolve.delete_files import Present, Writer, commit, partitions_of, present
-from icekit.resolve.join import KeySet, bitmaps, dead_rows, tasks
+from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
+from icekit.resolve.join import KeySet, dead_rows, tasks, words
 from icekit.resolve.keys import Keys, keys_of
 from icekit.resolve.listing import File, Scope, files, repeated, scopes
 from icekit.resolve.vectors import Positions
@@ -21,7 +23,7 @@ from icekit.resolve.view import DATA, Entry, key_view
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Each may be retried by Iceberg itself when somebody else commits at the same moment.
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
@@ -177,8 +179,8 @@ def convert(
         replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
         writer = Writer(spark, table, found.format_version)
         try:
-            placed = _partitions(found, known, [file for file, _ in hit], jvm)
-            added = writer.write([(file, deleted, placed[file.path]) for file, deleted in hit])
+            where = _partitions(found, known, [file for file, _ in hit], jvm)
+            added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
             last = place == slices - 1
             removed = [*replaced, *(known.equality.values() if last else ())]
             say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
@@ -199,25 +201,33 @@ def _positions(
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     say(f"  {records:,} delete rows in {len(found.deletes):,} files, {sum(f.records for f in found.data):,} rows in {len(found.data):,}")
-    positions: dict[int, Positions] = {}
     with (
         key_view(spark, name, found.metadata, found.keys, found.entries) as view,
         lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
     ):
-        frame = bitmaps(dead_rows(spark, view, found.key_sets, slices), records)
-        for row in frame.toLocalIterator(prefetchPartitions=True):
-            positions.setdefault(row["f"], Positions()).add(row["bucket"], bytes(row["bits"]))
-    return positions
+        return by_file(words(dead_rows(spark, view, found.key_sets, slices), records))
 
 
-def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Any]:
+def by_file(frame: DataFrame) -> dict[int, Positions]:
+    """The positions of each data file out of a frame of :func:`~icekit.resolve.join.words`."""
+    got = frame.toArrow()
+    numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
+    order = np.argsort(numbers, kind="stable")
+    numbers, places, bits = numbers[order], places[order], bits[order]
+    files, starts = np.unique(numbers, return_index=True)
+    ends = [*starts[1:], len(numbers)]
+    return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
+
+
+def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Placed]:
     """The partition of each data file: that of a delete file of its partition, where there is one."""
-    by_part = {f.part: known.equality[f.path].partition() for f in found.deletes if not found.is_global(f)}
-    unpartitioned = {spec_id for spec_id in {f.spec_id for f in hit} if found.table.specs()[spec_id].isUnpartitioned()}
-    placed = {f.path: by_part[f.part] for f in hit if f.part in by_part}
-    placed |= {f.path: None for f in hit if f.spec_id in unpartitioned}
-    rest = [f.path for f in hit if f.path not in placed]
-    return {**placed, **partitions_of(found.table, found.snapshot, jvm, rest)} if rest else placed
+    table, specs = found.table, found.table.specs()
+    some = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
+    by_part = {part: placed(jvm, table, delete) for part, delete in some.items()}
+    where: dict[str, Placed] = {f.path: by_part[f.part] for f in hit if f.part in by_part}
+    where |= {f.path: None for f in hit if specs[f.spec_id].isUnpartitioned()}
+    rest = [f.path for f in hit if f.path not in where]
+    return {**where, **partitions_of(table, found.snapshot, jvm, rest)} if rest else where
 
 
 def _merge(
@@ -231,6 +241,6 @@ def _merge(
     by_path = spark.createDataFrame(sorted(numbers.items()), "path string, f int")
     there = spark.sql(f"SELECT file_path, pos FROM {identifier(*name, 'position_deletes')} VERSION AS OF {snapshot_id}")
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
-    for row in bitmaps(old, sum(deleted.count for deleted in positions.values())).toLocalIterator():
-        positions[row["f"]].add(row["bucket"], bytes(row["bits"]))
+    for number, before in by_file(words(old, sum(deleted.count for deleted in positions.values()))).items():
+        positions[number] = positions[number].with_more(before)
     return [delete for path in touched for delete in known.of_data_file[path]]

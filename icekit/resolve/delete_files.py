@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _AT_ONCE = 4
+# Iceberg's specification: the blob of a deletion vector, and the field it is about.
+_VECTOR, _ROW_POSITION_ID = "deletion-vector-v1", 2_147_483_645
 #: Deletion vectors that one Puffin file holds at most.
 VECTORS_PER_FILE = 1_000
 
@@ -51,16 +54,37 @@ def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, p
     return found
 
 
-def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -> dict[str, Any]:
-    """The partition of data files as Iceberg's API wants it, by path."""
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A partition as Iceberg's API wants it, and as its JSON has it."""
+
+    value: Any
+    json: Mapping[str, Any]
+
+
+#: None for a file of an unpartitioned spec.
+Placed = Partitioned | None
+
+
+def placed(jvm: Any, table: Any, file: Any) -> Placed:
+    """The partition of a data or delete file of Iceberg's API."""
+    spec = table.specs()[file.specId()]
+    if spec.isUnpartitioned():
+        return None
+    said = json.loads(jvm.org.apache.iceberg.ContentFileParser.toJson(file, spec))
+    return Partitioned(file.partition(), said["partition"])
+
+
+def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -> dict[str, Placed]:
+    """The partition of data files, by path."""
     wanted = set(paths)
-    found: dict[str, Any] = {}
+    found: dict[str, Placed] = {}
     for manifest in snapshot.dataManifests(table.io()):
         if len(found) == len(wanted):
             break
         for data in entries(jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())):
             if (location := data.location()) in wanted:
-                found[location] = data.partition()
+                found[location] = placed(jvm, table, data)
     return found
 
 
@@ -79,12 +103,13 @@ class Writer:
 
     def __init__(self, spark: SparkSession, table: Any, format_version: int) -> None:
         self._jvm: Any = spark._jvm
-        self._table, self._version = table, format_version
-        self._io = table.io()
+        self._version = format_version
+        self._io, self._provider, self._specs = table.io(), table.locationProvider(), table.specs()
+        self._mapper = self._jvm.org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
         self.written: list[str] = []
         self.bytes_written = 0
 
-    def write(self, found: Sequence[tuple[File, Positions, Any]]) -> list[Any]:
+    def write(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
         """Position delete files, or deletion vectors from format version 3 on, for (data file, positions, partition)."""
         if not found:
             return []
@@ -93,80 +118,68 @@ class Writer:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(lambda one: self._position_file(*one), found))
 
-    def _position_file(self, file: File, positions: Positions, partition: Any) -> Any:
+    def _position_file(self, file: File, positions: Positions, partition: Placed) -> Any:
         content = position_file(file.path, positions)
-        spec = self._table.specs()[file.spec_id]
-        location = self._location(spec, partition, "parquet")
+        location = self._location(file.spec_id, partition, "parquet")
         self._put(location, content)
-        jvm = self._jvm
         every = positions.all()
-        count = len(every)
+        bounds = [{PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")} for p in (every[0], every[-1])]
+        # The path in full: it tells readers that know no referenced data file that this is of one file.
+        lower, upper = ({"keys": list(b), "values": [value.hex().upper() for value in b.values()]} for b in bounds)
+        more = {"file-format": "PARQUET", "lower-bounds": lower, "upper-bounds": upper}
+        return self._made(file, partition, location, len(content), len(every), more)
 
-        def bounds(position: int) -> dict[int, Any]:
-            # The path in full: it tells readers that know no referenced data file that this is of one file.
-            wrap = jvm.java.nio.ByteBuffer.wrap
-            return {PATH_ID: wrap(file.path.encode()), POSITION_ID: wrap(position.to_bytes(8, "little"))}
-
-        none = jvm.java.util.HashMap()
-        metrics = jvm.org.apache.iceberg.Metrics(count, none, none, none, none, bounds(int(every[0])), bounds(int(every[-1])))
-        return self._builder(spec, partition, file, location, len(content), count).withFormat("parquet").withMetrics(metrics).build()
-
-    def _vectors(self, found: Sequence[tuple[File, Positions, Any]]) -> list[Any]:
+    def _vectors(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
         jvm, made = self._jvm, []
         puffin = jvm.org.apache.iceberg.puffin
         for start in range(0, len(found), VECTORS_PER_FILE):
             some = found[start : start + VECTORS_PER_FILE]
-            location = self._location(self._table.specs()[some[0][0].spec_id], some[0][2], "puffin")
+            location = self._location(some[0][0].spec_id, some[0][2], "puffin")
             self.written.append(location)
             writer = puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
             blobs = []
             try:
+                fields = jvm.java.util.ArrayList()
+                fields.add(_ROW_POSITION_ID)
                 for file, positions, partition in some:
                     content, count = vector_blob(positions), positions.count
                     properties = {"referenced-data-file": file.path, "cardinality": str(count)}
-                    fields = jvm.java.util.ArrayList()
-                    fields.add(2_147_483_645)
-                    blob = puffin.Blob(
-                        "deletion-vector-v1",
-                        fields,
-                        -1,
-                        -1,
-                        jvm.java.nio.ByteBuffer.wrap(content),
-                        puffin.PuffinCompressionCodec.NONE,
-                        properties,
-                    )
+                    wrapped = jvm.java.nio.ByteBuffer.wrap(content)
+                    blob = puffin.Blob(_VECTOR, fields, -1, -1, wrapped, puffin.PuffinCompressionCodec.NONE, properties)
                     blobs.append((file, count, partition, writer.write(blob)))
             finally:
                 writer.close()
             size = writer.fileSize()
             self.bytes_written += size
             for file, count, partition, blob in blobs:
-                spec = self._table.specs()[file.spec_id]
-                made.append(
-                    self._builder(spec, partition, file, location, size, count)
-                    .withFormat("puffin")
-                    .withContentOffset(blob.offset())
-                    .withContentSizeInBytes(blob.length())
-                    .build()
-                )
+                more = {"file-format": "PUFFIN", "content-offset": blob.offset(), "content-size-in-bytes": blob.length()}
+                made.append(self._made(file, partition, location, size, count, more))
         return made
 
-    def _builder(self, spec: Any, partition: Any, file: File, location: str, size: int, count: int) -> Any:
-        builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(location)
-        if partition is not None and not spec.isUnpartitioned():
-            builder = builder.withPartition(partition)
-        return builder.withFileSizeInBytes(size).withRecordCount(count).withReferencedDataFile(file.path)
+    def _made(self, file: File, partition: Placed, location: str, size: int, count: int, more: Mapping[str, Any]) -> Any:
+        """A delete file as Iceberg's API knows it; from JSON, which takes a few calls where a builder takes dozens."""
+        said = {
+            "spec-id": file.spec_id,
+            "content": "POSITION_DELETES",
+            "file-path": location,
+            **({"partition": partition.json} if partition else {}),
+            "file-size-in-bytes": size,
+            "record-count": count,
+            "referenced-data-file": file.path,
+            **more,
+        }
+        iceberg = self._jvm.org.apache.iceberg
+        return iceberg.ContentFileParser.fromJson(self._mapper.readTree(json.dumps(said)), self._specs[file.spec_id])
 
-    def _location(self, spec: Any, partition: Any, suffix: str) -> str:
+    def _location(self, spec_id: int, partition: Placed, suffix: str) -> str:
         name = f"icekit-{uuid.uuid4()}-deletes.{suffix}"
-        provider = self._table.locationProvider()
-        if partition is None or spec.isUnpartitioned():
-            return str(provider.newDataLocation(name))
-        return str(provider.newDataLocation(spec, partition, name))
+        if partition is None:
+            return str(self._provider.newDataLocation(name))
+        return str(self._provider.newDataLocation(self._specs[spec_id], partition.value, name))
 
     def _put(self, location: str, content: bytes) -> None:
         self.written.append(location)
-        write_bytes(self._jvm, self._io, location, content)
+        write_bytes(self._io, location, content)
         self.bytes_written += len(content)
 
     def take_back(self) -> None:

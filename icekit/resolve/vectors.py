@@ -1,7 +1,6 @@
 """Write deleted positions as Iceberg's files hold them: position delete files, and deletion vectors.
 
-Spark hands positions over as bitmaps of 32,768 bits (``bitmap_construct_agg``), at most a bit
-per row, so the driver can hold those of many files.
+Spark hands positions over as words of 64 bits, so the driver can hold those of many files.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-#: Bits of one bitmap of Spark's, and of one container of a roaring bitmap.
-BUCKET, CONTAINER = 32_768, 65_536
+# Positions in one word of Spark's, and in one container of a roaring bitmap.
+_WORD, CONTAINER = 64, 65_536
 # A container with more values than this is a bitmap, by the roaring format.
 _ARRAY_MAX = 4_096
 _NO_RUNS = 12_346
@@ -31,13 +30,25 @@ class Positions:
 
     containers: dict[int, npt.NDArray[np.uint16]] = field(default_factory=dict)
 
-    def add(self, bucket: int, bits: bytes) -> None:
-        """Take in one of Spark's bitmaps; what is there already stays."""
-        values = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little"))
-        container, second_half = divmod(bucket, CONTAINER // BUCKET)
-        found = (values + second_half * BUCKET).astype(np.uint16)
-        other = self.containers.get(container)
-        self.containers[container] = found if other is None else np.union1d(other, found)
+    @classmethod
+    def of(cls, words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> Positions:
+        """The positions of a data file out of words of 64 bits, each given once: ``words`` says which, ``bits`` are in them."""
+        order = np.argsort(words)
+        words, bits = words[order], bits[order]
+        flags = np.unpackbits(bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little")
+        rows, places = np.nonzero(flags)
+        return cls.at(words[rows] * _WORD + places)
+
+    @classmethod
+    def at(cls, positions: npt.NDArray[np.int64]) -> Positions:
+        """Positions that are given one by one, sorted."""
+        containers, starts = np.unique(positions // CONTAINER, return_index=True)
+        values = (positions % CONTAINER).astype(np.uint16)
+        return cls(dict(zip(containers.tolist(), np.split(values, starts[1:]), strict=True)))
+
+    def with_more(self, other: Positions) -> Positions:
+        """These positions and some more."""
+        return Positions.at(np.union1d(self.all(), other.all()))
 
     @property
     def count(self) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.clone import NAMESPACE
+from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
 from icekit.errors import CloneRefused
 from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
@@ -57,19 +57,17 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
 
     Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
     """
-    jvm: Any = spark._jvm
     io = load_table(spark, table).io()
-    name = f"keys_{time.strftime('%Y%m%d%H%M%S')}_{uuid.uuid4().hex[:8]}"
-    view: Identifier = (table[0], NAMESPACE, name)
-    home = str(metadata["location"]).rstrip("/").rpartition("/")[0]
-    scratch = f"{home}/{NAMESPACE}/{name}"
+    made = scratch_name(table)
+    view: Identifier = (table[0], *made)
+    scratch = scratch_folder(str(metadata["location"]), made)
     shapes = _shapes(keys, entries)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(jvm, io, location, json.dumps(_metadata(metadata, keys, scratch, shapes)).encode())
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch))).encode())
     try:
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
-            spark.sql(call(table[0], "register_table", table=display_name((NAMESPACE, name)), metadata_file=location))
+            spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
         except Exception as error:
             explained = scrub(str(explain(error, table))).splitlines()[0][:200]
             raise CloneRefused(
@@ -87,9 +85,8 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
             io.deletePrefix(f"{scratch}/")
 
 
-def write_bytes(jvm: Any, io: Any, location: str, content: bytes) -> None:
+def write_bytes(io: Any, location: str, content: bytes) -> None:
     """Write a small file through a table's own FileIO."""
-    del jvm
     stream = io.newOutputFile(location).createOrOverwrite()
     try:
         stream.write(content)
@@ -106,7 +103,7 @@ def _from_partition(keys: Keys, entry: Entry) -> tuple[int, ...]:
     return tuple(field_id for field_id, _ in entry.file.constants if field_id in keys.columns)
 
 
-def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int, ...]]) -> Mapping[str, Any]:
+def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]) -> Mapping[str, Any]:
     """The metadata of an empty table with the key columns and the four that tell of a file."""
     first = keys.last_column_id + 1
     columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
@@ -119,6 +116,7 @@ def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int
         for shape in shapes
     ]
     properties = {
+        **owner,
         "gc.enabled": "false",
         "write.metadata.path": f"{location}/metadata",
         "write.data.path": f"{location}/data",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.secrets import scrub
 from icekit.show import html
@@ -22,7 +22,7 @@ _SOURCES = {
 
 def plan_text(plan: Plan) -> str:
     """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
-    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else NOTHING
+    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else _nothing(plan)
     lines = [f"{plan.name}: {summary}"]
     for action in plan.actions:
         lines += [
@@ -42,10 +42,14 @@ def plan_text(plan: Plan) -> str:
     return scrub("\n".join([*lines, *plan.notes]))
 
 
+def _nothing(plan: Plan) -> str:
+    return NOTHING if plan.command != "convert" else "No equality deletes to convert."
+
+
 def plan_html(plan: Plan) -> str:
     """A plan as cards, one an action, with the SQL ready to copy."""
     if not plan.actions:
-        parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>']
+        parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(_nothing(plan))}</div>']
     else:
         summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
         parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
@@ -136,6 +140,9 @@ def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
     if p.unit in {"snapshot", "orphan"}:
         return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
+    if p.unit == EQUALITY_DELETE:
+        long = "" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
+        return f"{count(p.files_in, p.unit)} go; at most {count(p.files_out, p.unit_out)} come, one for a data file; {size(p.bytes_in)} of files are looked into{long}"
     if p.unit != "file":
         sure = {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
@@ -174,6 +181,11 @@ def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
     p, a = o.action.prediction, o.actual
     # What an action did not come to count is not 0.
     found = (count(a.items_before, p.unit), f"{a.items_after:,}") if a.any else ("", "")
+    if p.unit == EQUALITY_DELETE:
+        found = (count(a.items_before, p.unit), count(a.items_after, p.unit_out)) if a.any else ("", "")
+        long = f"{p.seconds:.1f}" if p.seconds else ""
+        gone = (f"{a.delete_files_removed:,}", f"{p.delete_files_removed:,}")
+        return (name, status, *found, f"{p.files_out:,}", "", size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
     return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
 
 
@@ -202,5 +214,7 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
         yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, or of a writer that has yet to commit. This would remove what is left of them: {outcome.clean_up}"
     yield from outcome.notes
+    if outcome.then is not None:
+        yield from ("", *repr(outcome.then).split("\n"))
     if outcome.status == "stopped":
         yield f"Something is left to do: {outcome.plan.resume_command} (with the same --ledger, if one was given)"

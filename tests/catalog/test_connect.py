@@ -19,6 +19,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
+from icekit.catalog.source import ProfileTables
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, ProfileError, TableNotFound
 from icekit.facts import TableFacts
 
@@ -51,6 +52,17 @@ def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg
 
 def test_a_catalog_name_in_front_of_a_table_is_allowed(own_lake: SqlCatalog) -> None:
     assert observe("lake.db.events").table == ("db", "events")
+
+
+def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_namespace(own_lake: SqlCatalog, tmp_path: Path) -> None:
+    own_lake.create_namespace("other")
+    own_lake.create_table(("other", "events"), pa.schema([("id", pa.int64())]))
+    profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+
+    for tables in (icekit.connect().tables, profile):
+        assert tables.names_in(("other",)) == [("other", "events")]
+        assert tables.names_in(("none",)) == []
+    profile.close()
 
 
 def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:

@@ -1,6 +1,25 @@
-"""Forecast what equality deletes take to read, and convert them."""
+"""Forecast what equality deletes take to read, and turn them into position deletes."""
 
+from icekit.compact.equality_deletes.executor import Executor
+from icekit.compact.equality_deletes.forecast import HeapForecast, PartitionHeap, forecast_heap
+from icekit.compact.equality_deletes.keys import KeyColumn, KeySample
 from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.equality_deletes.service import convert_equality_deletes
+from icekit.compact.equality_deletes.sampling import sample_keys
+from icekit.compact.equality_deletes.service import convert_equality_deletes, finish_with_compaction, forecast_table
+from icekit.compact.equality_deletes.stock import StockRun, stock_rewrite
 
-__all__ = ["convert_equality_deletes", "plan_conversion"]
+__all__ = [
+    "Executor",
+    "HeapForecast",
+    "KeyColumn",
+    "KeySample",
+    "PartitionHeap",
+    "StockRun",
+    "convert_equality_deletes",
+    "finish_with_compaction",
+    "forecast_heap",
+    "forecast_table",
+    "plan_conversion",
+    "sample_keys",
+    "stock_rewrite",
+]

@@ -79,7 +79,7 @@ def plan_conversion(
     lake.tables.source(name)  # a table that is not there, or a view, is told as everywhere
     at = remaining(spark, full, branch=branch)
     if at is None:
-        return Plan(lake.name, name, None, None, branch, (), notes=("The table has no snapshot yet, and so no equality deletes.",))
+        return Plan(lake.name, name, None, None, branch, (), notes=("The table has no snapshot yet.",), converts=True)
     notes: list[str] = []
     chosen = list(at.scopes)
     if where is not None:
@@ -92,7 +92,7 @@ def plan_conversion(
             )
         chosen = [s for s in chosen if not s.is_global and s.partition in asked]
     if not chosen:
-        notes.append("There are no equality deletes" + (" in these partitions." if where else ": nothing to convert."))
+        notes.append("The partitions that the filter chooses have none." if where and at.scopes else "The table has none.")
     rate = _rate(ledger, lake, display_name(full))
     up_to = max((s.max_sequence for s in chosen), default=0)
     actions = [_action(lake, name, branch, batch, place, up_to, at.specs, rate) for place, batch in enumerate(batches(chosen, budget))]
@@ -107,6 +107,7 @@ def plan_conversion(
         tuple(actions),
         notes=tuple(notes),
         made_at_ms=int(time.time() * 1000),
+        converts=True,
     )
 
 

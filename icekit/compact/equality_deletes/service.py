@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.equality_deletes.executor import Executor
+from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.compact.equality_deletes.sampling import sample_keys
 from icekit.compact.execute import Stop
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.outcome import Outcome
@@ -47,9 +50,26 @@ def convert_equality_deletes(
         progress(f"{plan!r}\n")
     given: dict[str, Any] = {"ledger": ledger, "limits": limits, "stop": stop, "progress": progress}
     outcome = run(lake, plan, execute=execute, **given)
-    if not then_compact or not execute or outcome.status not in {"done", "nothing to do"}:
+    return finish_with_compaction(lake, outcome, **given) if then_compact else outcome
+
+
+def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
+    """Forecast what Spark's own reading and rewriting of a table take of an executor's heap; reads metadata and a sample of keys.
+
+    ``executor`` is one, or as :meth:`Executor.parse` reads it; by default that of the lake's session.
+    """
+    facts = lake.observe(table, ref=ref)
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(facts, wanted, sample_keys(lake, facts))
+
+
+def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:
+    """Follow a conversion that is done by the rewrites that pay back; what came of them is the outcome's ``then``."""
+    if outcome.status not in {"done", "nothing to do"}:
         return outcome
-    facts = lake.observe(plan.table, ref=branch)
-    rewrite = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
-    progress(f"\n{rewrite!r}\n")
-    return replace(outcome, then=run(lake, rewrite, execute=True, **given))
+    progress = given.get("progress") or print
+    facts = lake.observe(outcome.plan.table, ref=outcome.plan.ref)
+    plan = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
+    if plan.actions:
+        progress(f"\n{plan!r}\n")
+    return replace(outcome, then=run(lake, plan, execute=True, ledger=ledger, **given))

@@ -1,0 +1,75 @@
+"""``python -m icekit convert``: forecast what equality deletes cost, and turn them into position deletes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from icekit.commands.running import run_plan, say
+
+_WHAT = """\
+Flink and other upsert writers leave equality deletes. Spark reads them by building, for each data
+file, a set of all later delete rows: heap grows with keys and cores, work with the square of the
+commits. This command says first what that takes here (for an executor given as
+--executor "4 cores 8g", else that of this session), then turns the deletes into position deletes
+(deletion vectors in format version 3): one read of the key columns, one join that spills to disk, a
+small write. No row changes, and every commit is proved row for row.
+
+A batch is one commit. It fails, and is tried again, if a data file it points at or a delete it
+removes is gone by then, so a live upsert writer, a compaction or an expiry may go on beside it; what
+is committed meanwhile stays and applies. A run that was killed goes on with --resume.
+
+The commit is a `delete` to readers of the change stream, and not a `replace`: Spark streaming reads of
+the table need streaming-skip-delete-snapshots=true to pass over it.
+
+Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
+could not be proved; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+"""
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "convert",
+        parents=[common],
+        help="forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
+        description="Plan the conversion of a table's equality deletes, and run it if told.",
+        epilog=_WHAT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("table")
+    parser.add_argument("--where", metavar="SQL", help="only the partitions that may hold such rows")
+    parser.add_argument("--branch", help="convert on a branch (default: the table itself)")
+    parser.add_argument(
+        "--executor", default="", metavar="SIZE", help='forecast for such an executor: "4 cores 8g" (default: this session\'s)'
+    )
+    parser.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
+    parser.add_argument("--resume", action="store_true", help="go on with the last unfinished conversion of the table")
+    parser.add_argument("--then-compact", action="store_true", help="with --execute: afterwards rewrite the data files that it pays to")
+    parser.add_argument("--batch-bytes", metavar="SIZE", help='disk that one batch may spill to: "200 GB" (default: half of what is free)')
+    parser.add_argument("--prove", default="full", metavar="full|N|none", help="partitions compared for each commit (default: full)")
+    parser.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    from icekit.catalog import Lake
+    from icekit.compact import Plan
+    from icekit.compact.equality_deletes import finish_with_compaction, forecast_table, plan_conversion
+
+    def planned(lake: Lake) -> Plan:
+        plan = plan_conversion(
+            lake,
+            arguments.table,
+            where=arguments.where,
+            branch=arguments.branch,
+            batch_bytes=arguments.batch_bytes,
+            ledger=arguments.ledger,
+        )
+        if plan.actions:
+            say(f"{forecast_table(lake, arguments.table, arguments.executor, ref=arguments.branch)!r}\n")
+        return plan
+
+    return run_plan(arguments, planned, then=finish_with_compaction if arguments.then_compact else None)

@@ -1,0 +1,182 @@
+"""Sample the keys of equality deletes: how long they are and how often they repeat; no Spark needed."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.compact.equality_deletes.heap import binary_bytes, fixed_bytes, text_bytes
+from icekit.compact.equality_deletes.keys import ASSUMED_BYTES, KeyColumn, KeySample, key_columns
+from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
+from icekit.facts.collect import load_metadata
+from icekit.facts.manifests import is_delete_manifest, may_have_live
+from icekit.facts.measures import equality_deletes_applied
+from icekit.facts.metadata import snapshots_by_id
+from icekit.facts.model import Column, Kind, Partition, TableFacts
+from icekit.facts.values import to_scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from icekit.catalog import Lake
+
+MAX_FILES = 8
+MAX_RECORDS = 1_000_000
+#: Keys repeat between the files of one partition: few partitions, with several files of each.
+MAX_PARTITIONS = 2
+#: Delete manifests that are read to find files to sample, spread evenly over the list.
+MAX_MANIFESTS = 20
+#: Larger files are not read whole for the sake of a sample.
+MAX_FILE_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _DeleteFile:
+    path: str
+    format: str
+    field_ids: tuple[int, ...]
+    size_in_bytes: int
+    record_count: int
+    sequence_number: int
+
+
+def sample_keys(lake: Lake, facts: TableFacts, *, max_files: int = MAX_FILES, max_records: int = MAX_RECORDS) -> KeySample:
+    """Read the key columns of a few equality delete files of the partitions that have most to load.
+
+    Reads at most :data:`MAX_MANIFESTS` manifests, and of at most ``max_files`` Parquet files
+    the first ``max_records`` records in all. Files of other formats and very large ones are
+    passed over and counted. Raises :class:`~icekit.errors.MetadataUnreadable`.
+    """
+    if facts.snapshot_id is None or not facts.total(Kind.EQUALITY_DELETES).file_count:
+        return KeySample()
+    source = lake.tables.source(facts.table)
+    snapshot = snapshots_by_id(load_metadata(source)).get(facts.snapshot_id)
+    if snapshot is None or "manifest-list" not in snapshot:
+        return KeySample()
+    location = snapshot["manifest-list"]
+    manifests = [m for m in manifest_list(source.read(location), location) if is_delete_manifest(m) and may_have_live(m)]
+    by_partition = _delete_files(spread(manifests, MAX_MANIFESTS), source.read)
+    columns = key_columns(facts, facts.equality_keys)
+    lengths: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    shares, files, records, skipped, partitions = [], 0, 0, 0, 0
+    chosen = _worst(facts, by_partition)[:MAX_PARTITIONS]
+    for place, partition in enumerate(chosen):
+        there = sorted(by_partition[partition], key=lambda f: f.sequence_number)
+        readable = [f for f in there if f.format == "PARQUET" and f.size_in_bytes <= MAX_FILE_BYTES]
+        skipped += len(there) - len(readable)
+        room = (max_files - files) // (len(chosen) - place)
+        picked = spread(readable, room)
+        read = [_keys(f, columns, source.read, (max_records - records) // max(len(picked), 1)) for f in picked]
+        for table in read:
+            _measure(table, columns, lengths)
+        counted = _distinct(read)
+        shares += [counted[0] / counted[1]] if counted else []
+        files, records, partitions = files + len(read), records + sum(t.num_rows for t in read), partitions + bool(read)
+    return KeySample(
+        tuple(_key_column(column, lengths.get(field_id)) for field_id, column in sorted(columns.items())),
+        max(shares, default=None),
+        files,
+        records,
+        partitions,
+        skipped,
+    )
+
+
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many items, evenly from the first to the last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i * (len(items) - 1) // max(most - 1, 1)] for i in range(most)]
+
+
+def _delete_files(manifests: Iterable[Mapping[str, Any]], read: Callable[[str], bytes]) -> dict[Partition, list[_DeleteFile]]:
+    found: dict[Partition, list[_DeleteFile]] = defaultdict(list)
+    for manifest in manifests:
+        location = manifest["manifest_path"]
+        for entry in entries(read(location), location, FILE_FIELDS | {"file_path"}):
+            file = entry["data_file"]
+            if file["content"] != 2:
+                continue
+            own = entry.get("sequence_number")
+            partition = Partition(manifest["partition_spec_id"], tuple(to_scalar(v) for v in file["partition"].values()))
+            found[partition].append(
+                _DeleteFile(
+                    file["file_path"],
+                    file["file_format"].upper(),
+                    tuple(file.get("equality_ids") or ()),
+                    file["file_size_in_bytes"],
+                    file["record_count"],
+                    manifest.get("sequence_number", 0) if own is None else own,
+                )
+            )
+    return found
+
+
+def _worst(facts: TableFacts, by_partition: Mapping[Partition, Sequence[_DeleteFile]]) -> list[Partition]:
+    """Partitions with delete files that were found, those whose data files load most first."""
+    load = {a.partition: a.max_deletes_per_file for a in equality_deletes_applied(facts)}
+    return sorted(by_partition, key=lambda p: (-load.get(p, 0), -sum(f.record_count for f in by_partition[p]), str(p)))
+
+
+def _keys(file: _DeleteFile, columns: Mapping[int, Column], read: Callable[[str], bytes], room: int) -> pa.Table:
+    """The key columns of the first records of a delete file, named by their field ids."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parquet = pq.ParquetFile(io.BytesIO(read(file.path)))
+    ids = {field.name: int((field.metadata or {}).get(b"PARQUET:field_id", -1)) for field in parquet.schema_arrow}
+    names = [name for name, field_id in ids.items() if field_id in file.field_ids and field_id in columns]
+    batches, rows = [], 0
+    for batch in parquet.iter_batches(min(65_536, max(room, 1)), columns=names):
+        batches.append(batch.slice(0, room - rows))
+        rows += batches[-1].num_rows
+        if rows >= room:
+            break
+    schema = pa.schema([parquet.schema_arrow.field(name) for name in names])
+    return pa.Table.from_batches(batches, schema).rename_columns([str(ids[name]) for name in names])
+
+
+def _distinct(read: Sequence[pa.Table]) -> tuple[int, int] | None:
+    """Distinct keys and records of the files of one partition; files of other keys than the first are left."""
+    import pyarrow as pa
+
+    alike = [t for t in read if t.num_rows and t.column_names and set(t.column_names) == set(read[0].column_names)]
+    if len(alike) < 2:
+        return None
+    names = alike[0].column_names
+    together = pa.concat_tables([t.select(names).replace_schema_metadata(None) for t in alike], promote_options="permissive")
+    return together.group_by(names).aggregate([]).num_rows, together.num_rows
+
+
+def _measure(table: pa.Table, columns: Mapping[int, Column], lengths: dict[int, list[float]]) -> None:
+    """Add up the heap of the values of columns that differ in length."""
+    import pyarrow.compute as pc
+
+    for name in table.column_names:
+        column = columns[int(name)]
+        if fixed_bytes(column.type) is not None or not table.num_rows:
+            continue
+        values = table.column(name)
+        octets = pc.binary_length(values)
+        if column.type == "string":
+            # Java keeps a byte a character if it can; counted as two where any is beyond ASCII.
+            letters = pc.utf8_length(values)
+            octets = pc.if_else(pc.equal(octets, letters), octets, pc.multiply(letters, 2))
+        size = text_bytes if column.type == "string" else binary_bytes
+        for row in pc.value_counts(octets).to_pylist():
+            lengths[int(name)][0] += row["counts"] * (size(row["values"]) if row["values"] is not None else 0)
+        lengths[int(name)][1] += table.num_rows
+
+
+def _key_column(column: Column, measured: Sequence[float] | None) -> KeyColumn:
+    fixed = fixed_bytes(column.type)
+    if fixed is not None:
+        return KeyColumn(column.field_id, column.name, column.type, fixed, "type")
+    if not measured or not measured[1]:
+        return KeyColumn(column.field_id, column.name, column.type, ASSUMED_BYTES, "assumed")
+    return KeyColumn(column.field_id, column.name, column.type, round(measured[0] / measured[1], 1), "sample")

@@ -1,0 +1,193 @@
+"""A clone is at the snapshot asked for, leaves nothing behind, and takes nothing along that the table needs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.catalog.lake import embedded_path
+from icekit.catalog.source import SessionTables
+from icekit.clone import NAMESPACE, clone, making
+from icekit.errors import CloneRefused, SnapshotNotFound
+from icekit.facts.bridge import load_table
+from icekit.sql import identifier
+from tests.compact.tables import Table, contents
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+    return Table(lake, scratch, "odd `name`, it's", tmp_path).create().fill(files=1)
+
+
+@pytest.fixture(autouse=True)
+def _kept_files(lake: Lake) -> Iterator[None]:
+    """Take away what was rightly kept."""
+    yield
+    shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
+
+
+def told(what: str) -> contextlib.AbstractContextManager[object]:
+    """Expect a warning somewhere in a block."""
+    return pytest.warns(UserWarning, match=what)
+
+
+def clones(lake: Lake) -> list[tuple[str, ...]]:
+    return lake.tables.names_in((NAMESPACE,))
+
+
+def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
+    return int(lake.spark.sql(f"SELECT count(*) FROM {identifier(lake.name, *name)} {ref}").collect()[0][0])
+
+
+def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Table) -> None:
+    before = contents(table.location)
+
+    def fails() -> None:
+        with clone(lake, table.name) as copy:
+            lake.spark.sql(f"DELETE FROM {identifier(lake.name, *copy.table)} WHERE id = 1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+
+    assert contents(table.location) == before
+    assert not clones(lake)
+
+
+def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(lake: Lake, table: Table) -> None:
+    first = table.snapshot_id()
+    table.sql("ALTER TABLE {t} CREATE TAG start")
+    table.sql("ALTER TABLE {t} CREATE BRANCH audit")
+    table.fill(files=1, rows=3, branch="audit", start=100).fill(files=1, rows=7, start=200)
+    before = lake.tables.source(table.name).metadata_location
+
+    for asked, count in ((first, 40), ("start", 40), ("audit", 43), (None, 47)):
+        with clone(lake, table.name, snapshot=asked) as copy:
+            name = identifier(lake.name, *copy.table)
+            assert rows_of(lake, copy.table) == count, asked
+            assert rows_of(lake, copy.table, "VERSION AS OF 'audit'") == 43
+            lake.spark.sql(f"INSERT INTO {name} VALUES (1, 1, 'new')")
+            assert rows_of(lake, copy.table) == count + 1
+    with pytest.raises(SnapshotNotFound, match="there are audit, main, start"), clone(lake, table.name, snapshot="nightly"):
+        pass
+    with pytest.raises(SnapshotNotFound, match="does not exist, or has expired; the newest of 3"), clone(lake, table.name, snapshot=7):
+        pass
+
+    assert lake.tables.source(table.name).metadata_location == before
+    assert not clones(lake)
+
+
+def test_a_session_and_a_name_are_enough(lake: Lake, table: Table) -> None:
+    for name in (table.sql_name, (lake.name, *table.name)):
+        with clone(lake.spark, name) as copy:
+            assert (copy.of, rows_of(lake, copy.table)) == (table.name, 40)
+    lake.spark.catalog.setCurrentCatalog(lake.name)
+    try:
+        with clone(lake.spark, identifier(*table.name)) as copy:
+            assert (copy.of, rows_of(lake, copy.table)) == (table.name, 40)
+    finally:
+        lake.spark.catalog.setCurrentCatalog("spark_catalog")
+    with clone(lake, identifier(*table.name)) as copy:
+        assert copy.of == table.name
+
+
+def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "empty", tmp_path).create(format__version="1")
+
+    with clone(lake, table.name) as copy:
+        assert rows_of(lake, copy.table) == 0
+    first = table.fill(files=1).snapshot_id()
+    table.fill(files=1, start=100)
+    with clone(lake, table.name, snapshot=first) as copy:
+        assert rows_of(lake, copy.table) == 40
+
+
+def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: Table) -> None:
+    spark = lake.spark
+    with told("has adopted 1 file in .*; these are kept, the others removed"), clone(lake, table.name) as copy:
+        name = identifier(lake.name, *copy.table)
+        spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        # Its first file is taken over, its second not.
+        loaded = load_table(spark, lake.sql_name(copy.table))
+        added = loaded.currentSnapshot().addedDataFiles(loaded.io()).iterator().next()
+        load_table(spark, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
+        spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 1, 'newer' FROM range(5)")
+
+    table.sql("REFRESH TABLE {t}")
+    assert len(table.rows()) == 45
+    folder = Path(copy.scratch.removeprefix("file:"))
+    assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [str(added.location()).removeprefix("file:")]
+    assert not [p for p in contents(folder) if p.name.endswith((".avro", ".json"))]
+    assert not clones(lake)
+
+
+def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "vanishes", tmp_path).create().fill(files=1)
+    with told("not known whether scratch.vanishes needs files in .*no table"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
+        table.sql("DROP TABLE {t}")
+
+    assert contents(Path(copy.scratch.removeprefix("file:")))
+    assert not clones(lake)
+
+
+def test_other_commits_to_the_table_do_not_hinder_removal(lake: Lake, table: Table) -> None:
+    with clone(lake, table.name):
+        table.fill(files=1, start=100)
+
+    assert not (table.location.parent / NAMESPACE).exists()
+    assert len(table.rows()) == 80
+
+
+def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(table.location)
+
+    # In place of what a catalog in the field answers.
+    def refuses(catalog: str, procedure: str, **arguments: str) -> str:
+        raise RuntimeError("Location overlaps with another table")
+
+    monkeypatch.setattr(making, "call", refuses)
+    with pytest.raises(CloneRefused) as refused, clone(lake, table.name):
+        pass
+
+    said = str(refused.value)
+    for part in ("'lake' takes no clone of", "Location overlaps", "no trial, no rehearsal", "leave out --trial", "copied sample"):
+        assert part in said
+    assert "\n" not in said
+    assert contents(table.location) == before
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+@pytest.fixture
+def hadoop(lake: Lake, tmp_path: Path) -> Iterator[Lake]:
+    """A catalog of folders, which registers no tables."""
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path)}
+    for key, value in settings.items():
+        lake.spark.conf.set(f"spark.sql.catalog.folders{key}", value)
+    lake.spark.sql("CREATE TABLE folders.db.t (id bigint, part int, name string) USING iceberg")
+    yield Lake("folders", None, SessionTables("folders", lake.spark), lake.spark)
+    for key in settings:
+        with contextlib.suppress(Exception):
+            lake.spark.conf.unset(f"spark.sql.catalog.folders{key}")
+
+
+def test_a_catalog_of_folders_refuses_and_the_table_stays_whole(hadoop: Lake, tmp_path: Path) -> None:
+    hadoop.spark.sql("INSERT INTO folders.db.t VALUES (1, 1, 'a')")
+    before = contents(tmp_path)
+
+    with pytest.raises(CloneRefused, match=r"takes no clone of db\.t"), clone(hadoop, "db.t"):
+        pass
+
+    assert contents(tmp_path) == before
+    assert rows_of(hadoop, ("db", "t")) == 1
+    assert hadoop.tables.names_in(("db",)) == [("db", "t")]
+    assert hadoop.tables.names_in(("none",)) == []

@@ -1,0 +1,207 @@
+"""What a killed process leaves is found, named with the statement that drops it, and removed; what may be in use is not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import icekit
+from icekit.__main__ import main
+from icekit.catalog import Lake, session
+from icekit.catalog.lake import embedded_path
+from icekit.clone import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
+from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
+from icekit.facts.bridge import load_table
+from icekit.owner import Owner
+from icekit.sql import call, display_name, identifier, set_properties
+from tests.compact.tables import Table, contents
+
+pytestmark = pytest.mark.spark
+
+VICTIM = """
+import sys
+import icekit
+from icekit.clone import clone
+from icekit.sql import identifier
+lake = icekit.connect()
+with clone(lake, {table!r}) as copy:
+    lake.spark.sql("INSERT INTO " + identifier(lake.name, *copy.table) + " VALUES (1, 1, 'new')")
+    print(copy.table[-1], copy.scratch, flush=True)
+    sys.stdin.read()
+"""
+# No process has it: the kernel's largest is one less.
+NOBODY = str(2**22 + 1)
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+    return Table(lake, scratch, "cloned", tmp_path).create().fill(files=1)
+
+
+@pytest.fixture(autouse=True)
+def _clean(lake: Lake) -> Iterator[None]:
+    yield
+    for name in lake.tables.names_in((NAMESPACE,)):
+        lake.spark.sql(f"DROP TABLE {identifier(lake.name, *name)}")
+    shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
+
+
+def told(what: str) -> contextlib.AbstractContextManager[object]:
+    """Expect a warning somewhere in a block."""
+    return pytest.warns(UserWarning, match=what)
+
+
+def change(lake: Lake, name: tuple[str, ...], **properties: str) -> None:
+    keys = {"host": HOST, "pid": PID, "scratch": SCRATCH, "started_at": STARTED_AT}
+    lake.spark.sql(set_properties(lake.sql_name(name), {keys[k]: v for k, v in properties.items()}))
+
+
+def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
+    lake: Lake, table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a notebook: the session is somebody else's, and is left running.
+    monkeypatch.setattr(session, "_started", None)
+    before, rows = contents(table.location), table.rows()
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM.format(table=table.name)],
+        cwd=Path(icekit.__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert victim.stdout is not None
+        name, folder = victim.stdout.readline().split()
+        # While it lives its clone is nobody else's business.
+        assert stale_clones(lake) == ()
+    finally:
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.communicate()
+
+    (stale,) = stale_clones(lake)
+    assert (stale.table, stale.of, stale.scratch, stale.is_dead) == ((NAMESPACE, name), table.name, folder, True)
+    assert stale.owner is not None
+    assert stale.owner.pid == victim.pid
+    assert stale.drop == f"DROP TABLE IF EXISTS `lake`.`{NAMESPACE}`.`{name}`"
+    assert Path(folder.removeprefix("file:")).exists()
+
+    assert main(["clones"]) == 0
+    said = capsys.readouterr().out
+    assert f"dead: process {victim.pid} has ended" in said
+    assert stale.drop in said
+    assert "Nothing was removed; --remove drops the 1 clone" in said
+    assert stale_clones(lake) == (stale,)
+    with pytest.warns(UserWarning, match="1 clone of scratch.cloned were left"), clone(lake, table.name):
+        pass
+
+    assert main(["clones", "--remove"]) == 0
+    assert "1 clone removed" in capsys.readouterr().out
+    assert lake.tables.names_in((NAMESPACE,)) == []
+    assert not Path(folder.removeprefix("file:")).parent.exists()
+    assert contents(table.location) == before
+    table.sql("REFRESH TABLE {t}")
+    assert table.rows() == rows
+
+
+def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(lake: Lake, table: Table) -> None:
+    with clone(lake, table.name) as copy:
+        change(lake, copy.table, host="elsewhere", started_at="1000")
+        (found,) = stale_clones(lake)
+
+        assert not found.is_dead
+        assert found.line(1000 + 3 * 86_400_000).endswith(
+            f"of scratch.cloned, 3 days old; unknown: process {os.getpid()} on elsewhere cannot be seen from here"
+        )
+        assert remove_stale(lake) == ()
+        assert lake.tables.names_in((NAMESPACE,)) == [copy.table]
+
+
+def test_a_clone_that_came_to_life_again_is_not_removed(lake: Lake, table: Table) -> None:
+    with clone(lake, table.name) as copy:
+        change(lake, copy.table, pid=NOBODY)
+        (found,) = stale_clones(lake)
+        change(lake, copy.table, pid=str(os.getpid()))
+
+        assert found.is_dead
+        assert remove_stale(lake, [found]) == ()
+
+
+def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(lake: Lake, table: Table) -> None:
+    # Registered by hand, as it writes to the table's own location.
+    made = scratch_name(table.name)
+    scratch = scratch_folder(f"file:{table.location}", made)
+    lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{NAMESPACE}")
+    lake.spark.sql(
+        call(lake.name, "register_table", table=display_name(made), metadata_file=lake.tables.source(table.name).metadata_location)
+    )
+    assert stale_clones(lake) == ()
+    own = {"gc.enabled": "false", "write.metadata.path": f"{scratch}/metadata", **owner_properties(lake, table.name, scratch), PID: NOBODY}
+    lake.spark.sql(set_properties(lake.sql_name(made), own))
+    before = contents(table.location)
+
+    assert [(c.table, c.of) for c in stale_clones(lake)] == [(made, table.name)]
+    assert [c.table for c in remove_stale(lake)] == [made]
+    assert contents(table.location) == before
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+def test_a_folder_that_is_not_the_clones_own_is_never_removed(lake: Lake, table: Table) -> None:
+    before = contents(table.location)
+    with clone(lake, table.name) as copy:
+        change(lake, copy.table, pid=NOBODY, scratch=f"file:{table.location}")
+
+        with pytest.warns(UserWarning, match="has no folder of its own"):
+            assert [c.table for c in remove_stale(lake)] == [copy.table]
+
+        assert contents(table.location) == before
+
+
+def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Table) -> None:
+    with told("adopted 1 file"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
+        loaded = load_table(lake.spark, lake.sql_name(copy.table))
+        added = loaded.currentSnapshot().addedDataFiles(loaded.io()).iterator().next()
+        load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
+        change(lake, copy.table, pid=NOBODY)
+
+        assert len(remove_stale(lake)) == 1
+
+    table.sql("REFRESH TABLE {t}")
+    assert len(table.rows()) == 41
+
+
+def test_a_clone_whose_metadata_is_gone_is_listed_and_left(lake: Lake, table: Table) -> None:
+    with clone(lake, table.name) as copy:
+        metadata = Path(lake.tables.source(copy.table).metadata_location.removeprefix("file:"))
+        metadata.rename(metadata.with_suffix(".away"))
+        (found,) = stale_clones(lake)
+        metadata.with_suffix(".away").rename(metadata)
+
+    assert not found.is_dead
+    assert "its metadata cannot be read" in found.line(0)
+
+
+def test_there_is_nothing_to_list_where_nothing_was_cloned(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clones", "--remove"]) == 0
+    assert "There are no stale clones." in capsys.readouterr().out
+
+
+def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> None:
+    assert ownership({"owner": "x"}) is None
+    whose = ownership(
+        {"icekit.clone.of": "", "icekit.clone.host": Owner.here().host, "icekit.clone.pid": "-1", "icekit.clone.started-at": "²"}
+    )
+
+    assert whose is not None
+    assert (whose.of, whose.started_ms, whose.owner.is_visible(), whose.owner.has_ended()) == (None, None, False, False)
+    unseen = StaleClone(("s", "t"), None, whose.owner, None, None, False, "DROP")
+    assert unseen.line(0) == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host cannot be seen from here"
