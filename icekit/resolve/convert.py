@@ -215,7 +215,7 @@ def by_file(frame: DataFrame) -> dict[int, Positions]:
     order = np.argsort(numbers, kind="stable")
     numbers, places, bits = numbers[order], places[order], bits[order]
     files, starts = np.unique(numbers, return_index=True)
-    ends = [*starts[1:], len(numbers)]
+    ends = [*starts, len(numbers)][1:]
     return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
 
 
