@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from icekit.catalog.session import lent
 from icekit.errors import ConversionRefused
@@ -17,7 +18,7 @@ from icekit.facts.model import Partition, PartitionSpec
 from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.join import KeySet, dead_rows, tasks, words
 from icekit.resolve.keys import Keys, keys_of
-from icekit.resolve.listing import File, Scope, files, scopes
+from icekit.resolve.listing import File, Scope, files, local, repeated, scopes
 from icekit.resolve.vectors import Positions
 from icekit.resolve.view import DATA, Entry, key_view
 from icekit.sql import Identifier, identifier
@@ -170,6 +171,11 @@ def convert(
     table = found.table
     for place in range(slices):
         positions = _positions(spark, name, found, (place, slices), say) if found.data else {}
+        if twice := repeated(spark, name, start, [found.data[number].path for number in positions]):
+            raise ConversionRefused(
+                f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
+                f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
+            )
         replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         writer = Writer(spark, table, found.format_version)
@@ -210,7 +216,7 @@ def by_file(frame: DataFrame) -> dict[int, Positions]:
     order = np.argsort(numbers, kind="stable")
     numbers, places, bits = numbers[order], places[order], bits[order]
     files, starts = np.unique(numbers, return_index=True)
-    ends = [*starts[1:], len(numbers)]
+    ends = [*starts, len(numbers)][1:]
     return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
 
 
@@ -233,7 +239,7 @@ def _merge(
     touched = [path for path in numbers if path in known.of_data_file]
     if not (known.shared_position_files or touched):
         return []
-    by_path = spark.createDataFrame(sorted(numbers.items()), "path string, f int")
+    by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
     there = spark.sql(f"SELECT file_path, pos FROM {identifier(*name, 'position_deletes')} VERSION AS OF {snapshot_id}")
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
     for number, before in by_file(words(old, sum(deleted.count for deleted in positions.values()))).items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import Partitions, metadata_table, partition_columns, unified
@@ -119,7 +121,9 @@ def files(
         "data_file.equality_ids AS field_ids",
         *partition_columns(entries, "data_file.partition", names),
     )
-    by_key = spark.createDataFrame([(key, newest.get(key, -1)) for key in sorted(keys)], "chosen_key string, newest bigint")
+    by_key = local(
+        spark, {"chosen_key": (pa.string(), sorted(keys)), "newest": (pa.int64(), [newest.get(key, -1) for key in sorted(keys)])}
+    )
     wanted = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left").where(
         f"(content = 2 AND chosen_key IS NOT NULL{late}) OR (content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L))"
     )
@@ -151,6 +155,25 @@ def files(
     # In the order they were written: tasks then read neighbours, whose keys repeat.
     order = lambda file: (file.part, file.sequence, file.path)  # noqa: E731
     return sorted(deletes, key=order), sorted(data, key=order)
+
+
+def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]) -> list[str]:
+    """Those of some data files that a snapshot holds more than once (appended twice), with sequence numbers of their own."""
+    if not paths:
+        return []
+    chosen = local(spark, {"path": (pa.string(), paths)})
+    found = (
+        _entries(spark, table, snapshot_id)
+        .where("data_file.content = 0")
+        .selectExpr("data_file.file_path AS path")
+        .join(chosen.hint("broadcast"), "path", "left_semi")
+    )
+    return sorted(row["path"] for row in found.groupBy("path").count().where("count > 1").collect())
+
+
+def local(spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]) -> DataFrame:
+    """A frame of what the driver knows, handed over as Arrow: rows would be unpacked by Python processes."""
+    return spark.createDataFrame(pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}))
 
 
 def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:
@@ -197,7 +220,7 @@ def _older(spark: SparkSession, keyed: DataFrame, newest: Mapping[str, int], nam
     from pyspark.sql import functions as F
 
     del names
-    by_key = spark.createDataFrame(sorted(newest.items()), "chosen_key string, newest bigint")
+    by_key = local(spark, {"chosen_key": (pa.string(), newest.keys()), "newest": (pa.int64(), newest.values())})
     data = keyed.where("content = 0").join(by_key.hint("broadcast"), keyed.part_key == by_key.chosen_key).where("sequence < newest")
     return (
         data.groupBy("part_key").agg(F.count("*").alias("files"), F.sum("records").alias("records"), F.sum("size").alias("bytes")).collect()

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from icekit.clone import clone
 from icekit.facts.metadata import schema_of
 from icekit.resolve.convert import Found, convert, find
 from icekit.resolve.delete_files import present
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated
 from icekit.resolve.keys import key_sql
+from icekit.resolve.listing import local
 from icekit.resolve.view import key_view
 from icekit.sql import Identifier, identifier
 
@@ -89,10 +92,12 @@ def _strip(lake: Lake, found: Found) -> None:
 
 def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFrame) -> DataFrame:
     spark = lake.spark
-    files = spark.createDataFrame(
-        [(f.path, f.sequence, f.part) for f in found.data],
-        f"{identifier(_FILE)} string, {identifier(_SEQUENCE)} bigint, {identifier(_PART)} int",
-    )
+    columns = {
+        _FILE: (pa.string(), [f.path for f in found.data]),
+        _SEQUENCE: (pa.int64(), [f.sequence for f in found.data]),
+        _PART: (pa.int32(), [f.part for f in found.data]),
+    }
+    files = local(spark, columns)
     # Files that are younger than every delete are not listed, and lose nothing.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:

@@ -97,7 +97,9 @@ class Table:
             action()
         self.files.refresh()
         self.hold(before, history, at)
-        assert self.lineage(at) == lineage
+        # An upgraded table's rows get their ids with its next commit, whichever that is.
+        if all(row[-2] is not None for row in lineage):
+            assert self.lineage(at) == lineage
         assert self.equality_deletes(branch) == left
         return before
 

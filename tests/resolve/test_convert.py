@@ -406,6 +406,21 @@ def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_say
     table.converted()
 
 
+def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
+    """A delete by key reaches the older copy alone; one by position would reach both."""
+    table.create("id bigint")
+    data = table.files.data("SELECT id FROM range(3)", None, spec=None, format="parquet")
+    table.files.table().newAppend().appendFile(data).commit()
+    table.delete("id", "SELECT 1")
+    table.files.table().newAppend().appendFile(data).commit()
+    table.files.refresh()
+
+    with pytest.raises(ConversionRefused, match="more than once"):
+        convert(table.spark, table.full)
+
+    assert table.ids() == [0, 0, 1, 2, 2]
+
+
 # Time
 
 
