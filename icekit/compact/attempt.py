@@ -116,8 +116,8 @@ class Runner:
         to its output. So the partitions in which it selects no file of before the run are done.
         """
         if action.procedure == CONVERT:
-            # Batches of several commits may have been killed between them: what is left says the table.
-            return action if _deletes_left(self.spark, action) else None
+            # A batch of several commits may have been killed between them: what is left says the table.
+            return action if not progress.attempts or _deletes_left(self.spark, action) else None
         if action.procedure != "rewrite_data_files":
             # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
             return None if progress.actual.any else action

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,10 @@ from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Tasks that entries are brought together in.
+_REDUCERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +70,30 @@ def scopes(
     """
     entries = _entries(spark, table, snapshot_id)
     names = unified(specs.values())
-    place = [f"p{i}" for i in range(len(names))]
-    late = "" if up_to is None else f" AND sequence <= {up_to}"
     keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
-    deletes = keyed.where(f"content = 2{late}").groupBy("spec_id", "part_key", *place)
-    summed = deletes.agg(*_sums("d")).toArrow()
-    if not summed.num_rows:
+    is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
+    # Brought together by partition once: in few tasks, as there are few rows.
+    counted = (
+        keyed.repartition(_REDUCERS, "part_key")
+        .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
+        .where(f"newest IS NOT NULL AND (({is_delete}) OR (content = 0 AND sequence < newest))")
+        .groupBy("spec_id", "part_key", *(f"p{i}" for i in range(len(names))), "content", "newest")
+        .agg(*_sums())
+        .toArrow()
+    )
+    if not counted.num_rows:
         return ()
-    found = Partitions(specs, names).read(summed)
-    rows = summed.select(["part_key", "d_files", "d_records", "d_bytes", "d_sequence"]).to_pylist()
-    newest = {row["part_key"]: row["d_sequence"] for row in rows}
-    data = _older(spark, keyed, newest, names)
-    total: dict[str, tuple[int, int, int]] = {row["part_key"]: (row["files"], row["records"], row["bytes"]) for row in data}
-    everything = {partition.spec_id: specs[partition.spec_id].is_unpartitioned for partition in found}
+    told: dict[tuple[str, int], tuple[int, int, int]] = {}
+    where: dict[str, tuple[Partition, int]] = {}
+    columns = [counted.column(c).to_pylist() for c in ("part_key", "content", "newest", "files", "records", "bytes")]
+    for partition, key, content, newest, *sums in zip(Partitions(specs, names).read(counted), *columns, strict=True):
+        told[key, content] = (sums[0], sums[1], sums[2])
+        where[key] = (partition, newest)
     made = []
-    for partition, row in zip(found, rows, strict=True):
-        is_global = everything[partition.spec_id]
-        files = total.get(row["part_key"], (0, 0, 0))
-        if is_global:
-            files = _all_older(keyed, row["d_sequence"])
-        made.append(
-            Scope(partition, row["part_key"], is_global, row["d_files"], row["d_records"], row["d_bytes"], row["d_sequence"], *files)
-        )
+    for key, (partition, newest) in where.items():
+        is_global = specs[partition.spec_id].is_unpartitioned
+        data = _all_older(keyed, newest) if is_global else told.get((key, 0), (0, 0, 0))
+        made.append(Scope(partition, key, is_global, *told[key, 2], newest, *data))
     return tuple(sorted(made, key=lambda s: (s.is_global, s.key)))
 
 
@@ -205,26 +210,10 @@ def _key(entries: DataFrame) -> str:
     return f"concat(data_file.spec_id, ' ', {value}) AS part_key"
 
 
-def _sums(prefix: str) -> list[Any]:
+def _sums() -> list[Any]:
     from pyspark.sql import functions as F
 
-    return [
-        F.count("*").alias(f"{prefix}_files"),
-        F.sum("records").alias(f"{prefix}_records"),
-        F.sum("size").alias(f"{prefix}_bytes"),
-        F.max("sequence").alias(f"{prefix}_sequence"),
-    ]
-
-
-def _older(spark: SparkSession, keyed: DataFrame, newest: Mapping[str, int], names: Collection[Any]) -> list[Any]:
-    from pyspark.sql import functions as F
-
-    del names
-    by_key = local(spark, {"chosen_key": (pa.string(), newest.keys()), "newest": (pa.int64(), newest.values())})
-    data = keyed.where("content = 0").join(by_key.hint("broadcast"), keyed.part_key == by_key.chosen_key).where("sequence < newest")
-    return (
-        data.groupBy("part_key").agg(F.count("*").alias("files"), F.sum("records").alias("records"), F.sum("size").alias("bytes")).collect()
-    )
+    return [F.count("*").alias("files"), F.sum("records").alias("records"), F.sum("size").alias("bytes")]
 
 
 def _all_older(keyed: DataFrame, sequence: int) -> tuple[int, int, int]:
@@ -234,8 +223,3 @@ def _all_older(keyed: DataFrame, sequence: int) -> tuple[int, int, int]:
         .first()
     )
     return (int(row[0]), int(row[1]), int(row[2])) if row is not None else (0, 0, 0)
-
-
-def describe(file: File) -> str:
-    """A file as one line of JSON, for a message."""
-    return json.dumps({"path": file.path, "sequence": file.sequence})

@@ -92,7 +92,7 @@ def _strip(lake: Lake, found: Found) -> None:
 
 def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFrame) -> DataFrame:
     spark = lake.spark
-    columns = {
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         _FILE: (pa.string(), [f.path for f in found.data]),
         _SEQUENCE: (pa.int64(), [f.sequence for f in found.data]),
         _PART: (pa.int32(), [f.part for f in found.data]),
