@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,29 @@ def erased(lake: Lake, table: str, predicate: str) -> Any:
     from icekit.prove import prove_erased
 
     return prove_erased(lake, table, predicate)
+
+
+def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
+    """A stock rewrite on such an executor's heap, or a sentence that none was asked for or can be run."""
+    from icekit.compact.equality_deletes import stock_rewrite
+
+    _require("stock_limit", limit, int, "a number of seconds (with papermill: -p)")
+    if not limit or not executor:
+        return "No stock rewrite was run: stock_limit is 0, or no executor is given."
+    try:
+        return stock_rewrite(lake, table, executor, limit_seconds=limit)
+    except ParameterError as problem:
+        return f"No stock rewrite was run: {problem}"
+
+
+def read_now(lake: Lake, table: str, wanted: bool) -> Any:
+    """The rows of a table with its equality deletes resolved on a clone, or a sentence that nobody asked."""
+    _require("read_now", wanted, bool, "true or false (with papermill: -p, or a parameters file)")
+    if not wanted:
+        return "The table was not read: read_now is false."
+    started = time.monotonic()
+    rows = lake.read_resolved(table)
+    return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
 
 
 def finish_plan(outcome: Outcome, *, output: str = "") -> str:

@@ -83,14 +83,16 @@ class Table:
         )
         return int(counted[0][0])
 
-    def converted(self, action: Callable[[], object] | None = None, *, branch: str | None = None, left: int = 0, **options: Any) -> Rows:
+    def converted(
+        self, action: Callable[[], object] | None = None, *, branch: str | None = None, left: int = 0, every: bool = False, **options: Any
+    ) -> Rows:
         """Convert the table, see that the rule holds, and give its rows.
 
-        No row changes, in the current state or in any snapshot, so many equality deletes are
-        left, and a data file has one deletion vector at most.
+        No row changes, in the current state or (if asked, as it takes long) in ``every`` snapshot,
+        so many equality deletes are left, and a data file has one deletion vector at most.
         """
         at = f"VERSION AS OF '{branch}'" if branch else ""
-        before, history, lineage = self.rows(at), self.history(), self.lineage(at)
+        before, history, lineage = self.rows(at), self.history() if every else {}, self.lineage(at)
         if action is None:
             convert(self.spark, self.full, branch=branch, **options)
         else:

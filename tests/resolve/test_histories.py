@@ -107,7 +107,7 @@ class Story:
         self.table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
 
     def convert(self) -> None:
-        self.table.converted()
+        self.table.converted(every=True)
 
 
 @settings(
@@ -136,7 +136,7 @@ def test_a_conversion_changes_no_row_of_any_snapshot(
     with pytest.MonkeyPatch.context() as patch:
         if by_hash:
             patch.setattr(join, "BROADCAST_KEYS", 0)
-        table.converted(slices=slices)
+        table.converted(slices=slices, every=True)
     table.sql("DROP TABLE {t} PURGE")
 
 

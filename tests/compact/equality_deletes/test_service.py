@@ -1,0 +1,150 @@
+"""Conversions as people start them: from a script, the terminal, and with what follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from icekit.__main__ import main
+from icekit.catalog import Lake
+from icekit.compact.equality_deletes import convert_equality_deletes, plan_conversion, stock_rewrite
+from icekit.errors import ParameterError, TableNotFound
+from icekit.prove.conversions import prove_conversion
+from tests.resolve.tables import Table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sick(lake: Lake, scratch: str) -> Table:
+    """Two partitions of upserted rows."""
+    table = Table(lake, scratch, "odd `name` with.dots").create("id bigint, p string, v int", "p")
+    for commit in range(3):
+        table.insert(f"(SELECT id, if(id % 2 = 0, 'even', 'o d/d') AS p, {commit} AS v FROM range({commit}, 8))")
+        table.delete(["id"], f"SELECT id FROM range({commit}, 6, 2)", {"p": "even"} if commit % 2 == 0 else {"p": "o d/d"})
+    return table
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_path: Path) -> None:
+    before = sick.snapshots()
+
+    outcome = convert_equality_deletes(sick.lake, sick.name, ledger=str(tmp_path / "ledger.db"))
+
+    assert outcome.status == "dry run"
+    assert "3 equality delete files go; at most" in repr(outcome)
+    assert sick.snapshots() == before
+
+
+def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Table, tmp_path: Path) -> None:
+    rows = sick.rows()
+
+    outcome = convert_equality_deletes(
+        sick.lake, sick.name, execute=True, then_compact=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None
+    )
+
+    sick.files.refresh()
+    assert (outcome.status, outcome.proof.ok, sick.equality_deletes()) == ("done", True, 0)
+    action = outcome.actions[0]
+    assert (action.actual.items_before, action.action.prediction.files_in) == (3, 3)
+    assert action.actual.items_after <= action.action.prediction.files_out
+    assert outcome.then is not None
+    assert outcome.then.status in {"done", "nothing to do"}
+    assert sick.rows() == rows
+    again = plan_conversion(sick.lake, sick.name, ledger=str(tmp_path / "l.db"))
+    assert (again.actions, "The table has none." in again.notes) == ((), True)
+
+
+def test_a_filter_takes_whole_partitions(sick: Table, tmp_path: Path) -> None:
+    rows, ledger = sick.rows(), str(tmp_path / "l.db")
+
+    convert_equality_deletes(sick.lake, sick.name, "p = 'even' AND id = 2", execute=True, ledger=ledger, progress=lambda _: None)
+
+    sick.files.refresh()
+    assert sick.equality_deletes() == 1
+    assert sick.rows() == rows
+    plan = plan_conversion(sick.lake, sick.name, where="v = 1", ledger=ledger)
+    assert [len(action.partitions) for action in plan.actions] == [1]
+    assert any("no partition column" in note for note in plan.notes)
+
+
+def test_the_rows_can_be_read_without_changing_the_table(sick: Table) -> None:
+    rows, snapshots = sick.rows(), sick.snapshots()
+
+    frame = sick.lake.read_resolved(sick.name, progress=lambda _: None)
+
+    assert Counter(tuple(row) for row in frame.collect()) == rows
+    assert sick.snapshots() == snapshots
+    sick.lake._kept.close()
+
+
+def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Table, tmp_path: Path) -> None:
+    """Where the deletes would not fit the heap, rows are read without them."""
+    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    ids = outcome.actions[0].snapshot_ids
+
+    assert prove_conversion(sick.lake, sick.name, ids, resolve=True).ok is True
+    assert prove_conversion(sick.lake, sick.name, ids, resolve=False).ok is True
+    sick.files.refresh()
+    sick.sql("DELETE FROM {t} WHERE id = 7")
+    assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
+
+
+def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> None:
+    before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
+
+    done = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=300)
+    stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=3)
+
+    assert (done.outcome, stopped.outcome) == ("finished", "stopped"), done
+    assert "was stopped, unfinished" in repr(stopped)
+    lake.spark.sql("REFRESH TABLE lake.lab.equality_deletes")
+    assert [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()] == before
+
+
+def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["convert", "lab.equality_deletes", "--executor", "4 cores 2g"])
+
+    said = capsys.readouterr().out
+    assert status == 0
+    for told in ("executor of 4 cores", "96 equality delete files go", "A dry run: nothing has run"):
+        assert told in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lab.equality_deletes", "--executor", "many"], "write it as '2 cores 4g'"),
+        (["lab.equality_deletes", "--batch-bytes", "0"], "holds nothing"),
+        (["lab.nothing"], "lab.nothing"),
+        (["lab.equality_deletes", "--resume"], "No unfinished run"),
+        (["lab.equality_deletes", "--exeucte"], "did you mean --execute"),
+    ],
+)
+def test_what_is_misconfigured_ends_with_2(
+    lake: Lake, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    try:
+        status = main(["convert", *arguments, "--ledger", str(tmp_path / "l.db")])
+    except SystemExit as end:
+        status = int(str(end.code))
+
+    said = capsys.readouterr()
+    assert (status, told in said.out + said.err) == (2, True), said
+
+
+def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "empty").create()
+
+    outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"))
+
+    assert (outcome.status, outcome.exit_status) == ("nothing to do", 0)
+    assert "No equality deletes to convert." in repr(outcome)
+
+
+def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake) -> None:
+    with pytest.raises(ParameterError, match="holds nothing"):
+        plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)
+    with pytest.raises(TableNotFound):
+        plan_conversion(lake, "lab.not_there")
