@@ -35,7 +35,8 @@ def equality_deletes(context: Context) -> Finding | None:
         threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
-        remedy="Rewrite the data files under them while they are few; from then on commit less often, or write position deletes or deletion vectors.",
+        remedy="Rewrite the data files under them while they are few; once a rewrite takes too much heap or time, turn them into position deletes first "
+        f"(python -m icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
         sql=(
             context.call(
                 "rewrite_data_files",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ from icekit.sql import Identifier, identifier
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Each may be retried by Iceberg itself when somebody else commits at the same moment.
+# In the summary of each commit, to know it by when the catalog's answer is lost.
+_MARK = "icekit.commit-id"
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
@@ -178,21 +180,29 @@ def convert(
             )
         replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
-        writer = Writer(spark, table, found.format_version)
+        writer, mark = Writer(spark, table, found.format_version), uuid.uuid4().hex
         try:
             where = _partitions(found, known, [file for file, _ in hit], jvm)
             added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
             last = place == slices - 1
             removed = [*replaced, *(known.equality.values() if last else ())]
             say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
-            commit(
-                spark, table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=tags or {}
-            )
-        except Exception as error:
-            if "CommitStateUnknown" not in str(error):
+            marked = {**(tags or {}), _MARK: mark}
+            commit(spark, table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=marked)
+        except Exception:
+            if not _is_committed(spark, name, mark):
                 writer.take_back()
             raise
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
+
+
+def _is_committed(spark: SparkSession, name: Identifier, mark: str) -> bool:
+    """Tell whether a commit is in the table though it ended in an error; where that cannot be asked, it may be."""
+    try:
+        spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        return any(dict(snapshot.summary()).get(_MARK) == mark for snapshot in load_table(spark, name).snapshots())
+    except Exception:
+        return True
 
 
 def _positions(

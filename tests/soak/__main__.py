@@ -28,15 +28,23 @@ def main() -> int:
     parser.add_argument(
         "--writer", type=int, nargs="?", const=100, metavar="COMMITS", help="instead: write so many commits while compacting"
     )
+    parser.add_argument(
+        "--convert",
+        type=int,
+        nargs="?",
+        const=100,
+        metavar="TIMES",
+        help="instead: write while equality deletes are converted so many times",
+    )
     given = parser.parse_args()
     LAKE.mkdir(parents=True, exist_ok=True)
     os.environ["ICEKIT_LAKE"] = str(LAKE.resolve())
     os.environ.setdefault("ICEKIT_SPARK_CONF", "spark.master=local[2] spark.driver.memory=1g spark.sql.shuffle.partitions=2")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
-    if given.writer:
+    if given.writer or given.convert:
         from tests.soak.writing import soak_writer
 
-        return soak_writer(given.writer, seed, Path("build/soak"))
+        return soak_writer(given.writer or 1, seed, Path("build/soak"), given.convert or 0)
     return _kill(given.rounds, seed, given.partitions)
 
 

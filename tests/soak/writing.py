@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import icekit
 from icekit.catalog import Lake
 from icekit.compact.attempt import Retry
+from icekit.compact.equality_deletes import plan_conversion
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.outcome import Outcome
 from icekit.compact.run import Limits, run
@@ -36,8 +38,13 @@ class Written:
         return sum("a conflict (" in line for line in self.said)
 
 
-def compact_while_written(lake: Lake, namespace: str, name: str, commits: int, seed: int, logs: Path, partitions: int = 4) -> Written:
-    """Plan and run, again and again, until the writer has made so many commits; at least one run begins and ends under it."""
+def compact_while_written(
+    lake: Lake, namespace: str, name: str, commits: int, seed: int, logs: Path, partitions: int = 4, *, conversions: int = 0
+) -> Written:
+    """Plan and run, again and again, until the writer has made so many commits; at least one run begins and ends under it.
+
+    With ``conversions`` equality deletes are converted instead, until so many have been committed.
+    """
     at = desk(lake, name, namespace)
     at.start()
     create(at)
@@ -50,14 +57,20 @@ def compact_while_written(lake: Lake, namespace: str, name: str, commits: int, s
     writer = Child("tests.soak.writer", [namespace, name, partitions, seed, commits, log], logs / f"{name}-writer.log")
     outcomes: list[Outcome] = []
     said: list[str] = []
-    limits = Limits(Retry(first_wait=0.2, longest_wait=2))
+    # Of conversions the rows are compared with the writer's log in the end: a proof of each would take most of the time.
+    limits = Limits(Retry(first_wait=0.2, longest_wait=2), prove=0 if conversions else None)
+    converted = 0
     try:
         writer.go()
         writer.until(lambda: log.exists() and log.read_text().count("\n") >= 1)
-        while not outcomes or log.read_text().count("\n") < commits:
+        while not outcomes or log.read_text().count("\n") < commits or converted < conversions:
             assert not writer.ended, "\n".join(writer.lines)
-            plan = plan_table(lake, lake.observe(f"{namespace}.{name}"), policy=policy("minor"), ledger=ledger)
+            if conversions:
+                plan = plan_conversion(lake, (namespace, name), ledger=ledger)
+            else:
+                plan = plan_table(lake, lake.observe(f"{namespace}.{name}"), policy=policy("minor"), ledger=ledger)
             outcomes.append(run(lake, plan, execute=True, ledger=ledger, limits=limits, progress=said.append))
+            converted += sum(len(a.snapshot_ids) for a in outcomes[-1].actions) if conversions else 0
         log.with_suffix(".stop").touch()
         writer.until(lambda: writer.ended)
         assert any(line.startswith("ended") for line in writer.lines), "\n".join(writer.lines)
@@ -87,16 +100,17 @@ def _wrong(rows: list[tuple[int, str]], wanted: dict[int, str], outcomes: list[O
     return wrong
 
 
-def soak_writer(commits: int, seed: int, logs: Path) -> int:
+def soak_writer(commits: int, seed: int, logs: Path, conversions: int = 0) -> int:
     """Run it on a lake of its own and print what came of it."""
     started = time.monotonic()
     lake = icekit.connect()
     try:
-        found = compact_while_written(lake, NAMESPACE, f"written_{os.getpid()}", commits, seed, logs.resolve())
+        found = compact_while_written(lake, NAMESPACE, f"written_{os.getpid()}", commits, seed, logs.resolve(), conversions=conversions)
     finally:
         lake.close()
     print(f"seed {seed}: {found.commits} commits by the writer, {len(found.outcomes)} runs, {found.conflicts} conflicts retried")
-    for number, outcome in enumerate(found.outcomes, 1):
+    print("  " + ", ".join(f"{n} {status}" for status, n in Counter(o.status for o in found.outcomes).items()))
+    for number, outcome in enumerate(found.outcomes[:5], 1):
         attempts = sum(a.attempts for a in outcome.actions)
         print(f"  run {number}: {outcome.status}, {len(outcome.actions)} actions, {attempts} attempts, {outcome.actual.commits} commits")
     print(f"  {found.said[-1]}; {time.monotonic() - started:.0f} s")
