@@ -42,6 +42,8 @@ class Positions:
     @classmethod
     def at(cls, positions: npt.NDArray[np.int64]) -> Positions:
         """Positions that are given one by one, sorted."""
+        if not len(positions):
+            return cls()
         containers, starts = np.unique(positions // CONTAINER, return_index=True)
         values = (positions % CONTAINER).astype(np.uint16)
         return cls(dict(zip(containers.tolist(), np.split(values, starts[1:]), strict=True)))

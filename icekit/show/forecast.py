@@ -31,7 +31,7 @@ def summary(forecast: HeapForecast) -> str:
     )
     if forecast.verdict == "fits":
         return said
-    return f"{said} {_cores(forecast)}; or convert the deletes, which needs no such memory: {convert_command(forecast)}"
+    return f"{said} {_cores(forecast)}. Converting the deletes needs no such memory: {convert_command(forecast)}"
 
 
 def _cores(forecast: HeapForecast) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from icekit.compact.equality_deletes.forecast import FITS_SHARE, HeapForecast
 from icekit.show.chart import BLACK, BLUE, ORANGE, VERMILLION, Chart, canvas, legend, nothing, partition_rows, styled
@@ -54,8 +55,10 @@ def heap_forecast_chart(forecast: HeapForecast) -> Chart:
         axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
         axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"fits up to {size(FITS_SHARE * heap)}")
         partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
-        axes.set_xlim(0, max(heap, forecast.rewrite_bytes, *(p.rewrite_bytes for p in shown)) * 1.08)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
+        axes.set_xlim(0, longest)
+        # Powers of two, so that the ticks are round as sizes are written.
+        axes.xaxis.set_major_locator(MultipleLocator(2 ** math.ceil(math.log2(longest / 6))))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
         axes.set_xlabel(f"Peak heap of an executor of {count(forecast.executor.cores, 'core')}")
         legend(axes)
