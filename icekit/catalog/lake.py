@@ -42,6 +42,8 @@ class Lake:
         self._conf = conf
         self._borrowed = borrowed
         self._kept = contextlib.ExitStack()
+        # Clones must go before pyspark's own exit handler takes the session away; it was registered first and runs last.
+        atexit.register(self._kept.close)
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r}, {self.tables})"
@@ -137,8 +139,6 @@ class Lake:
         from icekit.resolve.reading import resolved
 
         name = self.identifier(table) if isinstance(table, str) else table
-        # Before pyspark's own exit handlers, which run last, take the session away.
-        atexit.register(self._kept.close)
         return self._kept.enter_context(resolved(self, name, say=progress))
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.commands.running import run_plan, say
+from icekit.errors import ParameterError
 
 _WHAT = """\
 Flink and other upsert writers leave equality deletes. Spark reads them by building, for each data
@@ -16,11 +17,11 @@ commits. This command says first what that takes here (for an executor given as
 (deletion vectors in format version 3): one read of the key columns, one join that spills to disk, a
 small write. No row changes, and every commit is proved row for row.
 
-A batch is one commit. It fails, and is tried again, if a data file it points at or a delete it
+A batch is one commit (several, where a partition is too large for the disk). It fails, and is tried again, if a data file it points at or a delete it
 removes is gone by then, so a live upsert writer, a compaction or an expiry may go on beside it; what
 is committed meanwhile stays and applies. A run that was killed goes on with --resume.
 
-The commit is a `delete` to readers of the change stream, and not a `replace`: Spark streaming reads of
+The commit is a `delete` (an `overwrite` where no row was hit) to readers of the change stream, and not a `replace`: Spark streaming reads of
 the table need streaming-skip-delete-snapshots=true to pass over it.
 
 Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
@@ -58,6 +59,9 @@ def convert(arguments: argparse.Namespace) -> int:
     from icekit.catalog import Lake
     from icekit.compact import Plan
     from icekit.compact.equality_deletes import finish_with_compaction, forecast_table, plan_conversion
+
+    if arguments.then_compact and not (arguments.execute or arguments.resume):
+        raise ParameterError("--then-compact runs a compaction; give it with --execute.")
 
     def planned(lake: Lake) -> Plan:
         plan = plan_conversion(

@@ -198,6 +198,8 @@ class Runner:
                 # Another's compaction and expiry took files away that were being read.
                 raise Conflict(first_sentence(failure))
             raise _as_kind(failure)
+        if action.procedure == CONVERT and not after.any and _deletes_left(self.spark, action):
+            raise Conflict("the equality deletes are still there, and no commit was made")
         if planned is not None:
             _check(planned, answer, after)
         elif answer.failed_data_files:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
+from icekit.clone import remove_stale, stale_clones
 from icekit.compact.attempt import Conflict, Progress, Retry, Runner, TooLarge
 from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped, first_sentence
@@ -104,6 +105,10 @@ def resume(
             raise ParameterError(
                 f"The unfinished run on {display_name(name)} is of another kind; go on with `{plan.resume_command}`, or plan anew."
             )
+        if plan.converts:
+            # What the killed run left beside the table.
+            with contextlib.suppress(IcekitError):
+                remove_stale(lake, stale_clones(lake, name))
         found = _Run(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
         return found.resume(record)
 

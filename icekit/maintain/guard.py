@@ -11,8 +11,8 @@ from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, Action
-from icekit.errors import MetadataUnreadable, ParameterError
-from icekit.facts.bridge import explain
+from icekit.errors import ConversionRefused, MetadataUnreadable, ParameterError
+from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
@@ -78,7 +78,16 @@ class _Conversion(_Deletes):
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         found = super().actual(committed, snapshot_ids)
-        return replace(found, delete_files_removed=found.items_before)
+        mine = [s for s in head(self.lake, self.action.table).metadata.get("snapshots") or () if s["snapshot-id"] in snapshot_ids]
+        gone = sum(int((s.get("summary") or {}).get("removed-equality-delete-files") or 0) for s in mine)
+        return replace(found, items_before=gone)
+
+    def ready(self) -> Action | None:
+        if not has_bridge(self.lake.spark):
+            raise ConversionRefused(
+                "A conversion needs the JVM bridge, which Spark Connect has not; run it in a session with a driver of its own."
+            )
+        return self.action
 
     def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:
         return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=sample) if snapshot_ids else None

@@ -30,8 +30,9 @@ def prove_conversion(
 
     Where a snapshot's equality deletes fit the heap well, Spark reads it with Iceberg's own
     sets of deletes: the strongest witness. Where they do not, or ``resolve`` says so, it is read on
-    a clone without them, and loses the rows whose key has a younger delete by a sort-merge
-    join that shares no code with the conversion's.
+    a clone without them, and loses the rows whose key has a younger delete by a plain anti-join
+    of the table's own rows; only the list of files and the reading of delete files are the
+    conversion's.
     """
     meta = load_metadata(lake.tables.source(table))
     by_id = snapshots_by_id(meta)

@@ -65,7 +65,7 @@ def fingerprint(
     is read in place of the table, and drops the rows that equality deletes delete.
     """
     if stripped is not None:
-        rows = spark.sql(f"SELECT *, {', '.join(stripped.columns)} FROM {identifier(*stripped.table)}")
+        rows = spark.sql(f"SELECT {', '.join([*stripped.selected, *stripped.columns])} FROM {identifier(*stripped.table)}")
         hashed = row_hash(schema if schema is not None else spark.table(identifier(*stripped.table)).schema)
         kept = rows if where is None else rows.where(where)
         extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]

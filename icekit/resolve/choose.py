@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from icekit.facts.model import Partition, Scalar
-from icekit.facts.values import to_scalar
+from icekit.facts.spark import scalar
 from icekit.resolve.convert import At
 from icekit.resolve.delete_files import entries
 
@@ -41,4 +41,4 @@ def _scalar(value: Any) -> Scalar:
     """A value of Iceberg's API in the form that facts keep."""
     if hasattr(value, "getClass"):  # what py4j leaves as a Java object
         return str(value.toString()) if "ByteBuffer" not in value.getClass().getName() else bytes(value.array()).hex()
-    return to_scalar(value)
+    return scalar(value)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from icekit.catalog.session import lent
-from icekit.errors import ConversionRefused
+from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.bridge import load_table
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec
@@ -45,6 +45,8 @@ class Found:
     data: Sequence[File]
     keys: Keys
     key_sets: Sequence[KeySet]
+    kinds: Mapping[tuple[bool, tuple[int, ...]], int]
+    specs: Mapping[int, PartitionSpec]
 
     @property
     def entries(self) -> list[Entry]:
@@ -54,12 +56,11 @@ class Found:
 
     def kind(self, file: File) -> int:
         """The number of a delete file's key set."""
-        is_global = self.is_global(file)
-        return next(s.kind for s in self.key_sets if s.is_global == is_global and tuple(c.field_id for c in s.columns) == file.field_ids)
+        return self.kinds[self.is_global(file), file.field_ids]
 
     def is_global(self, file: File) -> bool:
         """Tell whether a delete file applies to every partition."""
-        return bool(self.table.specs()[file.spec_id].isUnpartitioned())
+        return self.specs[file.spec_id].is_unpartitioned
 
 
 def find(
@@ -67,13 +68,14 @@ def find(
     name: Identifier,
     *,
     branch: str | None = None,
-    partitions: Collection[Partition] = (),
+    partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
+    slices: tuple[int, int] = (0, 1),
 ) -> Found | None:
     """List the equality deletes of a table (named with its catalog) and the data files under them; None if there are none.
 
-    ``partitions`` takes only those partitions' deletes (none: all). ``up_to`` leaves out those
-    of later sequence numbers. Raises :class:`~icekit.errors.ConversionRefused` for keys that
+    ``partitions`` takes only those partitions' deletes (None: all). ``up_to`` leaves out those
+    of later sequence numbers; ``slices`` takes a part of the data files, (2, 5) the third of five. Raises :class:`~icekit.errors.ConversionRefused` for keys that
     cannot be converted.
     """
     at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
@@ -81,17 +83,30 @@ def find(
         return None
     table, metadata, known = at.table, at.metadata, at.specs
     _check_plain(table)
-    deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to)
+    deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to, slices)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
     keys = keys_of(metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
         sets.setdefault((known[file.spec_id].is_unpartitioned, file.field_ids), []).append(file)
+    ordered = sorted(sets.items(), key=lambda item: item[0])
     key_sets = [
         KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
-        for kind, ((is_global, ids), some) in enumerate(sorted(sets.items(), key=lambda item: item[0]))
+        for kind, ((is_global, ids), some) in enumerate(ordered)
     ]
-    return Found(table, at.snapshot, at.snapshot_id, metadata, int(metadata["format-version"]), deletes, data, keys, key_sets)
+    return Found(
+        table,
+        at.snapshot,
+        at.snapshot_id,
+        metadata,
+        int(metadata["format-version"]),
+        deletes,
+        data,
+        keys,
+        key_sets,
+        {key: kind for kind, (key, _) in enumerate(ordered)},
+        known,
+    )
 
 
 @dataclass(frozen=True)
@@ -111,12 +126,16 @@ def remaining(
     name: Identifier,
     *,
     branch: str | None = None,
-    partitions: Collection[Partition] = (),
+    partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
 ) -> At | None:
     """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     table = load_table(spark, name)
+    if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
+        raise SnapshotNotFound(
+            f"{branch!r} is no branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+        )
     snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
     if snapshot is None:
         return None
@@ -124,8 +143,8 @@ def remaining(
     metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
     known = {spec.spec_id: spec for spec in specs_of(metadata)}
     snapshot_id = int(snapshot.snapshotId())
-    chosen = set(partitions)
-    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if not chosen or s.partition in chosen]
+    chosen = None if partitions is None else set(partitions)
+    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if chosen is None or s.partition in chosen]
     return At(table, snapshot, snapshot_id, metadata, known, found)
 
 
@@ -150,7 +169,7 @@ def convert(
     name: Identifier,
     *,
     branch: str | None = None,
-    partitions: Collection[Partition] = (),
+    partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
     slices: int = 1,
     tags: Mapping[str, str] | None = None,
@@ -161,53 +180,88 @@ def convert(
     One commit, or ``slices`` of them, each for a part of the data files: the last removes the
     equality deletes. Until then they all apply, so a run that ends early has changed no row.
     """
-    found = find(spark, name, branch=branch, partitions=partitions, up_to=up_to)
-    if found is None:
-        return
+    marks: list[str] = []
+    for place in range(slices):
+        # Anew for each: the commits before it are in its snapshot, or it must not go on.
+        found = find(spark, name, branch=branch, partitions=partitions, up_to=up_to, slices=(place, slices))
+        if found is None:
+            return
+        _check_ancestry(found, marks)
+        marks.append(uuid.uuid4().hex)
+        _one(spark, name, found, branch, {**(tags or {}), _MARK: marks[-1]}, say, is_last=place == slices - 1)
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+
+
+def _one(
+    spark: SparkSession,
+    name: Identifier,
+    found: Found,
+    branch: str | None,
+    tags: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    is_last: bool,
+) -> None:
+    """One commit: the positions of what is found; the last also removes the equality deletes."""
     jvm: Any = spark._jvm
     known = present(found.table, found.snapshot, jvm, [f.path for f in found.deletes], positions=found.format_version >= 3)
     missing = len(found.deletes) - len(known.equality)
     if missing:
         raise ConversionRefused(f"{missing} equality delete files are in no manifest that can be read; nothing was changed.")
     start = found.snapshot_id
-    table = found.table
-    for place in range(slices):
-        positions = _positions(spark, name, found, (place, slices), say) if found.data else {}
-        if twice := repeated(spark, name, start, [found.data[number].path for number in positions]):
-            raise ConversionRefused(
-                f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
-                f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
-            )
-        replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
-        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
-        writer, mark = Writer(spark, table, found.format_version), uuid.uuid4().hex
-        try:
-            where = _partitions(found, known, [file for file, _ in hit], jvm)
-            added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
-            last = place == slices - 1
-            removed = [*replaced, *(known.equality.values() if last else ())]
-            say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
-            marked = {**(tags or {}), _MARK: mark}
-            commit(spark, table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=marked)
-        except Exception:
-            if not _is_committed(spark, name, mark):
-                writer.take_back()
-            raise
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-
-
-def _is_committed(spark: SparkSession, name: Identifier, mark: str) -> bool:
-    """Tell whether a commit is in the table though it ended in an error; where that cannot be asked, it may be."""
+    positions = _positions(spark, name, found, say) if found.data else {}
+    if twice := repeated(spark, name, start, [found.data[number].path for number in positions]):
+        raise ConversionRefused(
+            f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
+            f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
+        )
+    replaced = _merge(spark, name, start, known, positions, found) if found.format_version >= 3 else []
+    hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
+    writer, is_committing = Writer(spark, found.table, found.format_version), False
     try:
-        spark.sql(f"REFRESH TABLE {identifier(*name)}")
-        return any(dict(snapshot.summary()).get(_MARK) == mark for snapshot in load_table(spark, name).snapshots())
-    except Exception:
-        return True
+        where = _partitions(found, known, [file for file, _ in hit], jvm)
+        added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
+        removed = [*replaced, *(known.equality.values() if is_last else ())]
+        if not added and not removed:
+            return
+        say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
+        is_committing = True
+        commit(spark, found.table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=tags)
+    except Exception as error:
+        # A commit whose answer was lost may yet be made: what it names must be there.
+        if not is_committing or _is_refused(error):
+            writer.take_back()
+        raise
 
 
-def _positions(
-    spark: SparkSession, name: Identifier, found: Found, slices: tuple[int, int], say: Callable[[str], None]
-) -> dict[int, Positions]:
+class CommitConflict(Exception):
+    """Another commit has undone what this conversion rests on; it is tried again from the table as it is."""
+
+
+def _check_ancestry(found: Found, marks: Sequence[str]) -> None:
+    """See that the commits made before are still there: after a rollback the equality deletes must stay."""
+    if not marks:
+        return
+    wanted, snapshot = set(marks), found.snapshot
+    while snapshot is not None and wanted:
+        wanted.discard(dict(snapshot.summary()).get(_MARK))
+        parent = snapshot.parentId()
+        snapshot = found.table.snapshot(parent) if parent is not None else None
+    if wanted:
+        raise CommitConflict("the table was rolled back while its equality deletes were converted")
+
+
+def _is_refused(error: Exception) -> bool:
+    """Tell whether Iceberg says of a commit that it was not made."""
+    cause: Any = getattr(error, "java_exception", None)
+    while cause is not None:
+        if str(cause.getClass().getSimpleName()) in {"CommitFailedException", "ValidationException", "IllegalArgumentException"}:
+            return True
+        cause = cause.getCause()
+    return False
+
+
+def _positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
     """The deleted positions per data file, by its place in ``found.data``."""
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
@@ -216,7 +270,7 @@ def _positions(
         key_view(spark, name, found.metadata, found.keys, found.entries) as view,
         lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
     ):
-        return by_file(words(dead_rows(spark, view, found.key_sets, slices), records))
+        return by_file(words(dead_rows(spark, view, found.key_sets), records))
 
 
 def by_file(frame: DataFrame) -> dict[int, Positions]:

@@ -33,13 +33,13 @@ class KeySet:
     max_sequence: int
 
 
-def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], slices: tuple[int, int] = (0, 1)) -> DataFrame:
+def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet]) -> DataFrame:
     """The rows that are deleted, as ``f`` (number of the data file) and ``pos`` (bigint); a row may come twice.
 
     A row is deleted by a delete of its key of a higher sequence number (and of its partition,
-    unless that is global). ``slices`` takes only every n-th data file.
+    unless that is global).
     """
-    found = [_dead(spark, view, key_set, slices) for key_set in key_sets]
+    found = [_dead(spark, view, key_set) for key_set in key_sets]
     union = found[0]
     for more in found[1:]:
         union = union.unionAll(more)
@@ -82,13 +82,11 @@ def _keys(key_set: KeySet) -> str:
     return ", ".join([*(() if key_set.is_global else (PART,)), *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns))])
 
 
-def _dead(spark: SparkSession, view: Identifier, key_set: KeySet, slices: tuple[int, int]) -> DataFrame:
+def _dead(spark: SparkSession, view: Identifier, key_set: KeySet) -> DataFrame:
     """Join by a 64-bit hash of the key, which Spark looks up by number, and then compare the keys themselves."""
     names = _names(key_set)
-    place, of = slices
-    sliced = f" AND {FILE} % {of} = {place}" if of > 1 else ""
     hashed = f"xxhash64({', '.join(names)}) AS h"
-    older = f"{KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L{sliced}"
+    older = f"{KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L"
     rows = spark.sql(
         f"SELECT *, {hashed} FROM (SELECT {FILE}, _pos AS pos, {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {older})"
     )

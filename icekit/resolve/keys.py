@@ -50,7 +50,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
     tops: dict[int, dict[str, Any]] = {}
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        path = next((found for schema in schemas if (found := _path(schema["fields"], field_id))), None)
+        path = next((found for schema in schemas if (found := path_to(schema["fields"], field_id))), None)
         names = tuple(str(field["name"]) for field in path or ())
         if path is None:
             raise ConversionRefused(
@@ -58,10 +58,16 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
             )
         kind = path[-1]["type"]
         _check(identifier(*names), kind)
-        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), all(f.get("required") for f in path))
+        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), _is_required(schemas, field_id))
         _add(tops, path)
     every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
     return Keys(columns, [_json(top) for top in tops.values()], max(every))
+
+
+def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
+    """Tell whether no row has a null there: not if any schema allowed one, as old files may hold them."""
+    paths = [found for schema in schemas if (found := path_to(schema["fields"], field_id))]
+    return all(field.get("required") for found in paths for field in found)
 
 
 def key_sql(names: Sequence[str]) -> str:
@@ -90,13 +96,13 @@ def _check(name: str, kind: object) -> None:
         raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
 
 
-def _path(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
+def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
     """The fields from the outermost to the one with the id, through structs only."""
     for field in fields:
         if field["id"] == field_id:
             return (field,)
         kind = field["type"]
-        if isinstance(kind, Mapping) and kind.get("type") == "struct" and (found := _path(kind["fields"], field_id)):
+        if isinstance(kind, Mapping) and kind.get("type") == "struct" and (found := path_to(kind["fields"], field_id)):
             return (field, *found)
     return None
 

@@ -72,7 +72,7 @@ def scopes(
     names = unified(specs.values())
     keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
-    # Brought together by partition once: in few tasks, as there are few rows.
+    # Brought together by partition once, in few tasks: the rows are narrow.
     counted = (
         keyed.repartition(_REDUCERS, "part_key")
         .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
@@ -104,6 +104,7 @@ def files(
     specs: Mapping[int, PartitionSpec],
     chosen: Sequence[Scope],
     up_to: int | None = None,
+    slices: tuple[int, int] = (0, 1),
 ) -> tuple[list[File], list[File]]:
     """The equality delete files of some scopes, and the data files that are older than their newest.
 
@@ -117,6 +118,8 @@ def files(
     everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
     keys = {scope.key for scope in chosen}
     names = unified(specs.values())
+    # By the path, so that a file is in the same slice whatever comes and goes.
+    sliced = f" AND crc32(CAST(path AS binary)) % {slices[1]} = {slices[0]}" if slices[1] > 1 else ""
     listed = entries.selectExpr(
         *_PLAIN,
         _key(entries),
@@ -130,7 +133,7 @@ def files(
         spark, {"chosen_key": (pa.string(), sorted(keys)), "newest": (pa.int64(), [newest.get(key, -1) for key in sorted(keys)])}
     )
     wanted = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left").where(
-        f"(content = 2 AND chosen_key IS NOT NULL{late}) OR (content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L))"
+        f"(content = 2 AND chosen_key IS NOT NULL{late}) OR (content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L){sliced})"
     )
     numbers: dict[str, int] = {}
     deletes: list[File] = []

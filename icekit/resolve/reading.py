@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icekit.clone import clone
-from icekit.facts.metadata import schema_of
+from icekit.errors import ConversionRefused
+from icekit.facts.metadata import Json, schema_of, snapshots_by_id
 from icekit.resolve.convert import Found, convert, find
 from icekit.resolve.delete_files import present
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated
-from icekit.resolve.keys import key_sql
+from icekit.resolve.keys import key_sql, path_to
 from icekit.resolve.listing import local
 from icekit.resolve.view import key_view
 from icekit.sql import Identifier, identifier
@@ -44,11 +45,13 @@ def resolved(
 class Stripped:
     """A clone without its equality deletes, and what drops the rows that these delete.
 
-    Nothing of it is shared with a conversion but the list of files: rows come as Iceberg reads
-    them, and lose those whose key is among the deletes of a higher sequence number.
+    Rows come as Iceberg reads them, with their own key columns, and lose those whose key is among
+    the deletes of a higher sequence number. Shared with a conversion are the list of files, with
+    their sequence numbers and partitions, and the reading of delete files.
     """
 
     table: Identifier
+    selected: Sequence[str]
     columns: Sequence[str]
     finish: Callable[[DataFrame], DataFrame]
 
@@ -60,15 +63,21 @@ _FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
 def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
     """A snapshot to be read as the specification words it; None where it has no equality deletes, or a key that was dropped.
 
-    Select ``columns`` beside what is wanted of ``table``, then ``finish`` the frame: it drops
+    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the frame: it drops
     deleted rows, and those columns.
     """
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(clone(lake, table, snapshot_id))
         name = lake.sql_name(made.table)
-        found = find(lake.spark, name)
-        names = {tuple(c.names) for s in found.key_sets for c in s.columns} if found else set()
-        if found is None or not all(_has(schema_of(found.metadata)["fields"], path) for path in names):
+        try:
+            found = find(lake.spark, name)
+        except ConversionRefused:
+            found = None
+        # The clone has the table's columns of today: rows are compared under the names of their own snapshot's.
+        now = schema_of(found.metadata)["fields"] if found else []
+        then = _fields_of(found.metadata, snapshot_id) if found else []
+        names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
+        if found is None or len(names) < len(then) or not all(path_to(now, i) for i in found.keys.columns):
             yield None
             return
         _strip(lake, found)
@@ -77,7 +86,8 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         view = stack.enter_context(key_view(lake.spark, name, found.metadata, found.keys, deletes))
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
-        yield Stripped(name, columns, lambda frame: _without_deleted(lake, view, found, frame))
+        selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
+        yield Stripped(name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame))
 
 
 def _strip(lake: Lake, found: Found) -> None:
@@ -119,9 +129,11 @@ def _key(field_id: int) -> str:
     return f"icekit key {field_id}"
 
 
-def _has(fields: Any, path: tuple[str, ...]) -> bool:
-    field = next((f for f in fields if f["name"] == path[0]), None)
-    return field is not None and (len(path) == 1 or _has(field["type"]["fields"], path[1:]))
+def _fields_of(metadata: Json, snapshot_id: int) -> Sequence[Json]:
+    """The columns that a snapshot was written with."""
+    snapshot = snapshots_by_id(metadata).get(snapshot_id) or {}
+    fields: Sequence[Json] = schema_of(metadata, snapshot.get("schema-id"))["fields"]
+    return fields
 
 
 __all__ = ["Found", "Stripped", "resolved", "stripped"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
-from icekit.errors import CloneRefused
+from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
 from icekit.facts.model import Scalar
@@ -38,6 +39,8 @@ _COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
 #: The field id of the first of them.
 _PARTITION = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# What may be gone at the next attempt.
+_PASSING = re.compile(r"SQLITE_BUSY|CommitFailed|CommitStateUnknown|Timeout|ConnectException|ServiceUnavailable")
 #: The kind of data files; delete files have the number of their key set, from 0.
 DATA = -1
 
@@ -69,11 +72,13 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
             spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
         except Exception as error:
+            if _PASSING.search(str(error)):
+                raise
             explained = scrub(str(explain(error, table))).splitlines()[0][:200]
             raise CloneRefused(
                 f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({explained}), which the join of rows and deletes reads; "
                 "grant creating tables there.",
-                detail=str(error),
+                detail=scrub(str(error)),
             ) from None
         _append(spark, load_table(spark, view), keys, shapes, entries)
         spark.sql(f"REFRESH TABLE {identifier(*view)}")
@@ -176,11 +181,14 @@ def single_value(kind: str, value: Scalar) -> Scalar:
     """A partition value as Iceberg's JSON has it (table spec, "JSON single-value serialization")."""
     if value is None or isinstance(value, bool):
         return value
-    if kind == "date":
-        return (_EPOCH + dt.timedelta(days=int(value))).date().isoformat()
-    if kind in {"timestamp", "timestamptz"}:
-        moment = _EPOCH + dt.timedelta(microseconds=int(value))
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("+00:00" if kind == "timestamptz" else "")
+    try:
+        if kind == "date":
+            return (_EPOCH + dt.timedelta(days=int(value))).date().isoformat()
+        if kind in {"timestamp", "timestamptz"}:
+            moment = _EPOCH + dt.timedelta(microseconds=int(value))
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + ("+00:00" if kind == "timestamptz" else "")
+    except OverflowError:
+        raise ConversionRefused(f"A partition is of a {kind} before year 1 or after 9999, which cannot be written as a key.") from None
     if kind == "binary" or kind.startswith("fixed"):
         return str(value).upper()
     return value

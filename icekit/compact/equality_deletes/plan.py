@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
-#: Files of one batch at most: the driver holds a row for each while it runs.
+#: Files of one commit, about: the driver holds a row for each while it runs.
 MAX_FILES = 20_000
 #: Of one row or delete record in a shuffle: its key, and what tells its place and its age.
 RECORD_BYTES = 100
@@ -84,7 +84,7 @@ def plan_conversion(
     chosen = list(at.scopes)
     if where is not None:
         asked, narrows = partitions_where(spark, at, filter_expression(spark, full, where), case_sensitive=is_case_sensitive(spark))
-        if not narrows:
+        if not narrows and any(not s.is_global for s in chosen):
             notes.append("The filter is on no partition column, so it takes every partition.")
         if left := [s for s in chosen if s.is_global]:
             notes.append(
@@ -118,15 +118,16 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
     """
     made: list[Batch] = []
     waiting: list[Scope] = []
+    size_of = files_of = 0
     for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.key):
-        full = sum(map(_bytes, waiting)) + _bytes(scope) > budget or sum(map(_files, waiting)) + _files(scope) > MAX_FILES
-        if waiting and full:
+        if waiting and (size_of + _bytes(scope) > budget or files_of + _files(scope) > MAX_FILES):
             made.append(Batch(tuple(waiting)))
-            waiting = []
-        waiting.append(scope)
-        if _bytes(scope) > budget:
+            waiting, size_of, files_of = [], 0, 0
+        if _slices([scope], budget) > 1:
             made.append(Batch((scope,), _slices([scope], budget)))
-            waiting = []
+            continue
+        waiting.append(scope)
+        size_of, files_of = size_of + _bytes(scope), files_of + _files(scope)
     if waiting:
         made.append(Batch(tuple(waiting)))
     if everywhere := [s for s in scopes if s.is_global]:
@@ -138,7 +139,10 @@ def _slices(scopes: Sequence[Scope], budget: int) -> int:
     """Into how many parts the rows must be cut; the deletes are read in full beside each."""
     deletes = sum(s.delete_records for s in scopes) * RECORD_BYTES
     rows = max(s.data_records for s in scopes) * RECORD_BYTES
-    return max(1, math.ceil(rows / max(budget - deletes, budget // 4, 1)))
+    if rows + deletes <= budget and max(s.data_files for s in scopes) <= MAX_FILES:
+        return 1
+    by_files = math.ceil(max(s.data_files for s in scopes) / MAX_FILES)
+    return max(1, by_files, math.ceil(rows / max(budget - deletes, budget // 4, 1)))
 
 
 def _bytes(scope: Scope) -> int:
@@ -156,7 +160,7 @@ def _action(
     batch: Batch,
     place: int,
     up_to: int,
-    specs: dict[int, PartitionSpec] | Any,
+    specs: Mapping[int, PartitionSpec],
     rate: float | None,
 ) -> Action:
     scopes = batch.scopes

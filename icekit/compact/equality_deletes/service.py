@@ -38,7 +38,8 @@ def convert_equality_deletes(
 ) -> Outcome:
     """Put position deletes (deletion vectors from format version 3 on) in the place of a table's equality deletes.
 
-    A dry run unless ``execute`` is set: it says what would be done. Each batch is one commit,
+    A dry run unless ``execute`` is set: it says what would be done. Each batch is one commit (or
+    several, where a partition is too large for the disk),
     recorded, retried after a conflict, resumed after a kill and proved, as in
     :func:`icekit.compact.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
     as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`. ``then_compact``
@@ -50,7 +51,7 @@ def convert_equality_deletes(
         progress(f"{plan!r}\n")
     given: dict[str, Any] = {"ledger": ledger, "limits": limits, "stop": stop, "progress": progress}
     outcome = run(lake, plan, execute=execute, **given)
-    return finish_with_compaction(lake, outcome, **given) if then_compact else outcome
+    return finish_with_compaction(lake, outcome, **given) if then_compact and execute else outcome
 
 
 def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
+from icekit.catalog import Lake, session
 from icekit.compact.equality_deletes import convert_equality_deletes, plan_conversion, stock_rewrite
-from icekit.errors import ParameterError, TableNotFound
+from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
 from icekit.prove.conversions import prove_conversion
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command closes its lake, and with it the session that the tests share."""
+    monkeypatch.setattr(session, "stop_own", lambda: None)
 
 
 @pytest.fixture
@@ -95,12 +101,46 @@ def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> 
     before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
 
     done = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=300)
-    stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=3)
 
-    assert (done.outcome, stopped.outcome) == ("finished", "stopped"), done
-    assert "was stopped, unfinished" in repr(stopped)
+    assert done.outcome == "finished", done
     lake.spark.sql("REFRESH TABLE lake.lab.equality_deletes")
     assert [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()] == before
+
+
+def test_a_stock_rewrite_that_takes_too_long_is_stopped_with_all_that_it_started(lake: Lake) -> None:
+    stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=1)
+
+    assert stopped.outcome == "stopped"
+    assert "was stopped, unfinished" in repr(stopped)
+
+
+def test_a_dry_run_never_compacts(lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor where there is no equality delete, and so nothing to do first."""
+    table = Table(lake, scratch, "small").create()
+    for i in range(7):
+        table.insert(f"VALUES ({i}, 'a')")
+    before = table.snapshots()
+
+    outcome = convert_equality_deletes(lake, table.name, then_compact=True, ledger=str(tmp_path / "l.db"))
+
+    assert (outcome.then, table.snapshots()) == (None, before)
+    assert main(["convert", f"{scratch}.small", "--then-compact"]) == 2
+    assert "give it with --execute" in capsys.readouterr().err
+
+
+def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_path: Path) -> None:
+    sick.sql("ALTER TABLE {t} RENAME COLUMN v TO w")
+    sick.sql("ALTER TABLE {t} RENAME COLUMN id TO v")
+    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+
+    proof = prove_conversion(sick.lake, sick.name, outcome.actions[0].snapshot_ids, resolve=True)
+
+    assert (outcome.proof.ok, proof.ok) == (True, True)
+
+
+def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
+    with pytest.raises(SnapshotNotFound, match="'mian' is no branch of the table; there are main"):
+        plan_conversion(sick.lake, sick.name, branch="mian")
 
 
 def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
