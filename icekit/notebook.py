@@ -179,9 +179,12 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     _require("read_now", wanted, bool, "true or false (with papermill: -p, or a parameters file)")
     if not wanted:
         return "The table was not read: read_now is false."
+    from icekit.resolve.reading import resolved
+
     started = time.monotonic()
-    rows = lake.read_resolved(table)
-    return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
+    # Not lake.read_resolved: a kernel may be ended without a word, and would leave the clone behind.
+    with resolved(lake, lake.identifier(table), say=print) as rows:
+        return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
 
 
 def finish_plan(outcome: Outcome, *, output: str = "") -> str:

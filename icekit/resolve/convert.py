@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # In the summary of each commit, to know it by when the catalog's answer is lost.
 _MARK = "icekit.commit-id"
+_NO_ANSWER = re.compile(r"CommitStateUnknown|Service|REST|Timeout|IO|SQL|Interrupted|Thrift|Socket|Connect|^TException")
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
@@ -252,13 +254,13 @@ def _check_ancestry(found: Found, marks: Sequence[str]) -> None:
 
 
 def _is_refused(error: Exception) -> bool:
-    """Tell whether Iceberg says of a commit that it was not made."""
+    """Tell whether a commit was surely not made: Iceberg said why, and it was not for want of an answer."""
     cause: Any = getattr(error, "java_exception", None)
+    said = []
     while cause is not None:
-        if str(cause.getClass().getSimpleName()) in {"CommitFailedException", "ValidationException", "IllegalArgumentException"}:
-            return True
+        said.append(str(cause.getClass().getSimpleName()))
         cause = cause.getCause()
-    return False
+    return bool(said) and not any(_NO_ANSWER.search(name) for name in said)
 
 
 def _positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:

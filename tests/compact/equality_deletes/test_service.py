@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from icekit.prove.conversions import prove_conversion
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,8 @@ def _keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sick(lake: Lake, scratch: str) -> Table:
     """Two partitions of upserted rows."""
-    table = Table(lake, scratch, "odd `name` with.dots").create("id bigint, p string, v int", "p")
+    # A name of its own: Spark remembers a table that was dropped.
+    table = Table(lake, scratch, f"odd `name` with.dots {next(_NUMBERS)}").create("id bigint, p string, v int", "p")
     for commit in range(3):
         table.insert(f"(SELECT id, if(id % 2 = 0, 'even', 'o d/d') AS p, {commit} AS v FROM range({commit}, 8))")
         table.delete(["id"], f"SELECT id FROM range({commit}, 6, 2)", {"p": "even"} if commit % 2 == 0 else {"p": "o d/d"})
