@@ -29,7 +29,7 @@ def _keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
 def sick(lake: Lake, scratch: str) -> Table:
     """Two partitions of upserted rows."""
     # A name of its own: Spark remembers a table that was dropped.
-    table = Table(lake, scratch, f"odd `name` with.dots {next(_NUMBERS)}").create("id bigint, p string, v int", "p")
+    table = Table(lake, scratch, f"odd `name` {next(_NUMBERS)}").create("id bigint, p string, v int", "p")
     for commit in range(3):
         table.insert(f"(SELECT id, if(id % 2 = 0, 'even', 'o d/d') AS p, {commit} AS v FROM range({commit}, 8))")
         table.delete(["id"], f"SELECT id FROM range({commit}, 6, 2)", {"p": "even"} if commit % 2 == 0 else {"p": "o d/d"})
