@@ -106,6 +106,10 @@ def _with_deletes(
 
 def metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int) -> DataFrame:
     """A metadata table (``entries``, ``files`` …) of one snapshot; ``table`` is named with its catalog."""
+    if any("." in part for part in table):
+        # Iceberg's CachingCatalog takes the dot for a namespace's, and keeps metadata tables of a table that was refreshed:
+        # an old one knows nothing of a new snapshot, and is read as empty.
+        spark.sql(f"REFRESH TABLE {identifier(*table, name)}")
     return spark.sql(f"SELECT * FROM {identifier(*table, name)} VERSION AS OF {snapshot_id}")
 
 

@@ -191,3 +191,17 @@ def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake
         plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)
     with pytest.raises(TableNotFound):
         plan_conversion(lake, "lab.not_there")
+
+
+def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    """Iceberg's catalog cache keeps its metadata tables when it is refreshed, and an old one reads a new snapshot as empty."""
+    table = Table(lake, scratch, "dots.in.it").create("id bigint, p string", "p")
+    table.insert("VALUES (1, 'a'), (2, 'b')")
+    table.delete(["id"], "VALUES (1L)", {"p": "a"}).delete(["id"], "VALUES (2L)", {"p": "b"})
+    table.sql("SELECT * FROM {t}.entries")
+    ledger = str(tmp_path / "l.db")
+
+    convert_equality_deletes(lake, table.name, "p = 'a'", execute=True, ledger=ledger, progress=lambda _: None)
+    left = plan_conversion(lake, table.name, ledger=ledger)
+
+    assert [action.prediction.files_in for action in left.actions] == [1]
