@@ -189,8 +189,9 @@ def convert(
         if found is None:
             return
         _check_ancestry(found, marks)
-        marks.append(uuid.uuid4().hex)
-        _one(spark, name, found, branch, {**(tags or {}), _MARK: marks[-1]}, say, is_last=place == slices - 1)
+        mark = uuid.uuid4().hex
+        if _one(spark, name, found, branch, {**(tags or {}), _MARK: mark}, say, is_last=place == slices - 1):
+            marks.append(mark)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
 
 
@@ -203,8 +204,8 @@ def _one(
     say: Callable[[str], None],
     *,
     is_last: bool,
-) -> None:
-    """One commit: the positions of what is found; the last also removes the equality deletes."""
+) -> bool:
+    """One commit: the positions of what is found; the last also removes the equality deletes. False if there was nothing to commit."""
     jvm: Any = spark._jvm
     known = present(found.table, found.snapshot, jvm, [f.path for f in found.deletes], positions=found.format_version >= 3)
     missing = len(found.deletes) - len(known.equality)
@@ -225,7 +226,7 @@ def _one(
         added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
         removed = [*replaced, *(known.equality.values() if is_last else ())]
         if not added and not removed:
-            return
+            return False
         say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
         is_committing = True
         commit(spark, found.table, start=start, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=tags)
@@ -234,6 +235,7 @@ def _one(
         if not is_committing or _is_refused(error):
             writer.take_back()
         raise
+    return True
 
 
 class CommitConflict(Exception):

@@ -573,3 +573,14 @@ def test_a_branch_is_converted_by_itself_and_tags_stay(table: Table, version: in
     assert table.ids() == [0, 2, 4]
     assert table.ids("VERSION AS OF 'before'") == [0, 2, 3, 4]
     table.converted()
+
+
+def test_slices_that_hit_no_row_make_no_commit_and_stop_nothing(table: Table) -> None:
+    table.create().insert("(SELECT id, 'a' FROM range(4))")
+    table.delete("id", "SELECT 2")
+    commits = len(table.snapshots())
+
+    table.converted(slices=8)
+
+    # One file is in one slice, and the last removes the deletes.
+    assert len(table.snapshots()) - commits <= 2
