@@ -26,7 +26,7 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 	$(RUN) python -m ruff check
 	$(RUN) python -m ruff format --check
 	$(RUN) python -m mypy
-	$(RUN) python -m pytest -n 2 --dist loadfile
+	$(RUN) python -m pytest -n 2 --dist loadfile -m 'not soak'
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
 
 bench:  ## measure on large tables
@@ -41,6 +41,8 @@ soak:  ## kill compactions at random moments, and write while they run
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.soak
 	$(RUN) python -m tests.soak --writer
+	$(RUN) python -m tests.soak --convert
+	$(RUN) python -m pytest -m soak
 
 clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log

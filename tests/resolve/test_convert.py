@@ -18,7 +18,9 @@ from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
 
-both_versions = pytest.mark.parametrize("version", [2, 3])
+# Both write from the same join. What differs (position delete files or vectors) version 2 shows in the tests without a
+# parameter and in those of conflicts; the rest of it runs with `make soak`.
+both_versions = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 
 TYPES = {
     "c_boolean": ("boolean", "true", "false"),
