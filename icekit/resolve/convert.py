@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JNetworkError
 
 from icekit.catalog.session import lent
 from icekit.errors import ConversionRefused, SnapshotNotFound
@@ -262,7 +263,8 @@ def _is_refused(error: Exception) -> bool:
     while cause is not None:
         said.append(str(cause.getClass().getSimpleName()))
         cause = cause.getCause()
-    return bool(said) and not any(_NO_ANSWER.search(name) for name in said)
+    # Without a Java cause it is Python's own error, or Spark's wrapping of one of Iceberg's checks: nothing was sent.
+    return not isinstance(error, Py4JNetworkError) and not any(_NO_ANSWER.search(name) for name in said)
 
 
 def _positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
