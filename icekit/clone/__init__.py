@@ -6,6 +6,7 @@ is all that is removed with it.
 """
 
 from icekit.clone.making import Clone, clone
+from icekit.clone.removal import remove_folders
 from icekit.clone.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
 from icekit.clone.stale import StaleClone, remove_stale, stale_clones
 
@@ -16,6 +17,7 @@ __all__ = [
     "clone",
     "owned",
     "owner_properties",
+    "remove_folders",
     "remove_stale",
     "scratch_folder",
     "scratch_name",

@@ -67,7 +67,7 @@ def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | 
         except Exception as error:
             said = f"What {display_name(made)} wrote could not be removed ({type(error).__name__}): remove the folder {scratch}."
         if not kept:
-            _remove_folders(lake.spark, scratch)
+            remove_folders(lake.spark, scratch)
     if said:
         warnings.warn(said, stacklevel=2)
 
@@ -99,8 +99,8 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
             io.deleteFile(location)
 
 
-def _remove_folders(spark: Any, folder: str) -> None:
-    """Remove the empty folders: an object store has none, elsewhere they are left."""
+def remove_folders(spark: Any, folder: str) -> None:
+    """Remove a scratch table's empty folders: an object store has none, elsewhere a removal of files leaves them."""
     path = spark._jvm.org.apache.hadoop.fs.Path(folder)
     with contextlib.suppress(Exception):
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.clone import NAMESPACE, owned, scratch_folder, scratch_name
+from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
@@ -88,6 +88,7 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
         spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
         with contextlib.suppress(Exception):
             io.deletePrefix(f"{scratch}/")
+        remove_folders(spark, scratch)
 
 
 def write_bytes(io: Any, location: str, content: bytes) -> None:
