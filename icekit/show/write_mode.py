@@ -1,0 +1,168 @@
+"""The choice of a write mode as text and as HTML; no pandas."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from icekit.secrets import scrub
+from icekit.show import html
+from icekit.tune.write_mode.model import Comparison, is_robust
+from icekit.units import count, percent, size
+
+if TYPE_CHECKING:
+    from icekit.tune.advice import Advice
+    from icekit.tune.write_mode.service import WriteModeChoice
+    from icekit.tune.write_mode.trial import Measured
+
+_HEAD = ("mode", "commit", "bytes written", "files written", "full scan", "delete files opened", "compaction")
+_HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "bytes per row", "files touched", "partitions")
+
+
+def summary(choice: WriteModeChoice) -> str:
+    """The answer in a few sentences."""
+    head = f"{choice.name}, {choice.trial.workload.described}: "
+    if choice.comparison is None:
+        return f"{head}too little was measured to compare the modes ({choice.trial.stopped})."
+    changes = [a for a in choice.advice if a.is_change]
+    said = (
+        " ".join(f"Set {a.setting} to {a.value}: {_lowered(a.evidence)}" for a in changes)
+        if changes
+        else "Nothing to change. " + (choice.advice[0].evidence if choice.advice else "")
+    )
+    partial = f" Partial: {choice.trial.stopped}." if choice.trial.stopped else ""
+    return f"{head}{said}{partial}"
+
+
+def basis(choice: WriteModeChoice) -> tuple[str, ...]:
+    """What the answer rests on, a sentence each."""
+    if choice.comparison is None:
+        return ()
+    c = choice.comparison
+    reads = (
+        "How often the table is read is not known."
+        if choice.reads is None
+        else f"{choice.reads:,.3g} reads per commit, {choice.reads_from}."
+    )
+    kind = f"reads WHERE {choice.trial.filter}" if choice.trial.filter else "full scans"
+    lines = [
+        f"{reads} {count(c.commits, 'commit')} between compactions, {choice.cycle_from}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
+        "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
+        f"{percent(choice.margin)} or more of all cost, reads included.",
+    ]
+    if choice.trial.scale > 1:
+        lines.append(
+            f"Measured on a copied sample and multiplied by {choice.trial.scale:,.1f}, the size of the table by that of the sample."
+        )
+    if choice.trial.workload.operation == "merge" and choice.trial.workload.is_synthetic:
+        lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
+    if choice.reads is not None and choice.sensitivity:
+        winner = c.winner(choice.reads).variant
+        flips = sorted({f"{x.name} × {x.factor:g}" for x in choice.sensitivity if x.winner.mode != winner.mode})
+        lines.append(
+            "The mode stays the same with any one input half or twice as large."
+            if is_robust(choice.sensitivity, winner)
+            else f"Another mode would win with {', '.join(flips)}."
+        )
+    return tuple(lines)
+
+
+def choice_text(choice: WriteModeChoice) -> str:
+    """A choice as lines for a terminal."""
+    lines = [summary(choice), "", *_aligned([_HEAD, *map(_row, choice.trial.measured)])]
+    if choice.history.row_level:
+        lines += ["", "The table's own commits:", *_aligned([_HISTORY, *history_rows(choice)])]
+    lines += ["", *basis(choice)]
+    for a in choice.advice:
+        lines += ["", f"{a.setting}: {a.now or 'not set'}{f' → {a.value}' if a.value != a.now else ''}", f"  {a.evidence}"]
+        lines += [f"  It breaks: {a.breaks}."] if a.breaks else []
+        lines += [f"  {a.sql};"] if a.sql else []
+    return scrub("\n".join(lines))
+
+
+def choice_html(choice: WriteModeChoice) -> str:
+    """A choice as a card: the answer, what was measured, the advice with its SQL."""
+    changes = any(a.is_change for a in choice.advice)
+    kind, badge = ("warning", "▲ change") if changes else ("fine", "✔ leave it")
+    if choice.comparison is None:
+        kind, badge = "info", "not measured"
+    parts = [
+        f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(choice.name)}</p>',
+        f"<p>{html.prose(summary(choice))}</p>",
+        html.table(_HEAD, map(_row, choice.trial.measured), [False, *[True] * 6]),
+    ]
+    if choice.history.row_level:
+        rows = html.table(_HISTORY, history_rows(choice), [False, False, *[True] * 6])
+        parts.append(f"<details><summary>The table's own commits</summary>{rows}</details>")
+    parts += [f"<p>{html.prose(line)}</p>" for line in basis(choice)]
+    parts += [_advice(a) for a in choice.advice]
+    return scrub(html.framed(*parts, "</div>"))
+
+
+def _advice(a: Advice) -> str:
+    changed = f"{html.text(a.now or 'not set')}{f' → {html.text(a.value)}' if a.value != a.now else ''}"
+    breaks = f"<p><strong>It breaks:</strong> {html.prose(a.breaks)}.</p>" if a.breaks else ""
+    return (
+        f"<p><code>{html.text(a.setting)}</code> {changed}. {html.prose(a.evidence)}</p>{breaks}{html.statements([a.sql]) if a.sql else ''}"
+    )
+
+
+def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:
+    """The row-level commits of the history, by kind and mode, as text."""
+    return [
+        (
+            o.kind,
+            o.mode or "",
+            f"{o.commit_count:,}",
+            _number(o.rows_changed),
+            "–" if o.row_amplification is None else f"{o.row_amplification:,.1f}",
+            "–" if o.bytes_per_row_changed is None else size(o.bytes_per_row_changed),
+            "–" if o.file_share is None else percent(o.file_share),
+            _number(o.partitions),
+        )
+        for o in choice.history.row_level
+    ]
+
+
+def _row(m: Measured) -> tuple[str, ...]:
+    return (
+        m.variant.name,
+        _seconds(m.write),
+        "–" if m.bytes_written is None else size(m.bytes_written),
+        _number(m.files_written),
+        _seconds(m.scan),
+        "–" if m.planned is None else f"{m.planned.delete_opens:,}",
+        _seconds(m.compaction_seconds),
+    )
+
+
+def even_sentence(comparison: Comparison) -> str:
+    """Where the two modes break even."""
+    found = comparison.main_break_even()
+    if found is None:
+        return "One of the two modes was not measured."
+    copying, merging, reads = found
+    if math.isinf(reads):
+        return f"{merging.variant.name} is the cheaper at any number of reads."
+    if not reads:
+        return f"{copying.variant.name} is the cheaper at any number of reads."
+    return f"{copying.variant.name} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} s"
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows
+    ]

@@ -1,0 +1,83 @@
+"""Count in a Spark event log how often a table was read.
+
+An event log (``spark.eventLog.enabled``) has a JSON document a line; the plan of each query is a
+tree in ``SparkListenerSQLExecutionStart``, and a scan of an Iceberg table is a node named
+``BatchScan catalog.db.table``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from icekit.errors import ParameterError
+from icekit.sql import Identifier
+
+_START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+#: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only it reads.
+_CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
+_UNREADABLE = {".lz4", ".snappy", ".lzf"}
+#: Queries that change the table scan it too, and are no reads of it.
+_WRITES = ("ReplaceData", "WriteDelta", "AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic")
+_DAY_MS = 86_400_000
+
+
+def reads_per_day(path: str, table: Identifier) -> float:
+    """Queries a day that read a table (named without its catalog) in a log, a rolling log's folder or a folder of logs.
+
+    The days are from the first to the last query of the log, one at least. Raises
+    :class:`~icekit.errors.ParameterError` for a file that cannot be read or holds no query.
+    """
+    name = ".".join(table)
+    reads, first, last = 0, None, 0
+    for event in _events(Path(path)):
+        moment = int(event.get("time") or 0)
+        first = moment if first is None else min(first, moment)
+        last = max(last, moment)
+        reads += _reads(event.get("sparkPlanInfo") or {}, name)
+    if first is None:
+        raise ParameterError(f"{path} holds no query; give an event log of Spark SQL (spark.eventLog.enabled=true).")
+    return reads / max(1.0, (last - first) / _DAY_MS)
+
+
+def _reads(plan: Mapping[str, Any], name: str) -> bool:
+    nodes = list(_nodes(plan))
+    if any(str(node.get("nodeName", "")).startswith(_WRITES) for node in nodes):
+        return False
+    scanned = (str(node.get("nodeName", "")) for node in nodes)
+    return any(s.startswith("BatchScan ") and (s[10:] == name or s[10:].endswith(f".{name}")) for s in scanned)
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.get("children") or ()
+
+
+def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+    if not path.exists():
+        raise ParameterError(f"There is no event log {path}; give a file, or a folder of them.")
+    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")) if path.is_dir() else [path]
+    for file in files:
+        suffix = Path(file.name.removesuffix(".inprogress")).suffix
+        if suffix in _UNREADABLE:
+            raise ParameterError(
+                f"{file.name} is compressed as only Spark reads it; write event logs with spark.eventLog.compression.codec=zstd, or without compression."
+            )
+        try:
+            with pa.input_stream(str(file), compression=_CODECS.get(suffix)) as stream:
+                for line in io.TextIOWrapper(stream, encoding="utf-8"):
+                    # Most events are of tasks, and most of the time goes into reading JSON.
+                    if _START in line:
+                        event = json.loads(line)
+                        if event.get("Event") == _START:
+                            yield event
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ParameterError(f"{file} cannot be read as an event log of Spark ({type(error).__name__}).") from None

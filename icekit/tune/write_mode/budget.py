@@ -1,0 +1,67 @@
+"""Hold a trial to the time and bytes that it was given, also inside a statement that runs too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from icekit.units import size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class BudgetSpent(Exception):
+    """The trial ends here; what was measured so far stands."""
+
+
+class Budget:
+    """So many seconds and so many bytes written, from now on."""
+
+    def __init__(self, seconds: float, size_in_bytes: int) -> None:
+        self.seconds, self.bytes = seconds, size_in_bytes
+        self.bytes_written = 0
+        self._ends = time.monotonic() + seconds
+
+    def check(self, next_bytes: int = 0) -> None:
+        """Raise :class:`BudgetSpent` when time is up, or when the next step would write too much."""
+        if time.monotonic() >= self._ends:
+            raise BudgetSpent(f"the budget of {self.seconds:,.0f} s was spent")
+        if self.bytes_written + next_bytes > self.bytes:
+            raise BudgetSpent(
+                f"the next step would write about {size(next_bytes)}, and of the budget of {size(self.bytes)} {size(self.bytes_written)} are spent"
+            )
+
+    @contextmanager
+    def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
+        """Cancel the Spark jobs of what runs within when time is up; raises :class:`BudgetSpent` then."""
+        self.check(next_bytes)
+        tag = f"icekit-trial-{uuid.uuid4().hex[:8]}"
+        overran = threading.Event()
+
+        def stop() -> None:
+            overran.set()
+            # Between two jobs there is nothing to cancel, so the next ones are cancelled too.
+            while not done.wait(0.2):
+                spark.interruptTag(tag)
+
+        done = threading.Event()
+        timer = threading.Timer(max(self._ends - time.monotonic(), 0.0), stop)
+        timer.daemon = True
+        spark.addTag(tag)
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if overran.is_set():
+                raise BudgetSpent(f"the budget of {self.seconds:,.0f} s was spent while a step ran") from error
+            raise
+        finally:
+            done.set()
+            timer.cancel()
+            timer.join()
+            spark.removeTag(tag)

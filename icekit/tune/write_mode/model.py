@@ -1,0 +1,227 @@
+"""What each write mode costs between two compactions, where they break even, and what the answer rests on.
+
+Pure. Over a cycle of N commits with R reads after each, a variant costs
+
+    N · write  +  R · Σ_{i=1..N} penalty(i)  +  compaction(N)
+
+seconds, beside the R · N reads that any variant pays. ``penalty(i)`` is what a full scan takes
+longer after i commits: for merge-on-read so much per delete file opened. Position delete files
+pile up; of deletion vectors a data file has one at most, so their number approaches that of the
+data files. Copy-on-write leaves no deletes, but may leave files of another size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
+#: Commits between compactions that are considered.
+MAX_CYCLE = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Variant:
+    """A way to write: the mode, the format version and (version 2, merge-on-read) the delete granularity."""
+
+    mode: str
+    format_version: int
+    granularity: str | None = None
+
+    @property
+    def is_copy_on_write(self) -> bool:
+        """Tell whether changed files are written anew."""
+        return self.mode == COPY_ON_WRITE
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        if self.is_copy_on_write:
+            return COPY_ON_WRITE
+        if self.format_version >= 3:
+            return f"{MERGE_ON_READ}, deletion vectors (v{self.format_version})"
+        return f"{MERGE_ON_READ}, position deletes per {self.granularity}"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What one variant was measured to cost; seconds, and counts of a full scan.
+
+    ``opens_per_commit`` is what one commit adds to the delete files that a scan opens (for
+    copy-on-write: 1, a commit), ``opens_limit`` their largest number, ``open_seconds`` what each
+    adds to a scan. ``touched_share`` of the data bytes changes with a commit, and
+    ``rewrite_seconds`` is what compacting all of the table takes.
+    """
+
+    variant: Variant
+    write_seconds: float
+    open_seconds: float
+    opens_per_commit: float
+    opens_limit: float | None = None
+    touched_share: float = 1.0
+    rewrite_seconds: float = 0.0
+
+    def opens(self, commits: float) -> float:
+        """Delete files that a full scan opens after so many commits, each of which draws its files anew."""
+        if self.opens_limit is None:
+            return self.opens_per_commit * commits
+        return self.opens_limit * _reached(self.opens_per_commit / self.opens_limit if self.opens_limit else 0.0, commits)
+
+    def penalty(self, commits: float) -> float:
+        """Seconds that a full scan takes longer after so many commits."""
+        return self.open_seconds * self.opens(commits)
+
+    def penalties(self, commits: int) -> float:
+        """The sum of the penalties after 1, 2 … commits."""
+        if self.opens_limit is None:
+            return self.open_seconds * self.opens_per_commit * commits * (commits + 1) / 2
+        return sum(self.penalty(i) for i in range(1, commits + 1))
+
+    def compaction(self, commits: float) -> float:
+        """Seconds to compact what so many commits touched."""
+        return 0.0 if self.variant.is_copy_on_write else self.rewrite_seconds * _reached(self.touched_share, commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds per commit, on average over a cycle; ``read`` is what deletes add to the reads."""
+
+    write: float
+    read: float
+    compaction: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.write + self.read + self.compaction
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What the answer would be with one input half or twice as large."""
+
+    name: str
+    factor: float
+    winner: Variant
+    break_even: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The variants measured, and the circumstances that they are compared in.
+
+    ``read_seconds`` is a full scan before the changes, ``commits`` those between two compactions.
+    """
+
+    costs: tuple[Costs, ...]
+    read_seconds: float
+    commits: int
+
+    def of(self, variant: Variant) -> Costs | None:
+        """What a variant costs; None if it was not measured."""
+        return next((c for c in self.costs if c.variant == variant), None)
+
+    def per_commit(self, costs: Costs, reads: float) -> Cost:
+        """What a commit costs with so many reads after each."""
+        n = self.commits
+        return Cost(costs.write_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
+
+    def winner(self, reads: float, among: Callable[[Costs], bool] = lambda _: True) -> Costs:
+        """The cheapest variant with so many reads per commit; the first of equals."""
+        return min(filter(among, self.costs), key=lambda c: self.per_commit(c, reads).total)
+
+    def break_even(self, copying: Costs, merging: Costs) -> float:
+        """Reads per commit above which copy-on-write is the cheaper: 0.0 if it always is, ``inf`` if it never comes to be."""
+        saved = self.per_commit(copying, 0).total - self.per_commit(merging, 0).total
+        paid = self.per_commit(merging, 1).read - self.per_commit(copying, 1).read
+        if paid <= 0:
+            return math.inf
+        return max(saved / paid, 0.0)
+
+    def main_break_even(self) -> tuple[Costs, Costs, float] | None:
+        """Copy-on-write against the merge-on-read variant that holds out longest, and where; None unless both were measured."""
+        copying = [c for c in self.costs if c.variant.is_copy_on_write]
+        merging = [c for c in self.costs if not c.variant.is_copy_on_write]
+        if not copying or not merging:
+            return None
+        cheapest = min(copying, key=lambda c: self.per_commit(c, 0).total)
+        rival = max(merging, key=lambda c: self.break_even(cheapest, c))
+        return cheapest, rival, self.break_even(cheapest, rival)
+
+    def gain(self, current: Variant, reads: float) -> float | None:
+        """The share of all cost, reads included, that the winner saves over a variant; None if that was not measured."""
+        there = self.of(current)
+        if there is None:
+            return None
+        base = self.read_seconds * reads
+        before = self.per_commit(there, reads).total + base
+        return 1 - (self.per_commit(self.winner(reads), reads).total + base) / before if before > 0 else 0.0
+
+
+def best_cycle(costs: Costs, reads: float, *, most: int = MAX_CYCLE) -> int:
+    """The number of commits between compactions at which a commit costs least; ``most`` where compacting never pays."""
+    best, least, read = most, math.inf, 0.0
+    for n in range(1, most + 1):
+        read += reads * costs.penalty(n)
+        total = (read + costs.compaction(n)) / n
+        if total < least - 1e-12:
+            best, least = n, total
+    return best
+
+
+def commits_until(costs: Costs, read_seconds: float, share: float, *, most: int = MAX_CYCLE) -> int | None:
+    """After how many commits a full scan costs ``share`` more than without deletes; None if never."""
+    return next((n for n in range(1, most + 1) if costs.penalty(n) > share * read_seconds), None)
+
+
+def sensitivity(comparison: Comparison, reads: float) -> tuple[Changed, ...]:
+    """The answer with each input halved and doubled."""
+    found = []
+    for name, change in _INPUTS.items():
+        for factor in (0.5, 2.0):
+            other, at = change(comparison, reads, factor)
+            even = other.main_break_even()
+            found.append(Changed(name, factor, other.winner(at).variant, even[2] if even else None))
+    return tuple(found)
+
+
+def is_robust(changes: Iterable[Changed], winner: Variant) -> bool:
+    """Tell whether the mode stays the same whichever input is half or twice as large."""
+    return all(change.winner.mode == winner.mode for change in changes)
+
+
+def _each(comparison: Comparison, change: Callable[[Costs], Costs]) -> Comparison:
+    return replace(comparison, costs=tuple(map(change, comparison.costs)))
+
+
+def _when(copying: bool, factor: float) -> Callable[[Costs], Costs]:
+    def change(costs: Costs) -> Costs:
+        hit = costs.variant.is_copy_on_write == copying
+        return replace(costs, write_seconds=costs.write_seconds * factor) if hit else costs
+
+    return change
+
+
+_Change = Callable[[Comparison, float, float], tuple[Comparison, float]]
+_INPUTS: dict[str, _Change] = {
+    "reads per commit": lambda c, r, f: (c, r * f),
+    "commits between compactions": lambda c, r, f: (replace(c, commits=max(1, round(c.commits * f))), r),
+    "time of a copy-on-write commit": lambda c, r, f: (_each(c, _when(True, f)), r),
+    "time of a merge-on-read commit": lambda c, r, f: (_each(c, _when(False, f)), r),
+    "time to open a delete file": lambda c, r, f: (
+        _each(c, lambda x: x if x.variant.is_copy_on_write else replace(x, open_seconds=x.open_seconds * f)),
+        r,
+    ),
+    "time to compact": lambda c, r, f: (_each(c, lambda x: replace(x, rewrite_seconds=x.rewrite_seconds * f)), r),
+}
+
+
+def _reached(share: float, commits: float) -> float:
+    """The share of files reached after so many commits that each draw a share of them anew."""
+    return float(1 - (1 - min(max(share, 0.0), 1.0)) ** commits)
+
+
+def steps(comparison: Comparison, reads: Sequence[float]) -> dict[str, list[float]]:
+    """The cost per commit of each variant at several reads per commit: the lines of a chart."""
+    return {c.variant.name: [comparison.per_commit(c, r).total for r in reads] for c in comparison.costs}

@@ -1,0 +1,225 @@
+"""Run a workload in each write mode on clones of a table, and measure what it writes and what reading costs then.
+
+The table itself is only read. All clones live side by side and take turns, so that what
+disturbs the machine disturbs them alike; of repeated reads the shortest counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from icekit.compact.lineage import head, since
+from icekit.errors import ParameterError
+from icekit.facts.bridge import load_table
+from icekit.sql import Identifier, call, display_name, identifier, set_properties
+from icekit.tune.write_mode.budget import Budget, BudgetSpent
+from icekit.tune.write_mode.history import Change, change
+from icekit.tune.write_mode.model import COPY_ON_WRITE, Variant
+from icekit.tune.write_mode.place import Place
+from icekit.tune.write_mode.workload import Workload
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+
+#: Only files with deletes are compacted: the rest costs the same in every mode.
+_REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
+#: A table that is read faster than this is read and written once before, so that no variant pays for warming up.
+_WARM_UP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a full scan opens, by Iceberg's own planning: a delete file counts once for each data file it is opened beside."""
+
+    data_files: int
+    data_bytes: int
+    delete_opens: int
+
+
+@dataclass
+class Measured:
+    """What one variant came to; lists have an element per commit or per repetition, seconds on the wall."""
+
+    variant: Variant
+    write_seconds: list[float] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    scan_seconds: list[float] = field(default_factory=list)
+    filtered_seconds: list[float] = field(default_factory=list)
+    planned: Planned | None = None
+    compaction_seconds: float | None = None
+    compacted_bytes: int = 0
+
+    @property
+    def write(self) -> float | None:
+        """Seconds of a commit: the median."""
+        return statistics.median(self.write_seconds) if self.write_seconds else None
+
+    @property
+    def bytes_written(self) -> float | None:
+        """Bytes that a commit writes: the mean."""
+        return statistics.fmean(c.bytes_written for c in self.changes) if self.changes else None
+
+    @property
+    def files_written(self) -> float | None:
+        """Data and delete files that a commit writes: the mean."""
+        return statistics.fmean(c.files_written for c in self.changes) if self.changes else None
+
+    @property
+    def scan(self) -> float | None:
+        """Seconds of a full scan after the commits: the shortest."""
+        return min(self.scan_seconds, default=None)
+
+    @property
+    def filtered(self) -> float | None:
+        """Seconds of the filtered scan: the shortest."""
+        return min(self.filtered_seconds, default=None)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was measured; ``stopped`` says why it is not whole, ``scale`` by how much the table is larger than a sample."""
+
+    workload: Workload
+    measured: tuple[Measured, ...]
+    filter: str | None
+    seconds: float
+    scale: float
+    stopped: str | None
+
+    def of(self, variant: Variant) -> Measured | None:
+        """What a variant came to."""
+        return next((m for m in self.measured if m.variant == variant), None)
+
+
+def run_trial(
+    lake: Lake,
+    places: Mapping[Variant, Place],
+    workload: Workload,
+    *,
+    read_filter: str | None,
+    repeats: int,
+    budget: Budget,
+    progress: Callable[[str], None],
+    warm: Callable[[], Any] | None = None,
+) -> Trial:
+    """Measure each variant at its place. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
+    started = time.monotonic()
+    measured = {variant: Measured(variant) for variant in places}
+    stopped: str | None = None
+    try:
+        if warm is not None:
+            with budget.watching(lake.spark):
+                warm()
+        for number, statement in enumerate(workload.statements, 1):
+            for variant, place in places.items():
+                _write(lake, place.table, statement, measured[variant], budget, place.size_in_bytes)
+                progress(f"{variant.name}: commit {number} of {len(workload.statements)} took {measured[variant].write_seconds[-1]:.2f} s")
+        if not any(c.files_written or c.files_touched for m in measured.values() for c in m.changes):
+            raise ParameterError("The statement changes no row of this table, so there is nothing to compare; give one that does.")
+        for variant, place in places.items():
+            measured[variant].planned = planned(lake.spark, lake.sql_name(place.table))
+        for turn in range(repeats):
+            for variant, place in places.items():
+                _read(lake, place.table, read_filter, measured[variant], budget)
+            progress(f"scans, turn {turn + 1} of {repeats}: {', '.join(f'{m.scan_seconds[-1]:.2f}' for m in measured.values())} s")
+        for variant, place in places.items():
+            if not variant.is_copy_on_write:
+                _compact(lake, place.table, measured[variant], budget)
+                progress(f"{variant.name}: compacting took {measured[variant].compaction_seconds:.2f} s")
+    except BudgetSpent as error:
+        stopped = str(error)
+        progress(f"stopped: {stopped}; what follows rests on the part that was measured")
+    scale = max((place.scale for place in places.values()), default=1.0)
+    return Trial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped)
+
+
+def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
+    """Set a clone to write as a variant says."""
+    modes = {f"write.{operation}.mode": variant.mode for operation in ("delete", "update", "merge")}
+    granularity = {"write.delete.granularity": variant.granularity} if variant.granularity else {}
+    version = {"format-version": str(variant.format_version)}
+    lake.spark.sql(set_properties(lake.sql_name(table), {**version, **modes, **granularity}))
+
+
+def planned(spark: SparkSession, table: Identifier) -> Planned:
+    """Plan a full scan of a table (named with its catalog) and count what it opens; one call, however many files."""
+    jvm: Any = spark._jvm
+    spark.sql(f"REFRESH TABLE {identifier(*table)}")
+    reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
+    tasks = load_table(spark, table).newScan().metricsReporter(reporter).planFiles()
+    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
+    tasks.close()
+    report = reporter.scanReport().scanMetrics()
+    return Planned(
+        int(report.resultDataFiles().value()), int(report.totalFileSizeInBytes().value()), int(report.resultDeleteFiles().value())
+    )
+
+
+def _write(
+    lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: Measured, budget: Budget, size_in_bytes: int
+) -> None:
+    """Run one statement. Copy-on-write may write the whole table; what the last commit wrote is the better guess."""
+    before = head(lake, table).snapshot_id
+    copying = measured.variant.mode == COPY_ON_WRITE
+    expected = measured.changes[-1].bytes_written if measured.changes else size_in_bytes if copying else 0
+    sql = statement(lake.sql_name(table))
+    with budget.watching(lake.spark, expected):
+        started = time.monotonic()
+        lake.spark.sql(sql).collect()
+        measured.write_seconds.append(time.monotonic() - started)
+    made = [change(snapshot) for snapshot in since(head(lake, table), before)]
+    budget.bytes_written += sum(c.bytes_written for c in made)
+    measured.changes += made
+
+
+def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: Measured, budget: Budget) -> None:
+    for condition, seconds in ((None, measured.scan_seconds), (read_filter, measured.filtered_seconds)):
+        if condition is None and seconds is measured.filtered_seconds:
+            continue
+        with budget.watching(lake.spark):
+            seconds.append(scan(lake.spark, lake.sql_name(table), condition))
+
+
+def scan(spark: SparkSession, table: Identifier, condition: str | None = None) -> float:
+    """Read all columns of a table (named with its catalog), and throw the rows away; seconds."""
+    where = f" WHERE {condition}" if condition else ""
+    frame = spark.sql(f"SELECT * FROM {identifier(*table)}{where}")
+    started = time.monotonic()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.monotonic() - started
+
+
+def _compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget) -> None:
+    before = head(lake, table).snapshot_id
+    # Compacting writes what has deletes: at most all.
+    expected = measured.planned.data_bytes if measured.planned else 0
+    with budget.watching(lake.spark, expected):
+        started = time.monotonic()
+        lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(table), options=_REWRITE)).collect()
+        seconds = time.monotonic() - started
+    commits = since(head(lake, table), before)
+    budget.bytes_written += sum(change(c).bytes_written for c in commits)
+    measured.compacted_bytes = sum(int((c.get("summary") or {}).get("removed-files-size") or 0) for c in commits)
+    measured.compaction_seconds = seconds
+
+
+def warm_up(lake: Lake, places: Sequence[Place], workload: Workload) -> Callable[[], None]:
+    """Read each throwaway clone, and write and read it again; nothing for a table that takes long to read."""
+
+    def warm() -> None:
+        for place in places:
+            if scan(lake.spark, lake.sql_name(place.table)) > _WARM_UP_SECONDS:
+                return
+            lake.spark.sql(workload.statements[0](lake.sql_name(place.table))).collect()
+            scan(lake.spark, lake.sql_name(place.table))
+
+    return warm
+
+
+__all__ = ["Measured", "Planned", "Trial", "planned", "prepare", "run_trial", "scan", "warm_up"]

@@ -1,0 +1,70 @@
+"""Reads of a table are counted in a Spark event log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from icekit.errors import ParameterError
+from icekit.tune.event_log import reads_per_day
+
+START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+DAY = 86_400_000
+TABLE = ("db", "events")
+
+
+def query(at: int, *scans: str, write: str | None = None) -> dict[str, Any]:
+    plan: dict[str, Any] = {"nodeName": "Project", "children": [{"nodeName": f"BatchScan {s}", "children": []} for s in scans]}
+    if write:
+        plan = {"nodeName": write, "children": [plan]}
+    return {"Event": START, "time": at, "sparkPlanInfo": {"nodeName": "AdaptiveSparkPlan", "children": [plan]}}
+
+
+def log(path: Path, *events: dict[str, Any], compression: str | None = None) -> str:
+    with pa.output_stream(str(path), compression=compression) as stream:
+        for event in ({"Event": "SparkListenerApplicationStart"}, *events):
+            stream.write(json.dumps(event).encode() + b"\n")
+    return str(path)
+
+
+def test_reads_are_queries_that_scan_the_table_and_write_no_table(tmp_path: Path) -> None:
+    path = log(
+        tmp_path / "app-1",
+        query(0, "lake.db.events"),
+        query(DAY, "lake.db.other", "lake.db.events"),
+        query(DAY, "lake.db.events_daily"),
+        query(DAY, "lake.otherdb.events"),
+        query(2 * DAY, "lake.db.events", write="ReplaceData"),
+    )
+
+    assert reads_per_day(path, TABLE) == 1.0
+
+
+def test_a_log_of_less_than_a_day_is_one(tmp_path: Path) -> None:
+    assert reads_per_day(log(tmp_path / "app-1", query(0, "lake.db.events"), query(60_000, "lake.db.events")), TABLE) == 2.0
+
+
+def test_a_folder_of_logs_and_compressed_ones_are_read(tmp_path: Path) -> None:
+    log(tmp_path / "events_1_app", query(0, "lake.db.events"))
+    log(tmp_path / "events_2_app.zstd", query(DAY, "lake.db.events"), compression="zstd")
+    log(tmp_path / "events_3_app.gz", query(2 * DAY, "lake.db.events"), compression="gzip")
+
+    assert reads_per_day(str(tmp_path), TABLE) == 1.5
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.lz4").write_bytes(b"x")
+    (tmp_path / "broken").write_text(f'{{"Event": "{START}", \n')
+
+    with pytest.raises(ParameterError, match="no event log"):
+        reads_per_day(str(tmp_path / "none"), TABLE)
+    with pytest.raises(ParameterError, match="only Spark reads"):
+        reads_per_day(str(tmp_path / "a.lz4"), TABLE)
+    with pytest.raises(ParameterError, match="cannot be read"):
+        reads_per_day(str(tmp_path / "broken"), TABLE)
+    with pytest.raises(ParameterError, match="no query"):
+        reads_per_day(log(tmp_path / "empty"), TABLE)

@@ -1,0 +1,134 @@
+"""Costs between two compactions, where modes break even, and what the answer rests on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from icekit.tune.write_mode.model import (
+    COPY_ON_WRITE,
+    MERGE_ON_READ,
+    Comparison,
+    Costs,
+    Variant,
+    best_cycle,
+    commits_until,
+    is_robust,
+    sensitivity,
+)
+
+COW = Variant(COPY_ON_WRITE, 2)
+MOR = Variant(MERGE_ON_READ, 2, "file")
+VECTORS = Variant(MERGE_ON_READ, 3)
+
+copying = Costs(COW, write_seconds=20.0, open_seconds=0.0, opens_per_commit=1)
+merging = Costs(MOR, write_seconds=4.0, open_seconds=0.01, opens_per_commit=50, touched_share=0.5, rewrite_seconds=30.0)
+vectors = Costs(
+    VECTORS, write_seconds=5.0, open_seconds=0.01, opens_per_commit=50, opens_limit=100, touched_share=0.5, rewrite_seconds=30.0
+)
+
+
+def test_position_delete_files_pile_up_and_vectors_do_not() -> None:
+    assert [merging.opens(n) for n in (1, 2, 10)] == [50, 100, 500]
+    assert [vectors.opens(n) for n in (1, 2)] == [50, 75]
+    assert vectors.opens(1000) == pytest.approx(100)
+
+
+def test_the_cost_of_a_cycle_is_what_a_simulation_adds_up() -> None:
+    commits, reads = 7, 3
+    spent = 0.0
+    for n in range(1, commits + 1):
+        spent += 4.0 + reads * 0.01 * 50 * n
+    spent += 30.0 * (1 - 0.5**commits)
+
+    cost = Comparison((copying, merging), 1.0, commits).per_commit(merging, reads)
+
+    assert cost.total * commits == pytest.approx(spent)
+
+
+@given(
+    write=some.floats(0.1, 100),
+    saved=some.floats(0.1, 100),
+    opening=some.floats(1e-4, 0.1),
+    opens=some.floats(1, 500),
+    commits=some.integers(1, 50),
+    limit=some.none() | some.floats(500, 5000),
+)
+def test_at_the_break_even_both_modes_cost_the_same(
+    write: float, saved: float, opening: float, opens: float, commits: int, limit: float | None
+) -> None:
+    one = Costs(COW, write + saved, 0.0, 1)
+    other = Costs(MOR, write, opening, opens, limit)
+    comparison = Comparison((one, other), 1.0, commits)
+
+    reads = comparison.break_even(one, other)
+
+    assert comparison.per_commit(one, reads).total == pytest.approx(comparison.per_commit(other, reads).total)
+    assert comparison.winner(reads * 1.01 + 1e-6) is one
+    assert comparison.winner(reads * 0.99 - 1e-6) is other
+
+
+def test_a_mode_that_is_cheaper_at_any_number_of_reads_is_said_to_be() -> None:
+    free = Costs(MOR, 1.0, 0.0, 10)
+    dear = Costs(MOR, 30.0, 0.1, 10)
+
+    assert Comparison((copying, free), 1.0, 5).break_even(copying, free) == math.inf
+    assert Comparison((copying, dear), 1.0, 5).break_even(copying, dear) == 0
+
+
+def test_the_rival_of_copy_on_write_is_the_variant_that_holds_out_longest() -> None:
+    comparison = Comparison((copying, merging, vectors), 1.0, 10)
+
+    found = comparison.main_break_even()
+
+    assert found is not None
+    assert found[1] is vectors
+    assert found[2] == max(comparison.break_even(copying, merging), comparison.break_even(copying, vectors))
+
+
+def test_no_break_even_of_one_mode_alone() -> None:
+    assert Comparison((copying,), 1.0, 10).main_break_even() is None
+
+
+@pytest.mark.parametrize("reads", [0.1, 1.0, 20.0])
+def test_no_other_cadence_costs_less_than_the_best(reads: float) -> None:
+    best = best_cycle(merging, reads)
+
+    def cost(n: int) -> float:
+        made = Comparison((merging,), 1.0, n).per_commit(merging, reads)
+        return made.read + made.compaction
+
+    assert all(cost(best) <= cost(n) + 1e-9 for n in range(1, 300))
+
+
+def test_without_reads_compacting_never_pays() -> None:
+    assert best_cycle(merging, 0.0) == 1000
+
+
+def test_commits_until_reads_cost_more() -> None:
+    # 0.5 s a commit: the fifth takes a scan of 8 s past a quarter more.
+    assert commits_until(merging, 8.0, 0.25) == 5
+    # 100 vectors cost a second, and there are never more.
+    assert commits_until(vectors, 8.0, 0.25) is None
+
+
+def test_the_gain_counts_reads_that_no_mode_makes_cheaper() -> None:
+    alone, beside = (Comparison((copying, merging), seconds, 1) for seconds in (0.0, 1000.0))
+
+    assert (alone.gain(COW, 1.0) or 0) > 0.02
+    assert (beside.gain(COW, 1.0) or 1) < 0.02
+    assert alone.gain(VECTORS, 1.0) is None
+
+
+def test_sensitivity_halves_and_doubles_each_input_and_knows_a_narrow_answer() -> None:
+    wide = Comparison((copying, merging), 1.0, 20)
+    even = wide.break_even(copying, merging)
+
+    near, far = sensitivity(wide, even * 0.9), sensitivity(wide, even * 0.01)
+
+    assert len(near) == 12
+    assert not is_robust(near, wide.winner(even * 0.9).variant)
+    assert is_robust(far, wide.winner(even * 0.01).variant)
