@@ -18,6 +18,7 @@ from icekit.findings import Findings, Severity, Thresholds
 
 if TYPE_CHECKING:
     from icekit.compact import Calibration, Outcome, Policy
+    from icekit.tune.write_mode import WriteModeChoice
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
@@ -200,6 +201,20 @@ def finish_plan(outcome: Outcome, *, output: str = "") -> str:
     if outcome.exit_status:
         raise Unhealthy(f"{outcome.plan.name}: {outcome.status}. {said}")
     return said
+
+
+def try_write_modes(lake: Lake, table: str, **options: Any) -> WriteModeChoice:
+    """Choose a write mode by a notebook's parameters, in which an empty text or a zero stands for the default."""
+    return lake.choose_write_mode(table, **{name: value for name, value in options.items() if value not in ("", 0)})
+
+
+def finish_write_mode(choice: WriteModeChoice, *, output: str = "") -> str:
+    """Write a choice's JSON document if a folder is given."""
+    if not output:
+        return "Nothing was written: no output folder was given."
+    from icekit.tune.write_mode.document import write
+
+    return f"The answer is in {write(choice, Path(output) / f'{slug(choice.name)}.write-mode.json')}."
 
 
 def gated(worst: Severity | None, fail_on: str) -> bool:

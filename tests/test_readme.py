@@ -31,6 +31,6 @@ def test_every_picture_and_file_that_the_readme_links_to_exists() -> None:
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
-@pytest.mark.parametrize("command", re.findall(r"python -m icekit (\w+)", README))
+@pytest.mark.parametrize("command", re.findall(r"python -m icekit ([\w-]+)", README))
 def test_every_command_in_the_readme_is_one(command: str) -> None:
     assert command in _parser().format_help()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from icekit.compact import Outcome, Plan
     from icekit.facts import TableFacts
     from icekit.findings import Findings
+    from icekit.tune.write_mode import WriteModeChoice
 
 EMBEDDED = "lake"
 
@@ -128,6 +129,15 @@ class Lake:
         from icekit.compact.equality_deletes import convert_equality_deletes
 
         return convert_equality_deletes(self, table, where, execute=execute, **options)
+
+    def choose_write_mode(self, table: str | Identifier, **options: Any) -> WriteModeChoice:
+        """Measure merge-on-read and copy-on-write on clones of a table, and say which to set; the table is only read.
+
+        See :func:`icekit.tune.write_mode.choose_write_mode`.
+        """
+        from icekit.tune.write_mode import choose_write_mode
+
+        return choose_write_mode(self, table, **options)
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
         """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.

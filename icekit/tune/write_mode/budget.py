@@ -40,6 +40,7 @@ class Budget:
     def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
         """Cancel the Spark jobs of what runs within when time is up; raises :class:`BudgetSpent` then."""
         self.check(next_bytes)
+        context = spark.sparkContext
         tag = f"icekit-trial-{uuid.uuid4().hex[:8]}"
         overran = threading.Event()
 
@@ -47,12 +48,14 @@ class Budget:
             overran.set()
             # Between two jobs there is nothing to cancel, so the next ones are cancelled too.
             while not done.wait(0.2):
-                spark.interruptTag(tag)
+                context.cancelJobsWithTag(tag)
 
         done = threading.Event()
         timer = threading.Timer(max(self._ends - time.monotonic(), 0.0), stop)
         timer.daemon = True
-        spark.addTag(tag)
+        # The context's tags: the session's are known to the thread that set them only.
+        context.setInterruptOnCancel(True)
+        context.addJobTag(tag)
         timer.start()
         try:
             yield
@@ -64,4 +67,5 @@ class Budget:
             done.set()
             timer.cancel()
             timer.join()
-            spark.removeTag(tag)
+            context.removeJobTag(tag)
+            context.setInterruptOnCancel(False)

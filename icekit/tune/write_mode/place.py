@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icekit.clone import NAMESPACE, clone, owner_properties, scratch_folder, scratch_name
+from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
@@ -97,6 +97,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]
     finally:
         # Its files are all its own.
         lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+        remove_folders(lake.spark, scratch)
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:

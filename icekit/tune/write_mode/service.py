@@ -94,6 +94,7 @@ def choose_write_mode(
     sample_bytes: str = "1 GB",
     sample: bool = False,
     versions: Sequence[int] = (),
+    warm: bool = True,
     progress: Callable[[str], None] = print,
 ) -> WriteModeChoice:
     """Measure what merge-on-read and copy-on-write cost a table, and say which to set.
@@ -107,6 +108,7 @@ def choose_write_mode(
     to be scans with that condition. ``compact_every`` is the number of commits between compactions
     (default: as in the history, else what costs least). ``margin`` is the share of all cost that a
     change must save to be advised. ``versions`` are the format versions to try (default: the table's, and 3).
+    ``warm`` first runs the statement on clones that are not measured, as a cold JVM is slow.
 
     A trial that meets ``budget_seconds`` or ``budget_bytes`` (data written) ends there and says so.
     Where the catalog takes no clones, or with ``sample``, a copy of ``sample_bytes`` is tried and scaled.
@@ -128,20 +130,19 @@ def choose_write_mode(
     variants = _variants(facts, versions)
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     with places(lake, facts, len(variants) + 2, sample_bytes=size_in_bytes(sample_bytes), always_sample=sample, progress=progress) as stack:
-        *tried, cold, colder = stack.places
         workload = own(said) if said is not None else synthetic(lake, facts, shape, commits)
         progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
-        for variant, place in zip((*variants, variants[0], variants[-1]), stack.places, strict=True):
+        for variant, place in zip((*variants, variants[0], variants[-1]), stack.places, strict=False):
             prepare(lake, place.table, variant)
         trial = run_trial(
             lake,
-            dict(zip(variants, tried, strict=True)),
+            dict(zip(variants, stack.places, strict=False)),
             workload,
             read_filter=read_filter,
             repeats=repeats,
             budget=budget,
             progress=progress,
-            warm=warm_up(lake, (cold, colder), workload),
+            warm=warm_up(lake, stack.places[len(variants) :], workload) if warm else None,
         )
     comparison, cycle_from = compare(trial, history, reads, compact_every)
     advice: tuple[Advice, ...] = ()

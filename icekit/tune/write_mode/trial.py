@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.lineage import head, since
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.bridge import load_table
+from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, set_properties
 from icekit.tune.write_mode.budget import Budget, BudgetSpent
 from icekit.tune.write_mode.history import Change, change
@@ -171,11 +172,24 @@ def _write(
     sql = statement(lake.sql_name(table))
     with budget.watching(lake.spark, expected):
         started = time.monotonic()
-        lake.spark.sql(sql).collect()
+        run_statement(lake.spark, sql)
         measured.write_seconds.append(time.monotonic() - started)
     made = [change(snapshot) for snapshot in since(head(lake, table), before)]
     budget.bytes_written += sum(c.bytes_written for c in made)
     measured.changes += made
+
+
+def run_statement(spark: SparkSession, sql: str) -> None:
+    """Run a statement on a clone; raises :class:`~icekit.errors.StatementRefused` with the engine's reason if it fails."""
+    try:
+        spark.sql(sql).collect()
+    except Exception as error:
+        text = scrub(str(error))
+        said = next((line.strip() for line in text.splitlines() if line.strip() and "error occurred while calling" not in line), "")
+        raise StatementRefused(
+            f"Spark could not run the statement on a clone ({said.lstrip(': ')[:300].rstrip('.')}); the table was not touched. Mend the statement and try again.",
+            detail=text,
+        ) from error
 
 
 def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: Measured, budget: Budget) -> None:
@@ -216,7 +230,7 @@ def warm_up(lake: Lake, places: Sequence[Place], workload: Workload) -> Callable
         for place in places:
             if scan(lake.spark, lake.sql_name(place.table)) > _WARM_UP_SECONDS:
                 return
-            lake.spark.sql(workload.statements[0](lake.sql_name(place.table))).collect()
+            run_statement(lake.spark, workload.statements[0](lake.sql_name(place.table)))
             scan(lake.spark, lake.sql_name(place.table))
 
     return warm

@@ -25,6 +25,7 @@ SCATTERED, CLUSTERED = "scattered", "clustered"
 #: A commit that touched more than this share of the files is taken for a scattered one.
 _SCATTERED_SHARE = 0.5
 _HASHED_COLUMNS = 8
+_UNIT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,10 @@ def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> Work
     else:
         places, reached = _places(lake, facts, shape, commits)
         within = min(1.0, shape.share / max(reached, 1e-9))
-    unit = 1_000_000
-    width = max(1, round(within * unit))
     made = []
     for number, place in enumerate(places):
-        start = 0 if place is not None else number * width % unit
-        chosen = f"pmod(xxhash64({hashed}), {unit}) BETWEEN {start} AND {start + width - 1}"
+        # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a DELETE.
+        chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {max(1, round(within * _UNIT))}"
         made.append(_statement(facts, shape.operation, f"({place}) AND {chosen}" if place is not None else chosen))
     stand_in = " (an UPDATE stands in for the MERGE)" if shape.operation == "merge" else ""
     files = "all files" if shape.spread == SCATTERED else f"{percent(shape.file_share)} of the files"
