@@ -19,7 +19,7 @@ from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.values import to_scalar
-from icekit.resolve.convert import remaining
+from icekit.resolve.find import remaining
 from icekit.sql import identifier
 from icekit.units import count
 from icekit.where import where

@@ -21,7 +21,7 @@ from icekit.facts.bridge import has_bridge
 from icekit.facts.model import PartitionSpec
 from icekit.facts.values import partition_path
 from icekit.resolve.choose import partitions_where
-from icekit.resolve.convert import remaining
+from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size
