@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from icekit.clone import remove_stale, stale_clones
 from icekit.compact.attempt import Conflict, Progress, Retry, Runner, TooLarge
 from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped, first_sentence
-from icekit.compact.ledger import let_go_of_dead, open_ledger
+from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.leftovers import find_leftovers
 from icekit.compact.lineage import head, own_commits
@@ -67,7 +67,7 @@ def run(
     """
     if not execute or not plan.actions:
         return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
-    with _opened(ledger, lake) as book:
+    with opened(ledger, lake) as book:
         return _Run(lake, plan, uuid.uuid4().hex[:12], book, limits or Limits(), stop or Stop(), progress).start()
 
 
@@ -90,7 +90,7 @@ def resume(
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = display_name(lake.sql_name(name))
-    with _opened(ledger, lake) as book:
+    with opened(ledger, lake) as book:
         # The newest run of all: what an older one left was planned for a table that has moved on.
         record = book.last_run(full)
         if record is None or record.status not in UNFINISHED:
@@ -349,16 +349,3 @@ def _as_before(action: Action, record: ActionRecord) -> ActionOutcome:
 def _target_bytes(lake: Lake, table: Identifier) -> int:
     in_force = settings(head(lake, table).metadata.get("properties") or {})
     return int(next(s.value for s in in_force if s.name == "write.target-file-size-bytes") or 0)
-
-
-@contextlib.contextmanager
-def _opened(ledger: Ledger | str | None, lake: Lake) -> Iterator[Ledger]:
-    """The ledger that was given, or one that is opened and closed here."""
-    if isinstance(ledger, Ledger):
-        yield ledger
-        return
-    book = open_ledger(ledger, lake)
-    try:
-        yield book
-    finally:
-        book.close()
