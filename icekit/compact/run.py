@@ -25,6 +25,7 @@ from icekit.compact.lineage import head, own_commits
 from icekit.compact.model import Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import ActionRecord, RunRecord
+from icekit.compact.smaller import smaller_parts
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
 from icekit.maintain.guard import Guard, guard_of
@@ -259,7 +260,8 @@ class _Run:
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
             with contextlib.suppress(Exception):
-                parts = runner.halves(action, _target_bytes(self.lake, self.plan.table))
+                floor = self.limits.retry.floor_files * _target_bytes(self.lake, self.plan.table)
+                parts = smaller_parts(self.lake, action, floor_bytes=floor)
             status, error = ("split" if parts else "failed"), str(problem)
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
         except (Stopped, KeyboardInterrupt):
