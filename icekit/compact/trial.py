@@ -94,7 +94,8 @@ def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple
     """Partitions of middling size that are a sample's worth, and their mean file size; None to take all of the action."""
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
-    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in set(action.partitions)}
+    wanted = frozenset(action.partitions)
+    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in wanted}
     ordered = sorted(action.partitions, key=lambda p: sizes[p].size_in_bytes if p in sizes else 0)
     # From the middle outwards: neither the tiniest nor the one that is unlike all others.
     middle = len(ordered) // 2
