@@ -12,6 +12,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.catalog import Lake
 from icekit.compact.conversion import deletes_left
 from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
+from icekit.compact.limits import Retry
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import Planned, ask_planner, partitions_left
@@ -26,21 +27,6 @@ from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often and how patiently a conflict is tried again, and how small an action may become.
-
-    Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
-    exponential jitter). ``floor_files`` is the least group size, in target files, before an
-    action that is too large is given up.
-    """
-
-    attempts: int = 5
-    first_wait: float = 2.0
-    longest_wait: float = 60.0
-    floor_files: int = 2
 
 
 class Conflict(Exception):

@@ -11,10 +11,9 @@ from zlib import crc32
 import pytest
 
 from icekit.clone import NAMESPACE
-from icekit.compact.attempt import Retry
 from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
-from icekit.compact.run import Limits
 from icekit.resolve import convert as converting
 from icekit.resolve.delete_files import commit as really_commit
 from tests.resolve.tables import Table
