@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from icekit.clone import clone
 from icekit.errors import ConversionRefused
-from icekit.facts.metadata import Json, schema_of, snapshots_by_id
+from icekit.facts.metadata import Json, schema_of
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import present
 from icekit.resolve.find import Found, find

@@ -14,8 +14,8 @@ from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
 from icekit.facts.collect import load_metadata
 from icekit.facts.manifests import is_delete_manifest, may_have_live
 from icekit.facts.measures import equality_deletes_applied
-from icekit.facts.metadata import snapshots_by_id
 from icekit.facts.model import Column, Kind, Partition, TableFacts
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.facts.values import to_scalar
 
 if TYPE_CHECKING:
