@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from icekit.commands import clones, compact, convert, maintain, write_mode
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
+from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, nearest
 from icekit.secrets import scrub
 
 
@@ -41,16 +42,16 @@ def _parser() -> _Parser:
     observing = _Parser(add_help=False)
     observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
     observing.add_argument("--collector", default="auto", help="auto, spark or local (default: auto)")
-    observing.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
-    observing.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a limit; may be repeated")
+    judging = _Parser(add_help=False)
+    add_judging(judging)
 
     look = commands.add_parser(
-        "look", parents=[common, observing], help="a health card of one table in the terminal; starts no JVM for small ones"
+        "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small ones"
     )
     look.add_argument("table")
     report = commands.add_parser(
         "report",
-        parents=[common, observing],
+        parents=[common, observing, judging],
         help="HTML and JSON reports of tables, by the diagnosis notebook",
         epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured, 3 crashed. Every report is written before a gate fails.",
     )
@@ -58,9 +59,9 @@ def _parser() -> _Parser:
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
-    compact.add_parser(commands, common, observing)
+    compact.add_parser(commands, common, observing, judging)
     convert.add_parser(commands, common)
-    maintain.add_parser(commands, common)
+    maintain.add_parser(commands, common, judging)
     write_mode.add_parser(commands, common)
     clones.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
@@ -72,42 +73,15 @@ def _parser() -> _Parser:
     return parser
 
 
-def _thresholds(pairs: Sequence[str]) -> dict[str, float]:
-    changes: dict[str, float] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        try:
-            changes[name.strip()] = float(value)
-        except ValueError:
-            raise ParameterError(f"--threshold {pair!r} is not NAME=VALUE with a number; for example min_file_size_ratio=0.5.") from None
-    return changes
-
-
-def _columns(text: str) -> list[str]:
-    return [column.strip() for column in text.split(",") if column.strip()]
-
-
 def _look(arguments: argparse.Namespace) -> int:
     from icekit.catalog import connect
-    from icekit.diagnose import diagnose
-    from icekit.findings import Thresholds
     from icekit.show.card import card
 
-    limits = Thresholds().with_changes(**_thresholds(arguments.threshold))
+    limits = limits_of(arguments)
     lake = connect(arguments.catalog or None)
     try:
-        facts = lake.observe(
-            arguments.table,
-            ref=arguments.ref or None,
-            collector=arguments.collector,
-            size_ratios=limits.size_ratios,
-            filter_columns=_columns(arguments.filter_columns) or None,
-        )
-        print(
-            card(
-                facts, diagnose(facts, limits, session_conf=lake.session_conf()), color=sys.stdout.isatty() and "NO_COLOR" not in os.environ
-            )
-        )
+        facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
+        print(card(facts, findings, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -119,8 +93,8 @@ def _report(arguments: argparse.Namespace) -> int:
     options = Options(
         catalog=arguments.catalog,
         ref=arguments.ref,
-        thresholds=_thresholds(arguments.threshold),
-        filter_columns=_columns(arguments.filter_columns),
+        thresholds=changes(arguments),
+        filter_columns=filter_columns(arguments),
         collector=arguments.collector,
         storage=arguments.storage,
         fail_on=arguments.fail_on,
@@ -129,14 +103,6 @@ def _report(arguments: argparse.Namespace) -> int:
     run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
     print(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
-
-
-def _compact(arguments: argparse.Namespace) -> int:
-    return compact.compact(arguments, _thresholds(arguments.threshold), _columns(arguments.filter_columns))
-
-
-def _maintain(arguments: argparse.Namespace) -> int:
-    return maintain.maintain(arguments, _thresholds(arguments.threshold), _columns(arguments.filter_columns))
 
 
 def _tables(arguments: argparse.Namespace) -> int:
@@ -173,9 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = {
         "look": _look,
         "report": _report,
-        "compact": _compact,
+        "compact": compact.compact,
         "convert": convert.convert,
-        "maintain": _maintain,
+        "maintain": maintain.maintain,
         "write-mode": write_mode.write_mode,
         "clones": clones.clones,
         "tables": _tables,

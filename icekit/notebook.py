@@ -144,13 +144,10 @@ def sampled(text: str) -> int | None:
 def calibration(lake: Lake, ledger: str = "") -> Calibration:
     """How near the predictions in the ledger came, over all tables."""
     from icekit.compact import calibration as compared
-    from icekit.compact import open_ledger
+    from icekit.compact.ledger import opened
 
-    book = open_ledger(ledger, lake)
-    try:
+    with opened(ledger, lake) as book:
         return compared(book.outcomes())
-    finally:
-        book.close()
 
 
 def erased(lake: Lake, table: str, predicate: str) -> Any:

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from icekit import secrets
 from icekit.catalog import session
+from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile import SparkCatalogConf, spark_conf
-from icekit.catalog.source import EmbeddedTables, ProfileTables, SessionTables, Tables
+from icekit.catalog.profile_tables import ProfileTables
+from icekit.catalog.session_tables import SessionTables
+from icekit.catalog.source import Tables
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, nearest
 from icekit.sql import Identifier, display_name, parse_identifier
 

@@ -1,28 +1,23 @@
-"""Find a table and read its bytes: embedded lake, pyiceberg profile, or Spark session.
+"""Say what every kind of catalog answers about its tables, how bytes are read, and what is told when neither works.
 
-Each kind of catalog answers the same four questions: which tables are there, where is this
-one's current metadata, and what are the bytes at a location. The first two kinds need no JVM.
+Each kind answers the same questions: which tables are there, where is this one's current
+metadata, and what are the bytes at a location. The embedded lake and a pyiceberg profile need
+no JVM for it; a catalog known only to a Spark session does.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import re
-import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from typing import Protocol, TypeVar
 
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
+from icekit.errors import MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier, parse_identifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from icekit.sql import Identifier, display_name
 
 T = TypeVar("T")
 
@@ -30,8 +25,6 @@ T = TypeVar("T")
 # large one may take longer.
 DEADLINE_SECONDS = 12.0
 LISTING_SECONDS = 300.0
-# A running session may still be fetching its cluster when it is asked first.
-SESSION_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -58,228 +51,6 @@ class Tables(Protocol):
         """Let go of connections."""
 
 
-class EmbeddedTables:
-    """The embedded lake, asked with the standard library alone: a first look takes no imports."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __str__(self) -> str:
-        return f"embedded lake at {self.path}"
-
-    def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
-        database = self.path / "catalog.db"
-        if not database.exists():
-            raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
-        try:
-            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS)) as connection:
-                return connection.execute(sql, arguments).fetchall()
-        except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                return []
-            raise CatalogUnreachable(f"The embedded lake's catalog {database} cannot be read: {error}.") from None
-        except sqlite3.DatabaseError as error:
-            raise CatalogUnreachable(f"The embedded lake's catalog {database} is not a catalog: {error}.") from None
-
-    def names(self) -> list[Identifier]:
-        """Every table of the embedded lake."""
-        rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
-        return sorted((*namespace.split("."), table) for namespace, table in rows)
-
-    def names_in(self, namespace: Identifier) -> list[Identifier]:
-        """The tables of one namespace, by the embedded lake's catalog."""
-        return [name for name in self.names() if name[:-1] == namespace]
-
-    def source(self, table: Identifier) -> Source:
-        """Look the table up by namespace and name."""
-        rows = self._query(
-            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
-            ".".join(table[:-1]),
-            table[-1],
-        )
-        if not rows:
-            raise not_found(table, self.names())
-        if rows[0][1] != "TABLE":
-            raise _view(table)
-        return Source(rows[0][0], read_local)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-
-class ProfileTables:
-    """A catalog that pyiceberg connects to by its profile."""
-
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self.name = name
-        self.properties = properties
-        self._catalog: Any = None
-
-    def __str__(self) -> str:
-        return f"profile {self.name!r}"
-
-    @property
-    def catalog(self) -> Any:
-        """The pyiceberg catalog; the first use contacts it, within the deadline."""
-        if self._catalog is None:
-            from pyiceberg.catalog import load_catalog
-
-            self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
-        return self._catalog
-
-    def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
-        """Answer within the deadline, or say in one sentence why not."""
-        seconds = DEADLINE_SECONDS if seconds is None else seconds
-        from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, UnauthorizedError
-
-        try:
-            return within(seconds, question)
-        except IcekitError:
-            raise
-        except concurrent.futures.TimeoutError:
-            raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
-            ) from None
-        except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
-            raise PermissionDenied(
-                f"Catalog {self.name!r} refuses: {_first_line(error)}. Check the profile's credential or token."
-            ) from None
-        except Exception as error:
-            if _is_missing(error):
-                raise
-            raise CatalogUnreachable(
-                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {_first_line(error)}. Check its profile.",
-                detail=_trace(error),
-            ) from None
-
-    def names(self) -> list[Identifier]:
-        """Every table of every namespace, nested ones included."""
-        catalog = self.catalog
-
-        def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
-            found: list[Identifier] = []
-            for namespace in catalog.list_namespaces(parent):
-                if len(namespace) <= len(parent):
-                    continue
-                found += [tuple(table) for table in catalog.list_tables(namespace)]
-                if self.properties.get("type") != "glue":
-                    found += walk(tuple(namespace))
-            return found
-
-        # Hive and Glue connect at the first question: a dead one is told within the deadline.
-        self._ask(catalog.list_namespaces)
-        return sorted(set(self._ask(walk, LISTING_SECONDS)))
-
-    def names_in(self, namespace: Identifier) -> list[Identifier]:
-        """The tables of one namespace, asked of that alone."""
-        try:
-            return sorted(tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS))
-        except Exception as error:
-            if not _is_missing(error):
-                raise
-            return []
-
-    def source(self, table: Identifier) -> Source:
-        """Load the table through pyiceberg, which also reads its metadata file."""
-        try:
-            loaded = self._ask(lambda: self.catalog.load_table(table))
-        except Exception as error:
-            if not _is_missing(error):
-                raise
-            if self._is_view(table):
-                raise _view(table) from None
-            raise not_found(table, self._near(table)) from None
-        io = loaded.io
-
-        def read(location: str) -> bytes:
-            if urlsplit(location).scheme in {"", "file"}:
-                return read_local(location)
-            return reading(location, lambda: _read_all(io, location))
-
-        return Source(loaded.metadata_location, read)
-
-    def close(self) -> None:
-        """Close the pyiceberg catalog, if it was opened."""
-        if self._catalog is not None:
-            self._catalog.close()
-            self._catalog = None
-
-    def _near(self, table: Identifier) -> list[Identifier]:
-        """Names to suggest: of the table's namespace, which a large catalog lists quickly."""
-        try:
-            return self._ask(lambda: [tuple(name) for name in self.catalog.list_tables(table[:-1])])
-        except Exception:
-            try:
-                return self._ask(lambda: [(*namespace, table[-1]) for namespace in self.catalog.list_namespaces()])
-            except IcekitError:
-                return []
-
-    def _is_view(self, table: Identifier) -> bool:
-        try:
-            return bool(self.catalog.view_exists(table))
-        except Exception:  # most catalogs know no views
-            return False
-
-
-class SessionTables:
-    """A catalog known only to a running Spark session."""
-
-    def __init__(self, name: str, spark: SparkSession) -> None:
-        self.name = name
-        self.spark = spark
-
-    def __str__(self) -> str:
-        return f"catalog {self.name!r} of the running Spark session"
-
-    def names(self) -> list[Identifier]:
-        """Every table, as ``SHOW TABLES`` lists them."""
-        found: list[Identifier] = []
-
-        def walk(parent: Identifier = ()) -> None:
-            for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name, *parent)}").collect():
-                # Spark puts odd parts in backticks here.
-                parts = parse_identifier(f"{namespace}.t")[:-1]
-                if len(parts) <= len(parent):
-                    continue
-                rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
-                found.extend((*parts, row["tableName"]) for row in rows)
-                walk(parts)
-
-        self._ask(walk, LISTING_SECONDS)
-        return sorted(set(found))
-
-    def names_in(self, namespace: Identifier) -> list[Identifier]:
-        """The tables of one namespace, as ``SHOW TABLES`` lists them."""
-        from icekit.facts.bridge import explain
-
-        listing = f"SHOW TABLES IN {identifier(self.name, *namespace)}"
-        try:
-            rows = self._ask(lambda: self.spark.sql(listing).collect(), LISTING_SECONDS)
-        except Exception as error:
-            explained = explain(error, (self.name, *namespace, "*"))
-            if isinstance(explained, TableNotFound):
-                return []
-            raise explained from None
-        return sorted((*namespace, row["tableName"]) for row in rows)
-
-    def _ask(self, question: Callable[[], T], seconds: float) -> T:
-        try:
-            return within(seconds, question)
-        except concurrent.futures.TimeoutError:
-            raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network."
-            ) from None
-
-    def source(self, table: Identifier) -> Source:
-        """Not without Spark: the collector asks the session itself."""
-        from icekit.facts.bridge import spark_source
-
-        return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
-
-    def close(self) -> None:
-        """The session is not icekit's to stop."""
-
-
 def read_local(location: str) -> bytes:
     """Read a file of this machine, given as a path or a ``file:`` URI."""
     path = location
@@ -288,11 +59,6 @@ def read_local(location: str) -> bytes:
         path = location.removeprefix("file:")
         path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
     return reading(location, lambda: Path(path).read_bytes())
-
-
-def _read_all(io: Any, location: str) -> bytes:
-    with io.new_input(location).open() as stream:
-        return bytes(stream.read())
 
 
 def reading(location: str, read: Callable[[], bytes]) -> bytes:
@@ -309,10 +75,10 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         # pyarrow and fsspec have no class for it.
         if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
             raise PermissionDenied(
-                f"Reading {location} is not permitted ({_first_line(error)}); check the profile's keys, or ask for read access.",
-                detail=_trace(error),
+                f"Reading {location} is not permitted ({first_line(error)}); check the profile's keys, or ask for read access.",
+                detail=trace(error),
             ) from None
-        raise MetadataUnreadable(f"{location} cannot be read: {_first_line(error)}.", detail=_trace(error)) from None
+        raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -342,19 +108,18 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     return TableNotFound(f"There is no table {name}{near or '; list them with `python -m icekit tables`.'}")
 
 
-def _view(table: Identifier) -> NotATable:
+def view_given(table: Identifier) -> NotATable:
+    """The error for a view."""
     return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
 
 
-def _is_missing(error: BaseException) -> bool:
-    return type(error).__name__ in {"NoSuchTableError", "NoSuchNamespaceError", "NoSuchIcebergTableError"}
-
-
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says first, without secrets."""
     return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
 
 
-def _trace(error: BaseException) -> str:
+def trace(error: BaseException) -> str:
+    """An error's stack trace, without secrets."""
     import traceback
 
     return scrub("".join(traceback.format_exception(error)))

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from icekit.facts.metadata import Json, choose_snapshot
+from icekit.facts.metadata import Json
+from icekit.facts.snapshots import choose_snapshot
 
 #: These say where files are written, past the location and ``write.data.path`` or beside them.
 _ELSEWHERE = ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path")

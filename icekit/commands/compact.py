@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import run_plan, say
+from icekit.commands.observing import diagnosed, limits_of
+from icekit.commands.running import EXIT_STATUS, add_running, run_plan, say
 
 _POLICY = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.
@@ -23,37 +23,25 @@ The policy decides what is taken; every setting has a default that is safe on a 
   budget   --budget "200 GB", "500 files" or "30 minutes": what the plan may read in all. It buys
            the partitions that save a full scan the most file opens per byte rewritten.
 
-Nothing is run without --execute. Each action is recorded in a ledger (--ledger, default
-~/.local/state/icekit/ledger.db; "table": an Iceberg table of the catalog, for schedulers on
-several machines), retried after a conflict, split when it is too large, and proved: the rows of
-every partition it changed are compared before and after. A run that was killed or stopped goes
-on with --resume, and does only what is left.
-
-Exit status: 0 done, nothing to do, or a dry run; 1 something failed or could not be proved;
-2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+Each action is recorded in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
+Iceberg table of the catalog, for schedulers on several machines), retried after a conflict, split
+when it is too large, and proved: the rows of every partition it changed are compared before and
+after. A run that was killed or stopped goes on with --resume, and does only what is left.
 """
 
 
-def add_parser(commands: Any, common: argparse.ArgumentParser, observing: argparse.ArgumentParser) -> None:
+def add_parser(commands: Any, *parents: argparse.ArgumentParser) -> None:
     """Add the command and its options."""
     parser = commands.add_parser(
         "compact",
-        parents=[common, observing],
+        parents=parents,
         help="plan the rewrites that pay back; with --execute run them under a checkpoint and prove them",
         description="Plan the rewrites of data files that pay back on a table, and run them if told.",
-        epilog=_POLICY,
+        epilog=_POLICY + EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table")
-    running = parser.add_argument_group("running")
-    running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
-    running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")
+    running = add_running(parser)
     running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict by what comes out")
-    running.add_argument(
-        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N of each commit, or none (default: full)"
-    )
-    running.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
-    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
     policy = parser.add_argument_group("policy")
     policy.add_argument("--scope", help="minor or major (default: minor)")
     policy.add_argument("--strategy", help="binpack, sort, zorder or hilbert (default: binpack)")
@@ -76,25 +64,16 @@ SETTINGS = (
 ).split()
 
 
-def compact(arguments: argparse.Namespace, thresholds: dict[str, float], filter_columns: list[str]) -> int:
+def compact(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import Lake
     from icekit.compact import Plan, Policy, plan_table
-    from icekit.diagnose import diagnose
-    from icekit.findings import Thresholds
 
+    limits = limits_of(arguments)
     policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})
-    wanted = Thresholds().with_changes(**thresholds)
 
     def planned(lake: Lake) -> Plan:
-        facts = lake.observe(
-            arguments.table,
-            ref=arguments.ref or None,
-            collector=arguments.collector,
-            size_ratios=wanted.size_ratios,
-            filter_columns=filter_columns or None,
-        )
-        findings = diagnose(facts, wanted, session_conf=lake.session_conf())
-        return plan_table(lake, facts, findings, policy, thresholds=wanted, ledger=arguments.ledger, trial=arguments.trial, progress=say)
+        facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
+        return plan_table(lake, facts, findings, policy, thresholds=limits, ledger=arguments.ledger, trial=arguments.trial, progress=say)
 
     return run_plan(arguments, planned)

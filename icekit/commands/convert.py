@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import run_plan, say
+from icekit.commands.running import EXIT_STATUS, add_running, run_plan, say
 from icekit.errors import ParameterError
 
 _WHAT = """\
@@ -23,9 +22,6 @@ is committed meanwhile stays and applies. A run that was killed goes on with --r
 
 The commit is a `delete` (an `overwrite` where no row was hit) to readers of the change stream, and not a `replace`: Spark streaming reads of
 the table need streaming-skip-delete-snapshots=true to pass over it.
-
-Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
-could not be proved; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 
@@ -36,22 +32,17 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
         description="Plan the conversion of a table's equality deletes, and run it if told.",
-        epilog=_WHAT,
+        epilog=_WHAT + EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table")
+    running = add_running(parser)
+    running.add_argument("--then-compact", action="store_true", help="with --execute: afterwards rewrite the data files that it pays to")
+    running.add_argument("--batch-bytes", metavar="SIZE", help='disk that one batch may spill to: "200 GB" (default: half of what is free)')
     parser.add_argument("--where", metavar="SQL", help="only the partitions that may hold such rows")
     parser.add_argument("--branch", help="convert on a branch (default: the table itself)")
     parser.add_argument(
         "--executor", default="", metavar="SIZE", help='forecast for such an executor: "4 cores 8g" (default: this session\'s)'
     )
-    parser.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
-    parser.add_argument("--resume", action="store_true", help="go on with the last unfinished conversion of the table")
-    parser.add_argument("--then-compact", action="store_true", help="with --execute: afterwards rewrite the data files that it pays to")
-    parser.add_argument("--batch-bytes", metavar="SIZE", help='disk that one batch may spill to: "200 GB" (default: half of what is free)')
-    parser.add_argument("--prove", default="full", metavar="full|N|none", help="partitions compared for each commit (default: full)")
-    parser.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
 
 
 def convert(arguments: argparse.Namespace) -> int:

@@ -1,9 +1,10 @@
-"""Print a plan, run or resume it, and say what became of it: what compact and maintain share."""
+"""Print a plan, run or resume it, and say what became of it: what compact, convert and maintain share."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.errors import ParameterError
@@ -11,6 +12,26 @@ from icekit.errors import ParameterError
 if TYPE_CHECKING:
     from icekit.catalog import Lake
     from icekit.compact import Outcome, Plan
+
+#: Ends the help of each of these commands.
+EXIT_STATUS = """
+Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
+could not be proved; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+"""
+
+
+def add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the table and the options that :func:`run_plan` reads; returns their group, for a command's own."""
+    parser.add_argument("table")
+    running = parser.add_argument_group("running")
+    running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
+    running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")
+    running.add_argument(
+        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N of each commit, or none (default: full)"
+    )
+    running.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
+    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
+    return running
 
 
 def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:

@@ -4,11 +4,12 @@ from icekit.compact.calibration import Calibration, calibration
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import open_ledger
+from icekit.compact.limits import Limits
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
-from icekit.compact.run import Limits, resume, run
+from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
 
 __all__ = [

@@ -1,50 +1,32 @@
-"""Run one action until nothing of it is left: retry what met a conflict, split what was too large."""
+"""Run one action until nothing of it is left: retry what met a conflict, tell what was too large."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
+from icekit.compact.conversion import deletes_left
 from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
+from icekit.compact.limits import Retry
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
-from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
+from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import Planned, ask_planner, partitions_left
-from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
+from icekit.compact.smaller import narrowed, only_dangling
+from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.files import Partition
-from icekit.facts.metadata import columns, schema_of, specs
+from icekit.facts.metadata import specs
 from icekit.facts.values import to_scalar
-from icekit.resolve.convert import remaining
 from icekit.sql import identifier
 from icekit.units import count
-from icekit.where import where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often and how patiently a conflict is tried again, and how small an action may become.
-
-    Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
-    exponential jitter). ``floor_files`` is the least group size, in target files, before an
-    action that is too large is given up.
-    """
-
-    attempts: int = 5
-    first_wait: float = 2.0
-    longest_wait: float = 60.0
-    floor_files: int = 2
-
-
-# Of one batch of a conversion: each reads the deletes anew.
-_MOST_SLICES = 64
 
 
 class Conflict(Exception):
@@ -117,7 +99,7 @@ class Runner:
         """
         if action.procedure == CONVERT:
             # A batch of several commits may have been killed between them: what is left says the table.
-            return action if not progress.attempts or _deletes_left(self.spark, action) else None
+            return action if not progress.attempts or deletes_left(self.spark, action) else None
         if action.procedure != "rewrite_data_files":
             # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
             return None if progress.actual.any else action
@@ -125,49 +107,14 @@ class Runner:
         if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
             left = self._partitions_of_before(action, progress)
             if left is not None and not left:
-                return _only_dangling(action)
+                return only_dangling(action)
             if left is not None and len(left) < len(action.partitions):
-                action = self.narrowed(action, left)
+                action = narrowed(self.lake, action, left)
         if by_bridge:
             planned = ask_planner(self.spark, action)
             # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
             return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
         return action
-
-    def narrowed(self, action: Action, partitions: Sequence[Partition]) -> Action:
-        """The action for some of its partitions."""
-        metadata = head(self.lake, action.table).metadata
-        known = {spec.spec_id: spec for spec in specs(metadata)}
-        asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
-        if asked is None and action.where is not None:
-            raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan anew.")
-        return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
-
-    def halves(self, action: Action, target_bytes: int) -> tuple[Action, ...]:
-        """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
-
-        The last part runs without partial progress, under which an engine only logs why a
-        group failed. Empty when there is nothing smaller than that.
-        """
-        parts = action.partitions
-        if action.procedure == CONVERT:
-            return _smaller_conversions(action)
-        if len(parts) > 1:
-            middle = len(parts) // 2
-            names = ("1", "2")
-            return tuple(
-                replace(self.narrowed(action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
-                for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
-            )
-        if has_bridge(self.spark) and action.options.get("rewrite-all") != "true":
-            smaller = ask_planner(self.spark, action).largest_group_bytes // 2
-            if smaller >= self.retry.floor_files * target_bytes:
-                options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
-                return (replace(action, action_id=f"{action.action_id}.s", options=options),)
-        if action.options.get("partial-progress.enabled") != "true":
-            return ()
-        alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
-        return (replace(action, action_id=f"{action.action_id}.c", options={**alone, "max-concurrent-file-group-rewrites": "1"}),)
 
     def _attempt(self, action: Action, progress: Progress) -> None:
         left = self.what_is_left(action, progress)
@@ -198,7 +145,7 @@ class Runner:
                 # Another's compaction and expiry took files away that were being read.
                 raise Conflict(first_sentence(failure))
             raise _as_kind(failure)
-        if action.procedure == CONVERT and not after.any and _deletes_left(self.spark, action):
+        if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
         if planned is not None:
             _check(planned, answer, after)
@@ -259,33 +206,6 @@ class Runner:
         return tick
 
 
-def _deletes_left(spark: SparkSession, action: Action) -> bool:
-    """Tell whether the table still has equality deletes that the action was planned for."""
-    up_to = int(str(action.arguments["up_to"]))
-    at = remaining(spark, (action.catalog, *action.table), branch=action.branch, partitions=action.partitions, up_to=up_to)
-    return at is not None and bool(at.scopes)
-
-
-def _smaller_conversions(action: Action) -> tuple[Action, ...]:
-    """Fewer partitions each, or a partition in more commits."""
-    parts, slices = action.partitions, int(str(action.arguments.get("slices", 1)))
-    if len(parts) > 1:
-        middle = len(parts) // 2
-        some = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
-        return tuple(replace(action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()) for n, chosen in some)
-    if slices >= _MOST_SLICES:
-        return ()
-    return (replace(action, action_id=f"{action.action_id}.s", arguments={**action.arguments, "slices": slices * 4}),)
-
-
-def _only_dangling(action: Action) -> Action | None:
-    """What drops an action's dangling deletes and rewrites nothing, for a kill between its two commits; None where it drops none."""
-    if action.options.get("remove-dangling-deletes") != "true":
-        return None
-    options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
-    return replace(action, options={**options, **REWRITE_NOTHING})
-
-
 def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
     """Compare plan and table: an engine under partial progress only logs what failed."""
     missing = planned.files_in - committed.files_in
@@ -294,12 +214,6 @@ def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine only logs why")
     raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
-
-
-def _gentler(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options with half the groups at once."""
-    at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
-    return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
 
 
 def _as_kind(error: BaseException) -> BaseException:

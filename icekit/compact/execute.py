@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import filter_expression, load
 from icekit.facts.bridge import has_bridge
-from icekit.resolve.convert import convert
 from icekit.secrets import scrub
 from icekit.sql import identifier
 
@@ -202,8 +202,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         _with_tags(manifests, tags).execute()
         answer = Answer()
     elif action.procedure == CONVERT:
-        up_to, slices = (int(str(action.arguments.get(key, default))) for key, default in (("up_to", 2**62), ("slices", 1)))
-        convert(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to, slices=slices, tags=tags)
+        convert_action(spark, action, tags)
         answer = Answer()
     else:
         return _by_sql(spark, action, tags)

@@ -42,6 +42,19 @@ def open_ledger(where: str | None, lake: Lake) -> Ledger:
     return SqliteLedger(Path(where).expanduser() if where else None)
 
 
+@contextlib.contextmanager
+def opened(ledger: Ledger | str | None, lake: Lake) -> Iterator[Ledger]:
+    """The ledger that was given, or the one that :func:`open_ledger` opens, which is closed here."""
+    if isinstance(ledger, Ledger):
+        yield ledger
+        return
+    book = open_ledger(ledger, lake)
+    try:
+        yield book
+    finally:
+        book.close()
+
+
 def let_go_of_dead(ledger: Ledger, table: str) -> None:
     """Remove the claim of a run that was killed before it was recorded, or after it had ended; a living one stays."""
     for claim in ledger.claims():
@@ -262,4 +275,5 @@ __all__ = [
     "default_path",
     "let_go_of_dead",
     "open_ledger",
+    "opened",
 ]

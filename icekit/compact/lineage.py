@@ -9,7 +9,8 @@ from typing import Any
 from icekit.catalog import Lake
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
+from icekit.facts.metadata import Json
+from icekit.facts.snapshots import choose_snapshot, lineage, snapshots_by_id
 from icekit.sql import Identifier
 
 #: What each of a run's commits carries in its snapshot summary.

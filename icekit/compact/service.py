@@ -11,7 +11,7 @@ from functools import partial
 from icekit.catalog import Lake
 from icekit.compact.calibration import throughput
 from icekit.compact.cluster import cluster_of
-from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.lineage import head
 from icekit.compact.model import Action, Plan
@@ -78,12 +78,8 @@ def plan_table(
 
 def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
     """Past outcomes of this table, and of all tables of the catalog."""
-    book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, lake)
-    try:
+    with opened(ledger, lake) as book:
         return book.outcomes(display_name(lake.sql_name(facts.table))), book.outcomes()
-    finally:
-        if book is not ledger:
-            book.close()
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:

@@ -12,13 +12,12 @@ from icekit.compact.execute import Stop, Stopped, execute
 from icekit.compact.lineage import Actual, actual, head, since
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.predict import Planned, ask_planner
+from icekit.compact.smaller import narrowed
 from icekit.errors import RehearsalFailed
 from icekit.facts.files import Kind, Partition
-from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.model import TableFacts
 from icekit.prove import prove_commits
 from icekit.units import count, size
-from icekit.where import where
 
 #: Bytes of one action that a trial rewrites at most; at least one partition's files, up to so many.
 SAMPLE_BYTES = 256 * 2**20
@@ -71,11 +70,9 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     moved = replace(action, table=copy.table)
     if sample is not None:
         partitions, mean_bytes = sample
-        metadata = head(lake, copy.table).metadata
-        asked = where(action.catalog, {s.spec_id: s for s in specs(metadata)}, columns(metadata, schema_of(metadata)), partitions)
         # A partition may be larger than the sample is to be.
         most = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
-        moved = replace(moved, partitions=partitions, where=asked, options={**action.options, **most})
+        moved = replace(narrowed(lake, moved, partitions), options={**action.options, **most})
     planned = ask_planner(lake.spark, moved)
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
@@ -97,7 +94,8 @@ def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple
     """Partitions of middling size that are a sample's worth, and their mean file size; None to take all of the action."""
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
-    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in set(action.partitions)}
+    wanted = frozenset(action.partitions)
+    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in wanted}
     ordered = sorted(action.partitions, key=lambda p: sizes[p].size_in_bytes if p in sizes else 0)
     # From the middle outwards: neither the tiniest nor the one that is unlike all others.
     middle = len(ordered) // 2

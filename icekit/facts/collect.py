@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import MetadataUnreadable, ParameterError, nearest
-from icekit.facts import local, metadata, sizes
+from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
 from icekit.facts.manifests import is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
@@ -55,7 +55,7 @@ def observe(
     name = lake.identifier(table) if isinstance(table, str) else table
     source = lake.tables.source(name)
     meta = load_metadata(source)
-    snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
+    snapshot, chosen_ref = snapshots.choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
@@ -101,7 +101,7 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=metadata.history(meta, snapshot),
+        history=snapshots.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
         storage=_storage(lake, name, meta) if storage else None,

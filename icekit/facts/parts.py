@@ -150,7 +150,7 @@ class Ref:
 class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
-    ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
+    ``commits`` holds at most :data:`icekit.facts.snapshots.MAX_COMMITS`; ``operations``
     counts the whole lineage.
     """
 

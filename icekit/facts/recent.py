@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.avro import SIZE_FIELDS, entries, manifest_list
 from icekit.facts.files import Partition
-from icekit.facts.metadata import Json, lineage, snapshots_by_id
+from icekit.facts.metadata import Json
+from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.facts.values import to_scalar
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import Any
 
 from icekit.compact.policy import seconds
 from icekit.errors import ParameterError, nearest
-from icekit.facts.metadata import Json, lineage, snapshots_by_id
+from icekit.facts.metadata import Json
+from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.units import count, span
 
 HOUR_MS = 3_600_000

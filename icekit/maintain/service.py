@@ -6,7 +6,6 @@ import datetime as dt
 from functools import partial
 
 from icekit.catalog import Lake
-from icekit.compact.ledger_api import Ledger
 from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
@@ -26,17 +25,14 @@ def plan_maintenance_table(
     retention: Retention | None = None,
     *,
     thresholds: Thresholds | None = None,
-    ledger: Ledger | str | None = None,
     now: dt.datetime | None = None,
 ) -> Plan:
     """Plan the maintenance that findings ask for on a table as it is now.
 
     Reads the table's metadata and manifest list, and asks the engine's planner for position
-    deletes; orphans are planned if ``facts`` were observed with ``storage=True``. ``ledger`` is
-    taken as :func:`icekit.compact.service.plan_table` does, and not yet read: past runs tell
-    nothing of what this will come to. Raises the errors of :mod:`icekit.errors`.
+    deletes; orphans are planned if ``facts`` were observed with ``storage=True``. Raises the
+    errors of :mod:`icekit.errors`.
     """
-    del ledger
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table)
     return plan_maintenance(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import MetadataUnreadable, ParameterError
-from icekit.facts import metadata
+from icekit.facts import metadata, snapshots
 from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
@@ -68,7 +68,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, metadata.snapshots_by_id(meta), read or {})
+    reader = _Reader(lake, table, meta, specs, snapshots.snapshots_by_id(meta), read or {})
     proofs: list[CommitProof] = []
     try:
         # The session may hold an older version of the table that lacks the snapshots.
@@ -227,7 +227,7 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
 
 def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage lie on top of one; None if it is not in it."""
-    ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
+    ancestors = snapshots.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
     return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from icekit.compact.cluster import cluster_of
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import snapshots_by_id, specs
+from icekit.facts.metadata import specs
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.prove.commits import prove_commits
 from icekit.prove.proof import Proof
 from icekit.resolve.listing import scopes

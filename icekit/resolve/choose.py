@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.facts.model import Partition, Scalar
 from icekit.facts.spark import scalar
-from icekit.resolve.convert import At
 from icekit.resolve.delete_files import entries
+from icekit.resolve.find import At
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

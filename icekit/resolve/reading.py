@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from icekit.clone import clone
 from icekit.errors import ConversionRefused
-from icekit.facts.metadata import Json, schema_of, snapshots_by_id
-from icekit.resolve.convert import Found, convert, find
+from icekit.facts.metadata import Json, schema_of
+from icekit.facts.snapshots import snapshots_by_id
+from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import present
+from icekit.resolve.find import Found, find
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated
 from icekit.resolve.keys import key_sql, path_to
 from icekit.resolve.listing import local
@@ -74,8 +76,8 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         except ConversionRefused:
             found = None
         # The clone has the table's columns of today: rows are compared under the names of their own snapshot's.
-        now = schema_of(found.metadata)["fields"] if found else []
-        then = _fields_of(found.metadata, snapshot_id) if found else []
+        now = schema_of(found.at.metadata)["fields"] if found else []
+        then = _fields_of(found.at.metadata, snapshot_id) if found else []
         names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
         if found is None or len(names) < len(then) or not all(path_to(now, i) for i in found.keys.columns):
             yield None
@@ -83,7 +85,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         _strip(lake, found)
         lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
         deletes = [entry for entry in found.entries if entry.kind >= 0]
-        view = stack.enter_context(key_view(lake.spark, name, found.metadata, found.keys, deletes))
+        view = stack.enter_context(key_view(lake.spark, name, found.at.metadata, found.keys, deletes))
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
         selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
@@ -93,8 +95,8 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
 def _strip(lake: Lake, found: Found) -> None:
     """Take the equality deletes off a clone, in its metadata alone."""
     jvm: Any = lake.spark._jvm
-    known = present(found.table, found.snapshot, jvm, [f.path for f in found.deletes], positions=False)
-    delta = found.table.newRowDelta()
+    known = present(found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False)
+    delta = found.at.table.newRowDelta()
     for delete in known.equality.values():
         delta.removeDeletes(delete)
     delta.commit()

@@ -18,7 +18,7 @@ from typing import Any
 
 import icekit
 from icekit.catalog import Lake
-from icekit.compact.run import Limits
+from icekit.compact.limits import Limits
 from icekit.prove import fingerprint
 from icekit.sql import call, identifier
 from tests.bench.measure import Others

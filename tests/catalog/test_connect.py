@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.catalog.source import ProfileTables
+from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, ProfileError, TableNotFound
 from icekit.facts import TableFacts
 
@@ -209,7 +209,7 @@ def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icekit.catalog.source.DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr("icekit.catalog.profile_tables.DEADLINE_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
         started = time.monotonic()

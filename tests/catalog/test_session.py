@@ -8,7 +8,7 @@ import pytest
 
 import icekit
 from icekit.catalog import Lake
-from icekit.catalog.source import SessionTables
+from icekit.catalog.session_tables import SessionTables
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.catalog import Lake
 from icekit.catalog.lake import embedded_path
-from icekit.catalog.source import SessionTables
+from icekit.catalog.session_tables import SessionTables
 from icekit.clone import NAMESPACE, clone, making
 from icekit.errors import CloneRefused, SnapshotNotFound
 from icekit.facts.bridge import load_table

@@ -9,8 +9,7 @@ import pytest
 
 from icekit.compact.calibration import QUANTITIES, calibration, throughput
 from icekit.compact.records import ActionRecord
-
-ACTION = ActionRecord("r1", "a1", 0, "lake.db.t", 1, "done", 1, "CALL x", {}, {}, (2,), 0, 1000, None)
+from tests.compact.records import ACTION
 
 
 def outcome(predicted: dict[str, Any], actual: dict[str, Any] | None, *, ended_ms: int = 1000, status: str = "done") -> ActionRecord:

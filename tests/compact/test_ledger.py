@@ -22,28 +22,14 @@ import icekit
 from icekit import secrets
 from icekit.compact.claims import LEASE, Claim, claimed
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
-from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-
-TABLE = "lake.db.t"
-RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
-ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, "pending", 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
+from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> SqliteLedger:
     return SqliteLedger(tmp_path / "state" / "ledger.db")
-
-
-class Clock:
-    """Milliseconds that stand still until told to pass."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @contextlib.contextmanager

@@ -12,33 +12,19 @@ import icekit
 from icekit.catalog import Lake
 from icekit.compact.claims import LEASE, claimed
 from icekit.compact.ledger_table import TableLedger
-from icekit.compact.records import ActionRecord, RunRecord
 from icekit.errors import ClaimLost, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.sql import identifier
+from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 pytestmark = pytest.mark.spark
 
-TABLE = "lake.db.t"
-RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
-ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, "pending", 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
 RACERS, ROUNDS = 4, 6
-
-
-class Clock:
-    """Milliseconds that stand still until told to pass."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(step=1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from icekit.catalog import Lake
 from icekit.compact import Limits, Outcome, resume
-from icekit.compact.attempt import Retry
+from icekit.compact.limits import Retry
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags

@@ -8,6 +8,7 @@ import pytest
 
 from icekit.catalog import Lake
 from icekit.clone import NAMESPACE
+from icekit.compact.trial import try_plan
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 
 pytestmark = pytest.mark.spark
@@ -37,3 +38,16 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(lak
         predicted.bytes_out,
         predicted.delete_files_removed,
     )
+
+
+def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    sick = Table(lake, scratch, "sampled", tmp_path).create().fill()
+    here, plan = sick.snapshot_id(), sick.plan()
+
+    tried = try_plan(lake, lake.observe(sick.name), plan, sample_bytes=1, progress=lambda _: None)
+
+    assert {a.prediction.source for a in tried.actions} == {"trial of a sample"}
+    assert [(a.partitions, a.where) for a in tried.actions] == [(a.partitions, a.where) for a in plan.actions]
+    assert tried.prediction.files_in == plan.prediction.files_in == 10
+    assert sick.snapshot_id() == here
+    assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]

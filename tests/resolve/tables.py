@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from icekit.catalog import Lake
 from icekit.resolve.convert import convert
@@ -43,6 +44,15 @@ class Table:
 
     def commit(self) -> Commit:
         return self.files.commit()
+
+    def fill_slices(self, slices: int, rows: int = 5) -> int:
+        """Append files of ids in order until each of so many slices has one, as a file's slice is drawn from its path; returns the ids."""
+        for n in range(100):
+            self.commit().data(f"SELECT id + {rows * n}, 'a' FROM range({rows})").done()
+            files = self.sql("SELECT file_path FROM {t}.data_files")
+            if len({crc32(path.encode()) % slices for (path,) in files}) == slices:
+                return rows * (n + 1)
+        raise AssertionError("no file fell into one of the slices")
 
     def delete(self, by: Any, rows: str, part: Part | None = None, **options: Any) -> Table:
         """Commit one equality delete file."""

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
 from icekit.clone import NAMESPACE
-from icekit.compact.attempt import Retry
 from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
-from icekit.compact.run import Limits
 from icekit.resolve import convert as converting
 from icekit.resolve.delete_files import commit as really_commit
 from tests.resolve.tables import Table
@@ -48,18 +46,6 @@ def sick(table: Table, version: int) -> Table:
     table.create(version=version)
     table.commit().data("SELECT id, 'a' FROM range(5)").data("SELECT id + 5, 'b' FROM range(5)").done()
     table.commit().data("SELECT 1, 'c'").deletes("id", "SELECT id * 3 FROM range(3)").done()
-    return table
-
-
-def in_slices(table: Table, version: int) -> Table:
-    """Data files with deletes in both of two slices, whatever their names: a file's slice is drawn from its path."""
-    table.create(version=version)
-    for n in range(2, 40):
-        table.commit().data(f"SELECT id + {5 * n}, 'a' FROM range(5)").done()
-        files = table.sql("SELECT file_path FROM {t}.data_files")
-        if len({crc32(path.encode()) % 2 for (path,) in files}) == 2:
-            break
-    table.commit().deletes("id", "SELECT id * 5 FROM range(40)").done()
     return table
 
 
@@ -186,7 +172,8 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp
 @both_versions
 def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Deletes by position between two commits of one conversion, in the files of both: vectors conflict, files do not."""
-    in_slices(table, version)
+    ids = table.create(version=version).fill_slices(2)
+    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
     touched: list[list[str]] = []
 
     def commit(*args: Any, **options: Any) -> None:

@@ -490,9 +490,8 @@ def test_a_second_conversion_takes_what_came_since(table: Table, version: int) -
 @both_versions
 def test_in_slices(table: Table, version: int) -> None:
     table.create(version=version)
-    for start in range(0, 20, 4):
-        table.commit().data(f"SELECT id, 'a' FROM range({start}, {start + 4})").done()
-    table.delete("id", "SELECT id * 3 FROM range(7)")
+    ids = table.fill_slices(3)
+    table.delete("id", f"SELECT id * 5 FROM range({ids})")
     commits = len(table.snapshots())
 
     table.converted(slices=3)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import icekit
 from icekit.catalog import Lake
-from icekit.compact.attempt import Retry
 from icekit.compact.equality_deletes import plan_conversion
 from icekit.compact.ledger import SqliteLedger
+from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
-from icekit.compact.run import Limits, run
+from icekit.compact.run import run
 from icekit.compact.service import plan_table
 from icekit.sql import identifier
 from tests.soak.child import Child

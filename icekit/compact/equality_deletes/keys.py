@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from icekit.compact.equality_deletes.heap import fixed_bytes, text_bytes
-from icekit.facts.model import Column, EqualityKey, TableFacts
+from icekit.facts.model import Column, TableFacts
 
 Basis = Literal["type", "sample", "assumed"]
 
@@ -64,7 +63,7 @@ class Key:
 
 def largest_key(facts: TableFacts, sample: KeySample | None) -> Key:
     """The key with the largest values; a table deleted by several keys counts as if all were this one."""
-    by_id = {column.field_id: column for column in facts.columns}
+    by_id = key_columns(facts)
     sampled = {column.field_id: column for column in sample.columns} if sample else {}
     found = [Key(tuple(_column(i, by_id, sampled) for i in key.field_ids)) for key in facts.equality_keys]
     return max((key for key in found if key.columns), key=lambda k: (len(k.columns), k.value_bytes), default=_unknown(sample))
@@ -85,7 +84,7 @@ def _column(field_id: int, by_id: dict[int, Column], sampled: dict[int, KeyColum
     return KeyColumn(field_id, column.name, column.type, size, "type")
 
 
-def key_columns(facts: TableFacts, keys: Sequence[EqualityKey]) -> dict[int, Column]:
-    """The columns that any of the keys names and the schema still has, by field id."""
-    wanted = {field_id for key in keys for field_id in key.field_ids}
+def key_columns(facts: TableFacts) -> dict[int, Column]:
+    """The columns that any of the table's keys names and the schema still has, by field id."""
+    wanted = {field_id for key in facts.equality_keys for field_id in key.field_ids}
     return {column.field_id: column for column in facts.columns if column.field_id in wanted}

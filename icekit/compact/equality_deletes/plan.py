@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.calibration import conversion_rate
-from icekit.compact.ledger import open_ledger
+from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.policy import size_in_bytes
@@ -21,7 +21,7 @@ from icekit.facts.bridge import has_bridge
 from icekit.facts.model import PartitionSpec
 from icekit.facts.values import partition_path
 from icekit.resolve.choose import partitions_where
-from icekit.resolve.convert import remaining
+from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size
@@ -215,13 +215,8 @@ def _told(metadata: Any) -> Iterable[str]:
 
 def _rate(ledger: Ledger | str | None, lake: Lake, table: str) -> float | None:
     """Bytes read per second by past conversions of this table, else of any."""
-    if isinstance(ledger, Ledger):
-        return conversion_rate(ledger.outcomes(table)) or conversion_rate(ledger.outcomes())
-    book = open_ledger(ledger, lake)
-    try:
+    with opened(ledger, lake) as book:
         return conversion_rate(book.outcomes(table)) or conversion_rate(book.outcomes())
-    finally:
-        book.close()
 
 
 def _budget(lake: Lake, batch_bytes: int | str | None) -> int:

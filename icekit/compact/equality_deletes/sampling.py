@@ -14,8 +14,8 @@ from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
 from icekit.facts.collect import load_metadata
 from icekit.facts.manifests import is_delete_manifest, may_have_live
 from icekit.facts.measures import equality_deletes_applied
-from icekit.facts.metadata import snapshots_by_id
 from icekit.facts.model import Column, Kind, Partition, TableFacts
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.facts.values import to_scalar
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def sample_keys(lake: Lake, facts: TableFacts, *, max_files: int = MAX_FILES, ma
     location = snapshot["manifest-list"]
     manifests = [m for m in manifest_list(source.read(location), location) if is_delete_manifest(m) and may_have_live(m)]
     by_partition = _delete_files(spread(manifests, MAX_MANIFESTS), source.read)
-    columns = key_columns(facts, facts.equality_keys)
+    columns = key_columns(facts)
     lengths: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     shares, files, records, skipped, partitions = [], 0, 0, 0, 0
     chosen = _worst(facts, by_partition)[:MAX_PARTITIONS]

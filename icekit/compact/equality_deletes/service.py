@@ -12,9 +12,10 @@ from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.equality_deletes.sampling import sample_keys
 from icekit.compact.execute import Stop
 from icekit.compact.ledger_api import Ledger
+from icekit.compact.limits import Limits
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
-from icekit.compact.run import Limits, run
+from icekit.compact.run import run
 from icekit.compact.service import plan_table
 from icekit.sql import Identifier
 

@@ -1,0 +1,249 @@
+"""Run the actions of a plan under a claim, record each before and after, and prove it when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+
+from icekit.catalog import Lake
+from icekit.compact.attempt import Conflict, Progress, Runner, TooLarge
+from icekit.compact.claims import claimed, now_ms
+from icekit.compact.execute import Stop, Stopped, first_sentence
+from icekit.compact.kept import as_before, kept
+from icekit.compact.ledger_api import Ledger
+from icekit.compact.leftovers import find_leftovers
+from icekit.compact.limits import Limits
+from icekit.compact.lineage import head, own_commits
+from icekit.compact.model import Action, Plan
+from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
+from icekit.compact.records import ActionRecord, RunRecord
+from icekit.compact.smaller import smaller_parts
+from icekit.errors import IcekitError, ParameterError
+from icekit.facts.metadata import settings
+from icekit.maintain.guard import Guard, guard_of
+from icekit.prove import Proof
+from icekit.sql import Identifier, display_name
+from icekit.units import count, size, span
+
+Say = Callable[[str], None]
+
+
+class Run:
+    """One run: the claim, the record, the actions in order, the proof."""
+
+    def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+        self.lake, self.plan, self.run_id, self.ledger = lake, plan, run_id, ledger
+        self.limits, self.stop, self.say = limits, stop, say
+        self.table = display_name(lake.sql_name(plan.table))
+        self.outcomes: list[ActionOutcome] = []
+        self.proofs: list[Proof] = []
+        self.notes: list[str] = []
+        self.started_ms = now_ms()
+        self.record = RunRecord(
+            run_id,
+            self.table,
+            plan.table_uuid,
+            "running",
+            self.started_ms,
+            None,
+            plan.snapshot_id,
+            kept(plan),
+            socket.gethostname(),
+            os.getpid(),
+            None,
+        )
+
+    def start(self) -> Outcome:
+        """Run every action from the beginning."""
+        return self._under_claim([(action, None) for action in self.plan.actions])
+
+    def resume(self, record: RunRecord) -> Outcome:
+        """Run what is left of a run that ended early."""
+        self.record = replace(record, status="running", ended_ms=None, error=None, host=self.record.host, pid=self.record.pid)
+        before = {r.action_id: r for r in self.ledger.actions(self.run_id)}
+        self.say(f"resuming run {self.run_id} of {span(max(now_ms() - record.started_ms, 0))} ago on {self.table}")
+        return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
+
+    def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
+        started = time.monotonic()
+        with claimed(self.ledger, self.table, self.run_id) as held:
+            now = head(self.lake, self.plan.table)
+            if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
+                raise ParameterError(
+                    f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan anew."
+                )
+            self.ledger.save_run(self.record)
+            runner = Runner(self.lake, self.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
+            ended = "failed"
+            try:
+                for place, (action, record) in enumerate(todo):
+                    self._one(runner, action, record, place, len(todo))
+                    if self._disproved or self.stop.is_set:
+                        break
+                ended = "done" if all(o.status in {"done", "skipped", "split"} for o in self.outcomes) else "failed"
+            except (Stopped, KeyboardInterrupt):
+                self.stop.set()
+            finally:
+                if self.stop.is_set:
+                    ended = "stopped"
+                if ended == "done" and (self._disproved or len(self.outcomes) < len(todo)):
+                    ended = "failed"
+                self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
+            if self.stop.is_set:
+                self.say(f"stopped; what was committed stays. Go on with `{self.plan.resume_command}`")
+        done = {o.action.action_id.split(".")[0] for o in self.outcomes}
+        pending = [ActionOutcome(a, "pending") for a, _ in todo if a.action_id not in done]
+        leftovers, clean_up = self._leftovers()
+        return Outcome(
+            self.plan,
+            self.run_id,
+            (*self.outcomes, *pending),
+            Proof.of(self.proofs) if self.proofs else None,
+            time.monotonic() - started,
+            leftovers,
+            clean_up,
+            tuple(self.notes),
+        )
+
+    def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
+        """Run one action and its parts; what it comes to is recorded and proved."""
+        if record is not None and record.status == "done":
+            self.say(f"[{place + 1}/{of}] {action.title}: done before")
+            self.outcomes.append(as_before(action, record))
+            return
+        if record is None or record.status != "split":
+            predicted = action.prediction
+            about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
+            self.say(
+                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit_out)}{about}"
+            )
+        waiting = [(action, record)]
+        while waiting:
+            part, before = waiting.pop(0)
+            parts = self._part(runner, part, before, place)
+            waiting = [*((p, None) for p in parts), *waiting]
+            if self._disproved or self.stop.is_set:
+                return
+
+    def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
+        """Run one part; returns the smaller parts to run in its stead, if it was too large."""
+        now = head(self.lake, self.plan.table, action.branch)
+        progress = Progress(now.snapshot_id, now.sequence_number)
+        if record is not None and record.starting_snapshot_id is not None:
+            # The run that was killed began earlier: what it has done is in the lineage.
+            progress.starting_snapshot_id = record.starting_snapshot_id
+            by_id = {s["snapshot-id"]: s for s in now.lineage()}
+            begun = by_id.get(record.starting_snapshot_id)
+            progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
+            progress.attempts = record.attempt
+            # With those of the smaller actions that it was split into.
+            ids = {r.action_id for r in self.ledger.actions(self.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            progress.note(own_commits(now, self.run_id, ids, among=record.snapshot_ids))
+        started_ms = now_ms()
+
+        def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
+            self.ledger.save_action(
+                ActionRecord(
+                    self.run_id,
+                    action.action_id,
+                    place,
+                    self.table,
+                    progress.starting_snapshot_id,
+                    status,
+                    progress.attempts,
+                    action.sql,
+                    {k: v for k, v in asdict(action.prediction).items() if v is not None},
+                    dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
+                    tuple(progress.snapshot_ids),
+                    started_ms,
+                    None if status == "running" else now_ms(),
+                    error,
+                )
+            )
+
+        save("running")
+        status: Status = "failed"
+        error: str | None = None
+        parts: Sequence[Action] = ()
+        guard = guard_of(self.lake, action)
+        try:
+            ready = guard.ready()
+            if ready is not None:
+                runner.complete(ready, progress)
+                progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
+            status = "done" if progress.attempts or progress.actual.any else "skipped"
+        except TooLarge as problem:
+            with contextlib.suppress(Exception):
+                floor = self.limits.retry.floor_files * _target_bytes(self.lake, self.plan.table)
+                parts = smaller_parts(self.lake, action, floor_bytes=floor)
+            status, error = ("split" if parts else "failed"), str(problem)
+            self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
+        except (Stopped, KeyboardInterrupt):
+            status = "stopped"
+            self.stop.set()
+        except Conflict as problem:
+            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are at work, or with a narrower window."
+        except IcekitError as problem:
+            error = str(problem)
+        except Exception as problem:
+            error = first_sentence(problem)
+        outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
+        self.outcomes.append(outcome)
+        a = outcome.actual
+        did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
+        if (unit := action.prediction.unit) != "file":
+            did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
+        self.say(
+            f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
+        )
+        try:
+            self._prove(outcome, guard)
+        finally:
+            guard.close()
+        # Not before: a run that is killed in the proof proves it when it is resumed.
+        save(status, error, outcome)
+        return parts
+
+    def _prove(self, outcome: ActionOutcome, guard: Guard) -> None:
+        """Compare the action's commits with their parents, or check what it had to leave."""
+        if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
+            return
+        proof: Proof | None
+        try:
+            proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+        except Exception as problem:
+            # What was done is done, and the other actions are not at fault; but it is not proved.
+            why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
+            proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
+        if proof is None:
+            return
+        self.proofs.append(proof)
+        self.say("  " + repr(proof).split("\n", 1)[0])
+        if proof.ok is not True:
+            self.say(repr(proof))
+
+    @property
+    def _disproved(self) -> bool:
+        return any(proof.ok is False for proof in self.proofs)
+
+    @property
+    def _error(self) -> str | None:
+        return next((o.error for o in self.outcomes if o.status == "failed" and o.error), None)
+
+    def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
+        """Files of attempts that came to nothing, where any did."""
+        if all(o.status in {"done", "skipped"} and o.attempts <= 1 for o in self.outcomes) and self.record.started_ms == self.started_ms:
+            return (), None
+        with contextlib.suppress(Exception):
+            return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
+        self.notes.append("The table's location could not be listed, so files of failed attempts are not named.")
+        return (), None
+
+
+def _target_bytes(lake: Lake, table: Identifier) -> int:
+    in_force = settings(head(lake, table).metadata.get("properties") or {})
+    return int(next(s.value for s in in_force if s.name == "write.target-file-size-bytes") or 0)

@@ -1,0 +1,141 @@
+"""Find the equality deletes of a table as it is now, and the data files under them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import ConversionRefused, SnapshotNotFound
+from icekit.facts.bridge import load_table
+from icekit.facts.metadata import specs as specs_of
+from icekit.facts.model import Partition, PartitionSpec
+from icekit.resolve.join import KeySet
+from icekit.resolve.keys import Keys, keys_of
+from icekit.resolve.listing import File, Scope, files, scopes
+from icekit.resolve.view import DATA, Entry
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class At:
+    """A table at a snapshot, and its equality deletes by partition."""
+
+    table: Any
+    snapshot: Any
+    snapshot_id: int
+    metadata: Mapping[str, Any]
+    specs: Mapping[int, PartitionSpec]
+    scopes: Sequence[Scope]
+
+    @property
+    def format_version(self) -> int:
+        """The format version of the table."""
+        return int(self.metadata["format-version"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a conversion has to do with: the table at a snapshot, its equality deletes and the data files under them."""
+
+    at: At
+    deletes: Sequence[File]
+    data: Sequence[File]
+    keys: Keys
+    key_sets: Sequence[KeySet]
+    kinds: Mapping[tuple[bool, tuple[int, ...]], int]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The files as a key view lists them: data files by their place, delete files by their key set."""
+        data = [Entry(file, place, DATA) for place, file in enumerate(self.data)]
+        return [*data, *(Entry(file, -1, self.kind(file)) for file in self.deletes)]
+
+    def kind(self, file: File) -> int:
+        """The number of a delete file's key set."""
+        return self.kinds[self.is_global(file), file.field_ids]
+
+    def is_global(self, file: File) -> bool:
+        """Tell whether a delete file applies to every partition."""
+        return self.at.specs[file.spec_id].is_unpartitioned
+
+
+def remaining(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] | None = None,
+    up_to: int | None = None,
+) -> At | None:
+    """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    table = load_table(spark, name)
+    if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
+        raise SnapshotNotFound(
+            f"{branch!r} is no branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+        )
+    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    if snapshot is None:
+        return None
+    jvm: Any = spark._jvm
+    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    known = {spec.spec_id: spec for spec in specs_of(metadata)}
+    snapshot_id = int(snapshot.snapshotId())
+    chosen = None if partitions is None else set(partitions)
+    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if chosen is None or s.partition in chosen]
+    return At(table, snapshot, snapshot_id, metadata, known, found)
+
+
+def find(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] | None = None,
+    up_to: int | None = None,
+    slices: tuple[int, int] = (0, 1),
+) -> Found | None:
+    """List the equality deletes of a table (named with its catalog) and the data files under them; None if there are none.
+
+    ``partitions`` takes only those partitions' deletes (None: all). ``up_to`` leaves out those
+    of later sequence numbers; ``slices`` takes a part of the data files, (2, 5) the third of five.
+    Raises :class:`~icekit.errors.ConversionRefused` for keys that cannot be converted.
+    """
+    at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+    if at is None or not at.scopes:
+        return None
+    known = at.specs
+    _check_plain(at.table)
+    deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to, slices)
+    _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
+    keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
+    sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
+    for file in deletes:
+        sets.setdefault((known[file.spec_id].is_unpartitioned, file.field_ids), []).append(file)
+    ordered = sorted(sets.items(), key=lambda item: item[0])
+    key_sets = [
+        KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
+        for kind, ((is_global, ids), some) in enumerate(ordered)
+    ]
+    return Found(at, deletes, data, keys, key_sets, {key: kind for kind, (key, _) in enumerate(ordered)})
+
+
+def _check_plain(table: Any) -> None:
+    encryption = table.encryption().getClass().getSimpleName()
+    if encryption != "PlaintextEncryptionManager":
+        raise ConversionRefused(f"The table's files are encrypted ({encryption}); converting them would write delete files in the clear.")
+
+
+def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:
+    """Refuse what Iceberg cannot write manifests of: 1.12 writes a null for the value of a partition field whose column is gone."""
+    gone = sorted({field.name for i in used for field in specs[i].fields if field.source is None and field.transform != "void"})
+    if gone:
+        raise ConversionRefused(
+            f"The column that partition field {', '.join(map(identifier, gone))} was made of was dropped, and Iceberg writes no delete file "
+            "for such partitions any more; compact them into the current partitioning."
+        )

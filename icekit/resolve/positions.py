@@ -1,0 +1,60 @@
+"""Find the positions of the rows that equality deletes delete, and put those that were deleted before to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from icekit.catalog.session import lent
+from icekit.resolve.delete_files import Present
+from icekit.resolve.find import Found
+from icekit.resolve.join import dead_rows, tasks, words
+from icekit.resolve.listing import local
+from icekit.resolve.vectors import Positions
+from icekit.resolve.view import key_view
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+
+
+def deleted_positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
+    """The deleted positions per data file, by its place in ``found.data``."""
+    records = sum(key_set.records for key_set in found.key_sets)
+    spread = max(tasks(records), spark.sparkContext.defaultParallelism)
+    say(f"  {records:,} delete rows in {len(found.deletes):,} files, {sum(f.records for f in found.data):,} rows in {len(found.data):,}")
+    with (
+        key_view(spark, name, found.at.metadata, found.keys, found.entries) as view,
+        lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
+    ):
+        return by_file(words(dead_rows(spark, view, found.key_sets), records))
+
+
+def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found) -> list[Any]:
+    """Take what position deletes there are into the new vectors, as a data file has at most one; returns what they replace."""
+    numbers = {found.data[number].path: number for number in positions}
+    touched = [path for path in numbers if path in known.of_data_file]
+    if not (known.shared_position_files or touched):
+        return []
+    by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
+    there = spark.sql(f"SELECT file_path, pos FROM {identifier(*name, 'position_deletes')} VERSION AS OF {found.at.snapshot_id}")
+    old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
+    for number, before in by_file(words(old, sum(deleted.count for deleted in positions.values()))).items():
+        positions[number] = positions[number].with_more(before)
+    return [delete for path in touched for delete in known.of_data_file[path]]
+
+
+def by_file(frame: DataFrame) -> dict[int, Positions]:
+    """The positions of each data file out of a frame of :func:`~icekit.resolve.join.words`."""
+    got = frame.toArrow()
+    numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
+    order = np.argsort(numbers, kind="stable")
+    numbers, places, bits = numbers[order], places[order], bits[order]
+    files, starts = np.unique(numbers, return_index=True)
+    ends = [*starts, len(numbers)][1:]
+    return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
