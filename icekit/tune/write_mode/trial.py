@@ -119,7 +119,7 @@ def run_trial(
                 warm()
         for number, statement in enumerate(workload.statements, 1):
             for variant, place in places.items():
-                _write(lake, place.table, statement, measured[variant], budget, place.size_in_bytes)
+                write(lake, place.table, statement, measured[variant], budget, place.size_in_bytes)
                 progress(f"{variant.name}: commit {number} of {len(workload.statements)} took {measured[variant].write_seconds[-1]:.2f} s")
         if not any(c.files_written or c.files_touched for m in measured.values() for c in m.changes):
             raise ParameterError("The statement changes no row of this table, so there is nothing to compare; give one that does.")
@@ -131,7 +131,7 @@ def run_trial(
             progress(f"scans, turn {turn + 1} of {repeats}: {', '.join(f'{m.scan_seconds[-1]:.2f}' for m in measured.values())} s")
         for variant, place in places.items():
             if not variant.is_copy_on_write:
-                _compact(lake, place.table, measured[variant], budget)
+                compact(lake, place.table, measured[variant], budget)
                 progress(f"{variant.name}: compacting took {measured[variant].compaction_seconds:.2f} s")
     except BudgetSpent as error:
         stopped = str(error)
@@ -162,10 +162,10 @@ def planned(spark: SparkSession, table: Identifier) -> Planned:
     )
 
 
-def _write(
+def write(
     lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: Measured, budget: Budget, size_in_bytes: int
 ) -> None:
-    """Run one statement. Copy-on-write may write the whole table; what the last commit wrote is the better guess."""
+    """Run one statement and measure it. Copy-on-write may write the whole table; what the last commit wrote is the better guess."""
     before = head(lake, table).snapshot_id
     copying = measured.variant.mode == COPY_ON_WRITE
     expected = measured.changes[-1].bytes_written if measured.changes else size_in_bytes if copying else 0
@@ -209,7 +209,8 @@ def scan(spark: SparkSession, table: Identifier, condition: str | None = None) -
     return time.monotonic() - started
 
 
-def _compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget) -> None:
+def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget) -> None:
+    """Rewrite the data files that have deletes, and measure it."""
     before = head(lake, table).snapshot_id
     # Compacting writes what has deletes: at most all.
     expected = measured.planned.data_bytes if measured.planned else 0
@@ -236,4 +237,4 @@ def warm_up(lake: Lake, places: Sequence[Place], workload: Workload) -> Callable
     return warm
 
 
-__all__ = ["Measured", "Planned", "Trial", "planned", "prepare", "run_trial", "scan", "warm_up"]
+__all__ = ["Measured", "Planned", "Trial", "compact", "planned", "prepare", "run_trial", "scan", "warm_up", "write"]
