@@ -56,6 +56,12 @@ def basis(choice: WriteModeChoice) -> tuple[str, ...]:
         )
     if choice.trial.workload.operation == "merge" and choice.trial.workload.is_synthetic:
         lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
+    if choice.trial.equality is not None:
+        e = choice.trial.equality
+        lines.append(
+            f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s with the same "
+            f"rows deleted by position, which took {e.resolving:.2f} s (python -m icekit convert)."
+        )
     if choice.reads is not None and choice.sensitivity:
         winner = c.winner(choice.reads).variant
         flips = sorted({f"{x.name} × {x.factor:g}" for x in choice.sensitivity if x.winner.mode != winner.mode})

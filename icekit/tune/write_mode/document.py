@@ -40,6 +40,7 @@ def document(choice: WriteModeChoice) -> dict[str, Any]:
             "scale": trial.scale,
             "filter": trial.filter,
             "stopped": trial.stopped,
+            "equality_deletes": asdict(trial.equality) if trial.equality else None,
             "measured": [_measured(m) for m in trial.measured],
         },
         "comparison": None

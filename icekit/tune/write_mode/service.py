@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
+from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, display_name
 from icekit.tune.advice import Advice
@@ -128,11 +129,14 @@ def choose_write_mode(
     kind = said.kind.lower() if said is not None else shape.operation
     reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
     variants = _variants(facts, versions)
+    extra = 2 * warm + has_equality_deletes(facts)
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
-    with places(lake, facts, len(variants) + 2, sample_bytes=size_in_bytes(sample_bytes), always_sample=sample, progress=progress) as stack:
+    with places(
+        lake, facts, len(variants) + extra, sample_bytes=size_in_bytes(sample_bytes), always_sample=sample, progress=progress
+    ) as stack:
         workload = own(said) if said is not None else synthetic(lake, facts, shape, commits)
         progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
-        for variant, place in zip((*variants, variants[0], variants[-1]), stack.places, strict=False):
+        for variant, place in zip((*variants, *(variants[0], variants[-1])[: 2 * warm]), stack.places, strict=False):
             prepare(lake, place.table, variant)
         trial = run_trial(
             lake,
@@ -142,7 +146,9 @@ def choose_write_mode(
             repeats=repeats,
             budget=budget,
             progress=progress,
-            warm=warm_up(lake, stack.places[len(variants) :], workload) if warm else None,
+            warm=warm_up(lake, stack.places[len(variants) : len(variants) + 2], workload) if warm else None,
+            # Samples are copies of rows, without deletes.
+            upserted=stack.places[-1] if has_equality_deletes(facts) and stack.places[-1].scale == 1 else None,
         )
     comparison, cycle_from = compare(trial, history, reads, compact_every)
     advice: tuple[Advice, ...] = ()
@@ -187,6 +193,11 @@ def compare(trial: Trial, history: WriteHistory, reads: float | None, compact_ev
         cheapest = min(costs[1:], key=lambda c: comparison.per_commit(c, reads).total)
         return Comparison(costs, comparison.read_seconds, best_cycle(cheapest, reads)), "what costs least at the table's reads"
     return comparison, "assumed"
+
+
+def has_equality_deletes(facts: TableFacts) -> bool:
+    """Tell whether the table has equality deletes, which no write mode leaves but every reader pays for."""
+    return facts.total(Kind.EQUALITY_DELETES).file_count > 0
 
 
 def _read(trial: Trial, measured: Measured) -> float | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.compact.lineage import head, since
 from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.bridge import load_table
+from icekit.resolve.convert import convert
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, set_properties
 from icekit.tune.write_mode.budget import Budget, BudgetSpent
@@ -82,9 +83,21 @@ class Measured:
         return min(self.filtered_seconds, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class EqualityCost:
+    """What the equality deletes that are there add to a full scan: as they are, and resolved into positions; seconds."""
+
+    scan: float
+    resolved_scan: float
+    resolving: float
+
+
 @dataclass(frozen=True)
 class Trial:
-    """What was measured; ``stopped`` says why it is not whole, ``scale`` by how much the table is larger than a sample."""
+    """What was measured; ``stopped`` says why it is not whole, ``scale`` by how much the table is larger than a sample.
+
+    ``equality`` is None for a table without equality deletes.
+    """
 
     workload: Workload
     measured: tuple[Measured, ...]
@@ -92,6 +105,7 @@ class Trial:
     seconds: float
     scale: float
     stopped: str | None
+    equality: EqualityCost | None = None
 
     def of(self, variant: Variant) -> Measured | None:
         """What a variant came to."""
@@ -108,11 +122,13 @@ def run_trial(
     budget: Budget,
     progress: Callable[[str], None],
     warm: Callable[[], Any] | None = None,
+    upserted: Place | None = None,
 ) -> Trial:
-    """Measure each variant at its place. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
+    """Measure each variant at its place, and equality deletes at ``upserted``. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
     started = time.monotonic()
     measured = {variant: Measured(variant) for variant in places}
     stopped: str | None = None
+    equality: EqualityCost | None = None
     try:
         if warm is not None:
             with budget.watching(lake.spark):
@@ -133,11 +149,14 @@ def run_trial(
             if not variant.is_copy_on_write:
                 compact(lake, place.table, measured[variant], budget)
                 progress(f"{variant.name}: compacting took {measured[variant].compaction_seconds:.2f} s")
+        if upserted is not None:
+            equality = _equality(lake, upserted.table, repeats, budget)
+            progress(f"equality deletes: a scan takes {equality.scan:.2f} s, resolved {equality.resolved_scan:.2f} s")
     except BudgetSpent as error:
         stopped = str(error)
         progress(f"stopped: {stopped}; what follows rests on the part that was measured")
     scale = max((place.scale for place in places.values()), default=1.0)
-    return Trial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped)
+    return Trial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped, equality)
 
 
 def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
@@ -222,6 +241,17 @@ def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget) -
     budget.bytes_written += sum(change(c).bytes_written for c in commits)
     measured.compacted_bytes = sum(int((c.get("summary") or {}).get("removed-files-size") or 0) for c in commits)
     measured.compaction_seconds = seconds
+
+
+def _equality(lake: Lake, table: Identifier, repeats: int, budget: Budget) -> EqualityCost:
+    """Scan a clone as it is, resolve its equality deletes into positions, scan it again."""
+    name = lake.sql_name(table)
+    with budget.watching(lake.spark):
+        before = min(scan(lake.spark, name) for _ in range(repeats))
+        started = time.monotonic()
+        convert(lake.spark, name)
+        seconds = time.monotonic() - started
+        return EqualityCost(before, min(scan(lake.spark, name) for _ in range(repeats)), seconds)
 
 
 def warm_up(lake: Lake, places: Sequence[Place], workload: Workload) -> Callable[[], None]:

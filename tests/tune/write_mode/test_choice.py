@@ -152,6 +152,29 @@ def test_a_catalog_that_takes_no_clones_gets_a_sample_that_is_scaled(lake: Lake,
     assert lake.spark.table(table.sql_name).count() == 400
 
 
+def test_equality_deletes_are_measured_as_they_are_and_resolved(lake: Lake) -> None:
+    before = lake.tables.source(("lab", "equality_deletes")).metadata_location
+
+    choice = choose_write_mode(
+        lake,
+        "lab.equality_deletes",
+        operation="delete",
+        share=0.1,
+        commits=1,
+        repeats=1,
+        warm=False,
+        reads_per_commit=1,
+        progress=lambda _: None,
+    )
+
+    assert lake.tables.source(("lab", "equality_deletes")).metadata_location == before
+    assert choice.trial.equality is not None
+    assert "belong to neither mode" in repr(choice)
+    upserts = choice.history.of_kind("upsert")
+    assert upserts is not None
+    assert upserts.mode == "equality deletes"
+
+
 def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) -> None:
     table, other = Table(lake, scratch, "mine"), Table(lake, scratch, "other")
     lake.spark.sql(f"CREATE TABLE {identifier(*lake.sql_name((scratch, 'hollow')))} (id bigint) USING iceberg")
