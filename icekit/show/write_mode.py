@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icekit.tune.write_mode.service import WriteModeChoice
     from icekit.tune.write_mode.trial import Measured
 
-_HEAD = ("mode", "commit", "bytes written", "files written", "full scan", "delete files opened", "compaction")
+_HEAD = ("mode", "commit", "written", "files", "full scan", "deletes opened", "compaction")
 _HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "bytes per row", "files touched", "partitions")
 
 
@@ -25,10 +25,11 @@ def summary(choice: WriteModeChoice) -> str:
     if choice.comparison is None:
         return f"{head}too little was measured to compare the modes ({choice.trial.stopped})."
     changes = [a for a in choice.advice if a.is_change]
+    own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
     said = (
         " ".join(f"Set {a.setting} to {a.value}: {_lowered(a.evidence)}" for a in changes)
         if changes
-        else "Nothing to change. " + (choice.advice[0].evidence if choice.advice else "")
+        else f"Nothing to change. {even_sentence(choice.comparison)}{own}"
     )
     partial = f" Partial: {choice.trial.stopped}." if choice.trial.stopped else ""
     return f"{head}{said}{partial}"
@@ -149,10 +150,10 @@ def even_sentence(comparison: Comparison) -> str:
         return "One of the two modes was not measured."
     copying, merging, reads = found
     if math.isinf(reads):
-        return f"{merging.variant.name} is the cheaper at any number of reads."
+        return f"{_raised(merging.variant.name)} is the cheaper at any number of reads."
     if not reads:
-        return f"{copying.variant.name} is the cheaper at any number of reads."
-    return f"{copying.variant.name} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
+        return f"{_raised(copying.variant.name)} is the cheaper at any number of reads."
+    return f"{_raised(copying.variant.name)} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
 
 
 def _number(value: float | None) -> str:
@@ -165,6 +166,10 @@ def _seconds(value: float | None) -> str:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+def _raised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

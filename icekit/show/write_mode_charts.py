@@ -59,7 +59,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
     own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
     sentence = f"{even_sentence(choice.comparison)}{own}"
     with styled():
-        figure, (axes,) = canvas(title, 4.4)
+        figure, (axes,) = canvas(title, 5.0)
         for (name, costs), (colour, style) in zip(lines.items(), _LINES * 2, strict=False):
             axes.plot(at, costs, color=colour, linestyle=style, linewidth=2.2, label=name)
         if choice.reads is not None:

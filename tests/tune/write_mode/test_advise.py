@@ -1,0 +1,113 @@
+"""From measured costs to properties to set, and to leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from icekit.facts.model import TableFacts
+from icekit.tune.advice import Advice
+from icekit.tune.write_mode.advise import advise, current_variant
+from icekit.tune.write_mode.history import WriteHistory, write_history
+from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Comparison, Costs, Variant
+from tests import factories
+
+TABLE = ("lake", "db", "my table")
+COW = Costs(Variant(COPY_ON_WRITE, 2), 20.0, 0.0, 1.0)
+FILE = Costs(Variant(MERGE_ON_READ, 2, "file"), 4.0, 0.01, 50, touched_share=0.5, rewrite_seconds=10.0)
+PARTITION = Costs(Variant(MERGE_ON_READ, 2, "partition"), 3.5, 0.01, 200, touched_share=0.5, rewrite_seconds=10.0)
+VECTORS = Costs(Variant(MERGE_ON_READ, 3), 4.0, 0.001, 50, 100, touched_share=0.5, rewrite_seconds=10.0)
+
+
+def advised(
+    reads: float | None, *costs: Costs, facts: TableFacts | None = None, history: WriteHistory | None = None, **options: Any
+) -> dict[str, Advice]:
+    found = advise(
+        facts or factories.table_facts(),
+        TABLE,
+        history or write_history([]),
+        Comparison(costs or (COW, FILE, PARTITION, VECTORS), 1.0, 10),
+        "merge",
+        reads,
+        **{"margin": 0.1, **options},
+    )
+    return {a.setting: a for a in found}
+
+
+def test_few_reads_get_merge_on_read_with_the_statement_that_sets_it() -> None:
+    advice = advised(0.5)["write.merge.mode"]
+
+    assert (advice.now, advice.value) == (COPY_ON_WRITE, MERGE_ON_READ)
+    assert advice.sql == "ALTER TABLE `lake`.`db`.`my table` SET TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
+    assert advice.evidence.startswith("Saves ")
+
+
+def test_many_reads_leave_copy_on_write() -> None:
+    advice = advised(500.0, COW, FILE, PARTITION)["write.merge.mode"]
+
+    assert not advice.is_change
+    assert "it is the cheaper mode" in advice.evidence
+
+
+def test_a_gain_under_the_margin_is_left_and_said() -> None:
+    advice = advised(0.5, margin=0.99)["write.merge.mode"]
+
+    assert not advice.is_change
+    assert "is under 99 %" in advice.evidence
+
+
+def test_unknown_reads_change_nothing_and_tell_the_break_even() -> None:
+    advice = advised(None)["write.merge.mode"]
+
+    assert not advice.is_change
+    assert "copy-on-write is the cheaper above" in advice.evidence
+    assert "state reads_per_day" in advice.evidence
+
+
+def test_a_newer_format_version_is_an_advice_that_names_what_it_breaks() -> None:
+    advice = advised(20.0)["format-version"]
+
+    assert advice.value == "3"
+    assert advice.breaks is not None
+    assert "no way back" in advice.breaks
+    assert "format-version" not in advised(20.0, COW, FILE)
+
+
+def test_the_mode_advised_is_of_the_version_that_the_table_has() -> None:
+    # Only vectors would beat copy-on-write at these reads; the table has none to write.
+    found = advised(30.0)
+
+    assert not found["write.merge.mode"].is_change
+    assert found["format-version"].is_change
+
+
+def test_granularity_is_advised_with_merge_on_read_only() -> None:
+    assert advised(0.5)["write.delete.granularity"].value == "file"
+    assert "write.delete.granularity" not in advised(500.0)
+    assert advised(0.5, COW, replace(FILE, write_seconds=9.0), replace(PARTITION, open_seconds=0.0001))["write.delete.granularity"].sql
+
+
+def test_the_cadence_is_of_the_mode_advised() -> None:
+    assert "costs least" in advised(0.5)["compaction"].evidence
+    assert "compaction" not in advised(500.0, COW, FILE)
+
+
+def test_several_writers_are_told_what_their_isolation_level_means() -> None:
+    made = [
+        {
+            "timestamp-ms": n,
+            "summary": {"operation": "delete", "added-delete-files": "1", "added-position-deletes": "1", "spark.app.id": f"a{n}"},
+        }
+        for n in range(2)
+    ]
+
+    assert "one writer" in advised(1.0)["write.merge.isolation-level"].evidence
+    assert "2 applications" in advised(1.0, history=write_history(made))["write.merge.isolation-level"].evidence
+
+
+def test_the_mode_in_force_is_read_from_the_properties() -> None:
+    merging = factories.table_facts(properties={"write.merge.mode": "merge-on-read", "write.delete.granularity": "partition"})
+
+    assert current_variant(factories.table_facts(), "merge") == COW.variant
+    assert current_variant(merging, "merge") == PARTITION.variant
+    assert current_variant(merging, "delete") == COW.variant
