@@ -70,6 +70,10 @@ class ConversionRefused(IcekitError):
     """Equality deletes that cannot be converted, and why."""
 
 
+class StatementRefused(IcekitError):
+    """A statement that cannot be read or tried, and why."""
+
+
 class RehearsalFailed(IcekitError):
     """A trial on a clone failed or changed rows; the table itself was not touched."""
 

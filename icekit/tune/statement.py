@@ -1,0 +1,294 @@
+"""Read a MERGE, UPDATE or DELETE as Spark reads it, and write it anew by small changes to its own text.
+
+The text is never put together again from a plan: a statement that is aimed at another table, or
+has one more condition, keeps its comments, its line breaks and its spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import IcekitError, SparkUnavailable, StatementRefused
+from icekit.facts.bridge import explain, has_bridge, load_table
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+from icekit.tune.grammar import Parts, Span, Tree, kind, spliced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KINDS = {"MergeIntoTable": "MERGE", "UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}
+_MARKERS = {"NamedParameterLiteral", "PosParameterLiteral"}
+_BRANCH = "branch_"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that changes rows of an Iceberg table.
+
+    ``sql`` is the text as Spark parses it: variables are put in, the semicolon at its end is gone.
+    ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
+    ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
+    MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
+    """
+
+    kind: str
+    sql: str
+    target: Identifier
+    branch: str | None
+    alias: str | None
+    condition: str | None
+    source: str | None
+    source_alias: str | None
+    _target_span: Span
+    _condition_span: Span | None
+    _given_alias: str
+    _qualified: tuple[tuple[Span, Parts], ...]
+
+    def on(self, table: Identifier) -> str:
+        """The same statement aimed at another table, named with its catalog, such as a clone.
+
+        Sub-queries that read the target by its name go on reading the table itself.
+        """
+        branch = (f"{_BRANCH}{self.branch}",) if self.branch else ()
+        name = identifier(*table, *branch)
+        if self.alias is not None:
+            return spliced(self.sql, [(self._target_span, name)])
+        edits = [(span, identifier(self._given_alias, *rest)) for span, rest in self._qualified]
+        return spliced(self.sql, [(self._target_span, f"{name} AS {identifier(self._given_alias)}"), *edits])
+
+    def with_condition(self, predicate: str) -> str:
+        """The statement with one more condition beside its own: ``(its own) AND (predicate)``.
+
+        A statement without a WHERE gets one. :func:`narrowed` also checks what came out.
+        """
+        if self._condition_span is None:
+            return f"{self.sql}\nWHERE {predicate}"
+        return spliced(self.sql, [(self._condition_span, f"({self.condition}) AND ({predicate})")])
+
+    @property
+    def target_name(self) -> str:
+        """What columns of the target are qualified by in this statement, quoted; empty where that cannot be told."""
+        return identifier(self.alias) if self.alias is not None else identifier(*self.target)
+
+    def __str__(self) -> str:
+        return self.sql
+
+
+def parse(spark: SparkSession, sql: str) -> Statement:
+    """Read one MERGE, UPDATE or DELETE of an Iceberg table; nothing is run.
+
+    Names are resolved as Spark does: by the session's current catalog and namespace, and a
+    temporary view before a table. Raises :class:`~icekit.errors.StatementRefused` for any other
+    statement and for what cannot be read, :class:`~icekit.errors.NotATable` and
+    :class:`~icekit.errors.TableNotFound` for a target that is no Iceberg table, and
+    :class:`~icekit.errors.SparkUnavailable` under Spark Connect.
+    """
+    if not has_bridge(spark):
+        raise SparkUnavailable("Reading a statement needs the JVM bridge, which Spark Connect has not; use a classic Spark session.")
+    text = _with_variables(spark, sql)
+    if not text:
+        raise StatementRefused("There is no statement to read; give one MERGE, UPDATE or DELETE.")
+    tree = Tree(spark, text)
+    if tree.is_several:
+        raise StatementRefused("There are several statements; give one MERGE, UPDATE or DELETE at a time.")
+    wanted = _check(_parsed(spark, text))
+    node = tree.dml
+    if tree.has_errors or node is None or kind(node) not in _KINDS:
+        raise StatementRefused(
+            f"This {wanted} is spelt in a way that only this session's parser settings allow; write it as plain Spark SQL, "
+            "with names in backticks, or set spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers back."
+        )
+    if any(kind(c) in _MARKERS for c in tree.all("constant")):
+        raise StatementRefused("The statement has parameter markers, whose values are not known here; write the values in their places.")
+    return _read(spark, tree, node, wanted)
+
+
+def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> Statement:
+    """The statement with one more condition, read again and found to differ by that alone.
+
+    Raises :class:`~icekit.errors.StatementRefused` where Spark reads the result as something else.
+    """
+    # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
+    _parsed(spark, predicate, "parseExpression")
+    new = parse(spark, statement.with_condition(predicate))
+    wanted = predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
+    same = (new.kind, new.target, new.branch, new.alias, new.source) == (
+        statement.kind,
+        statement.target,
+        statement.branch,
+        statement.alias,
+        statement.source,
+    )
+    if not same or new.condition != wanted:
+        raise StatementRefused(f"Adding {predicate} changed more of the statement than its condition; add it by hand.")
+    return new
+
+
+def _with_variables(spark: SparkSession, sql: str) -> str:
+    """The text that Spark parses, without what ends it."""
+    jvm: Any = spark._jvm
+    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql)).strip().rstrip("; \t\r\n")
+
+
+def _parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
+    """What Spark's parser makes of a text, before names are resolved."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return getattr(spark._jsparkSession.sessionState().sqlParser(), how)(text)
+    except PySparkException as error:
+        said = next(line for line in str(error).splitlines() if line.strip())
+        raise StatementRefused(
+            f"Spark cannot parse the statement: {scrub(said.strip()).rstrip('.')}; mend it and try again.", detail=scrub(str(error))
+        ) from None
+
+
+def _check(plan: Any) -> str:
+    """The kind of a plan; refuses those that are not ours."""
+    name = str(plan.getClass().getSimpleName())
+    if name == "UnresolvedWith":
+        name = str(plan.child().getClass().getSimpleName())
+    if name not in _KINDS:
+        raise StatementRefused(f"This is no MERGE, UPDATE or DELETE (Spark reads it as {name}); give one of these.")
+    return _KINDS[name]
+
+
+def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
+    named = tree.child(node, "IdentifierReference")
+    parts = tree.parts(named)
+    if parts is None:
+        raise StatementRefused(f"The target of this {wanted} is not a plain name but {tree.text(named)}; write the table's name.")
+    common = [str(p) for query in tree.all("namedQuery") for p in (tree.parts(query.getChild(0)) or ())]
+    if len(parts) == 1 and parts[0].casefold() in {name.casefold() for name in common}:
+        raise StatementRefused(f"The target {parts[0]} is also the name of a query in WITH; write its namespace, or rename the query.")
+    target, branch = _resolved(spark, parts)
+    aliased = tree.child(node, "TableAlias")
+    alias = tree.alias(aliased) if aliased is not None else None
+    condition, source, source_alias = _clauses(tree, node, wanted)
+    given, qualified = ("", ()) if alias is not None else _qualified(spark, tree, node, target, source_alias)
+    span = tree.span(condition) if condition is not None else None
+    return Statement(
+        kind=wanted,
+        sql=tree.sql,
+        target=target,
+        branch=branch,
+        alias=alias,
+        condition=span.of(tree.sql) if span else None,
+        source=source.of(tree.sql) if source else None,
+        source_alias=source_alias,
+        _target_span=tree.span(named),
+        _condition_span=span,
+        _given_alias=given,
+        _qualified=qualified,
+    )
+
+
+def _clauses(tree: Tree, node: Any, wanted: str) -> tuple[Any, Span | None, str | None]:
+    """The condition's node, where the source stands and what it is called."""
+    if wanted != "MERGE":
+        where = tree.child(node, "WhereClause")
+        return (where.getChild(1) if where is not None else None), None, None
+    using = tree.between(node, "USING", "ON")
+    alias = tree.alias(using[-1]) if kind(using[-1]) == "TableAlias" else None
+    source = Span(tree.span(using[0]).start, tree.span(using[-1]).end)
+    return tree.between(node, "ON")[0], source, alias or (tree.parts(using[0]) or (None,))[-1]
+
+
+def _qualified(
+    spark: SparkSession, tree: Tree, node: Any, target: Identifier, source_alias: str | None
+) -> tuple[str, tuple[tuple[Span, Parts], ...]]:
+    """A name for the target, and the columns that are qualified by its own name, with what follows the qualifier.
+
+    A table of the same last name that is read elsewhere in the statement would be mistaken for a
+    target of that name; then the name is another, and all qualified columns are changed.
+    """
+    fold = (lambda p: p) if _is_case_sensitive(spark) else (lambda p: tuple(part.casefold() for part in p))
+    mine = fold(target)
+    others = [(n, fold(p)) for n, p in tree.relations()]
+    if source_alias is not None:
+        others.append((node, fold((source_alias,))))
+    taken = {p[-1] for _, p in others}
+    given = target[-1] if mine[-1] not in taken else _free(f"{target[-1]}_target", taken)
+    least = 2 if given == target[-1] else 1
+    found = []
+    for column, parts in tree.columns():
+        folded = fold(parts)
+        for length in range(min(len(mine), len(parts) - 1), least - 1, -1):
+            qualifier = folded[:length]
+            if qualifier == mine[-length:] and not _is_shadowed(tree, column, qualifier, fold):
+                found.append((tree.span(column), parts[length:]))
+                break
+    return given, tuple(found)
+
+
+def _is_shadowed(tree: Tree, column: Any, qualifier: Parts, fold: Any) -> bool:
+    """Tell whether a sub-query around a column reads a table that the qualifier may mean."""
+    for query in tree.queries_around(column):
+        for _, parts in tree.relations(query):
+            shorter = min(len(parts), len(qualifier))
+            if fold(parts)[-shorter:] == qualifier[-shorter:]:
+                return True
+    return False
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name.casefold() in taken or name in taken:
+        name += "_"
+    return name
+
+
+def _is_case_sensitive(spark: SparkSession) -> bool:
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def _resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]:
+    """The table that a name stands for, with its catalog, and the branch it names."""
+    from py4j.java_gateway import is_instance_of
+
+    jvm: Any = spark._jvm
+    state = spark._jsparkSession.sessionState()
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    listed = _java_list(jvm, parts)
+    if state.catalog().isTempView(converters.asScala(listed).toSeq()):
+        raise StatementRefused(f"{display_name(parts)} is a temporary view, which cannot be written to; give the Iceberg table behind it.")
+    try:
+        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(spark._jsparkSession, listed)
+        name: Identifier = (str(found.catalog().name()), *map(str, found.identifier().namespace()), str(found.identifier().name()))
+    except Exception as error:
+        raise explain(error, ("", *parts)) from None
+    for table, branch in _candidates(name):
+        try:
+            loaded = load_table(spark, table)
+        except Exception as error:
+            problem = explain(error, table)
+            if branch is None and not name[-1].startswith(_BRANCH):
+                raise (problem if isinstance(problem, IcekitError) else _unknown(table, problem)) from None
+            continue
+        if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
+            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to; give the table itself.")
+        return table, branch
+    raise StatementRefused(f"{display_name(parts)} names no table and no branch of one; check its name.")
+
+
+def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
+    """A name as a branch of a table where it looks like one, and as a table."""
+    if name[-1].startswith(_BRANCH) and len(name) > 2:
+        yield name[:-1], name[-1].removeprefix(_BRANCH)
+    yield name, None
+
+
+def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
+    said = scrub(str(problem)).strip().splitlines()[0][:200].rstrip(".")
+    return StatementRefused(
+        f"{display_name(table)} cannot be loaded as an Iceberg table ({said}); check its name and catalog.", detail=scrub(str(problem))
+    )
+
+
+def _java_list(jvm: Any, parts: Parts) -> Any:
+    made = jvm.java.util.ArrayList()
+    for part in parts:
+        made.add(part)
+    return made
