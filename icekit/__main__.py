@@ -1,4 +1,4 @@
-"""``python -m icekit``: look at a table, report on many, compact and maintain one, build the lab."""
+"""``python -m icekit``: look at a table, report on many, compact and maintain one, review a MERGE, build the lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import clones, compact, convert, maintain
+from icekit.commands import clones, compact, convert, maintain, merge
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, ParameterError, nearest
 from icekit.secrets import scrub
 
@@ -61,6 +61,7 @@ def _parser() -> _Parser:
     compact.add_parser(commands, common, observing)
     convert.add_parser(commands, common)
     maintain.add_parser(commands, common)
+    merge.add_parser(commands, common)
     clones.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
@@ -175,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "compact": _compact,
         "convert": convert.convert,
         "maintain": _maintain,
+        "review-merge": merge.review_merge,
         "clones": clones.clones,
         "tables": _tables,
         "lab": _lab,

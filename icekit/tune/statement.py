@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _KINDS = {"MergeIntoTable": "MERGE", "UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}
+_CLAUSES = {
+    "MatchedClause": "matched",
+    "NotMatchedClause": "not matched",
+    "NotMatchedBySourceClause": "not matched by source",
+}
 _MARKERS = {"NamedParameterLiteral", "PosParameterLiteral"}
 _BRANCH = "branch_"
 
@@ -32,6 +37,8 @@ class Statement:
     ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
     ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
     MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
+    ``with_clause`` is the WITH before the statement, and ``clauses`` are the kinds of a MERGE's WHEN
+    clauses in their order (matched, not matched, not matched by source).
     """
 
     kind: str
@@ -42,6 +49,8 @@ class Statement:
     condition: str | None
     source: str | None
     source_alias: str | None
+    with_clause: str
+    clauses: tuple[str, ...]
     _target_span: Span
     _condition_span: Span | None
     _given_alias: str
@@ -70,8 +79,13 @@ class Statement:
 
     @property
     def target_name(self) -> str:
-        """What columns of the target are qualified by in this statement, quoted; empty where that cannot be told."""
-        return identifier(self.alias) if self.alias is not None else identifier(*self.target)
+        """What columns of the target are qualified by in this statement, quoted."""
+        return identifier(*self.qualifier)
+
+    @property
+    def qualifier(self) -> Identifier:
+        """The same as parts of a name."""
+        return (self.alias,) if self.alias is not None else (*self.target, *((f"{_BRANCH}{self.branch}",) if self.branch else ()))
 
     def __str__(self) -> str:
         return self.sql
@@ -179,6 +193,8 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
         condition=span.of(tree.sql) if span else None,
         source=source.of(tree.sql) if source else None,
         source_alias=source_alias,
+        with_clause=tree.with_clause,
+        clauses=tuple(_CLAUSES[kind(child)] for child in tree.children(node) if kind(child) in _CLAUSES),
         _target_span=tree.span(named),
         _condition_span=span,
         _given_alias=given,
