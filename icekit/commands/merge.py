@@ -21,7 +21,7 @@ The source is read for that, some aggregations; of the target only metadata. Wit
 what is offered are run on zero-copy clones, which are removed: rows compared, bytes, shuffle and time measured.
 
 Names without a catalog are looked for in --catalog. Exit status: 0 reviewed; 1 with --prove, the rows
-differ; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
+differ or cannot be compared; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
 """
 
 

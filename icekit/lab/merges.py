@@ -5,9 +5,7 @@ from __future__ import annotations
 from icekit.lab.flights import ROWS
 from icekit.lab.workbench import Lab, LabTable
 
-_COLUMNS = (
-    "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, dep_delay int, arr_delay int, distance int"
-)
+_COLUMNS = "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, dep_delay int, arr_delay int, distance int"
 _NAMES = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
 # A MERGE that touches existing rows writes position deletes, not whole files.
 _MERGE_ON_READ = {"format-version": "2", "write.merge.mode": "merge-on-read"}

@@ -32,15 +32,19 @@ def summary(review: Review) -> str:
 
 def trial_lines(trial: Trial) -> list[str]:
     """A trial as lines: what was compared, and the figures of both."""
-    said = (
-        "both left the same rows"
-        if trial.is_same
-        else "the two left DIFFERENT rows: do not use it (a clause may write what differs by the moment)"
-    )
     head, rows = trial_table(trial)
     widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
     table = ["  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))) for r in (head, *rows)]
-    return [f"{trial.what}, tried on clones: {said}", *(f"    {row}" for row in table)]
+    return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in table)]
+
+
+def verdict(trial: Trial) -> str:
+    """What a trial shows of the rows."""
+    if trial.is_same:
+        return "both left the same rows"
+    if trial.unstable:
+        return f"rows cannot be compared, since the statement writes {trial.unstable}, which differs from run to run"
+    return "the two left DIFFERENT rows; do not use it, and report it"
 
 
 def trial_table(trial: Trial) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -68,6 +72,8 @@ def _card(line: Line) -> str:
 
 def _trial(trial: Trial) -> str:
     head, rows = trial_table(trial)
-    kind, mark = ("fine", "✔ same rows") if trial.is_same else ("critical", "✖ different rows")
-    said = f'<p class="title"><span class="badge">{mark}</span> <small>{html.text(trial.what)}, tried on clones</small></p>'
+    kind, mark = (
+        ("fine", "✔ same rows") if trial.is_same else ("warning", "▲ not compared") if trial.unstable else ("critical", "✖ different rows")
+    )
+    said = f'<p class="title"><span class="badge">{mark}</span> <small>{html.text(trial.what)}, tried on clones: {html.prose(verdict(trial))}</small></p>'
     return f'<div class="finding {kind}">{said}{html.table(head, rows, [0 < i < 5 for i in range(len(head))])}</div>'

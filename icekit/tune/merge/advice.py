@@ -145,7 +145,7 @@ def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None
     }.get(plan.join_type or "", plan.join_type)
     said = f"Spark plans a {kind} {plan.join}."
     if not plan.is_target_shuffled:
-        how = "the source is broadcast to every task" if "Broadcast" in plan.join else "the partitions of both sides are joined one by one"
+        how = f"the {plan.broadcast} is broadcast to every task" if plan.broadcast else "the partitions of both sides are joined one by one"
         yield Line("shuffle", f"{said} The target is not shuffled: {how}.")
         return
     why = _why(statement, plan, broadcast_bytes)

@@ -74,7 +74,7 @@ def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EngineP
     scanned = next((n for n in nodes(inside) if kind(n) == "BatchScanExec"), None)
     if scanned is None:
         raise StatementRefused(
-            f"Spark's plan of this MERGE does not scan {display_name(target)} at all (its condition may be false for every row), so there is nothing to review."
+            f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can match, as when the source is empty), so there is nothing to review."
         )
     above = list(_until(plan.physical, joining)) if joining is not None else []
     before = [n for n in _until(inside, scanned) if kind(n) == "ShuffleExchangeExec"]
@@ -88,6 +88,7 @@ def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EngineP
         keys=tuple(str(key.sql()) for key in _sequence(keys)) if keys is not None else (),
         scan=scan(spark, scanned, target),
         group_filter=scan(spark, search, target) if search is not None else None,
+        broadcast=_broadcast(joining, left),
         exchange=str(before[0].outputPartitioning().toString()) if before else None,
         write_exchange=str(after[0].outputPartitioning().toString()) if after else None,
         source_bytes=_source_bytes(plan),
@@ -160,6 +161,13 @@ def _search_plans(scanned: Any) -> Iterator[Any]:
         if "_file" in str(runtime_filter.toString()):
             with contextlib.suppress(Exception):
                 yield runtime_filter.child().plan()
+
+
+def _broadcast(joining: Any, target_is_left: bool) -> str | None:
+    """Which side is sent to every task."""
+    if joining is None or not kind(joining).startswith("Broadcast"):
+        return None
+    return "target" if ("Left" in str(joining.buildSide().toString())) == target_is_left else "source"
 
 
 def _source_bytes(plan: Planned) -> int | None:

@@ -59,22 +59,23 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The equalities that can be used, why others cannot, and the source as a Java plan."""
+    """The equalities that can be used, why others cannot, and the source as a Java plan.
+
+    ``unstable`` is what makes the source give other rows each time it is read.
+    """
 
     equalities: tuple[Equality, ...]
     refused: tuple[str, ...]
     source: Any
+    unstable: str | None = None
 
 
-def keys_of(plan: Planned, table: Any) -> Keys:
+def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Keys:
     """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as Iceberg knows it."""
     join = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return Keys((), ("the condition of ON is no equality of columns",), None)
     target, source = (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
-    unstable = unstable_of(source)
-    if unstable:
-        return Keys((), (f"the source may give other rows each time it is read ({unstable})",), None)
     found: list[Equality] = []
     refused: list[str] = []
     for part in _conjuncts(join.condition().get()):
@@ -82,7 +83,7 @@ def keys_of(plan: Planned, table: Any) -> Keys:
             continue
         for mine, other in ((part.left(), part.right()), (part.right(), part.left())):
             if _is_of(mine, target) and _is_of(other, source):
-                answer = _equality(table, mine, other, kind(part) == "EqualNullSafe")
+                answer = _equality(table, case_sensitive, mine, other, kind(part) == "EqualNullSafe")
                 if isinstance(answer, str):
                     refused.append(answer)
                 else:
@@ -90,7 +91,7 @@ def keys_of(plan: Planned, table: Any) -> Keys:
                 break
     if not found and not refused:
         refused.append("ON sets no column of the target equal to an expression of the source")
-    return Keys(tuple(found), tuple(refused), source)
+    return Keys(tuple(found), tuple(refused), source, unstable_of(source))
 
 
 def _conjuncts(expression: Any) -> Iterator[Any]:
@@ -106,7 +107,7 @@ def _is_of(expression: Any, plan: Any) -> bool:
     return bool(references.nonEmpty()) and bool(references.subsetOf(plan.outputSet()))
 
 
-def _equality(table: Any, mine: Any, other: Any, is_null_safe: bool) -> Equality | str:
+def _equality(table: Any, case_sensitive: bool, mine: Any, other: Any, is_null_safe: bool) -> Equality | str:
     """One equality, or why it cannot be used."""
     said = f"{mine.sql()} = {other.sql()}"
     column = mine.child() if kind(mine) == "Cast" else mine
@@ -120,12 +121,13 @@ def _equality(table: Any, mine: Any, other: Any, is_null_safe: bool) -> Equality
     name = _iceberg_type(column)
     if name is None:
         return f"{said}: there is no rule for columns of type {column.dataType().simpleString()}"
-    field = table.schema().findField(str(column.name()))
+    schema, written = table.schema(), str(column.name())
+    field = schema.findField(written) if case_sensitive else schema.caseInsensitiveFindField(written)
     if field is None or str(field.type().toString()) in {"uuid", "fixed", "binary"}:
         return f"{said}: Iceberg stores the column as another type than Spark shows"
     if not other.deterministic() or _has_subquery(other):
         return f"{said}: {other.sql()} may give another value each time"
-    return Equality(str(column.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other)
+    return Equality(str(field.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other)
 
 
 def _iceberg_type(expression: Any) -> str | None:
@@ -152,14 +154,25 @@ def unstable_of(plan: Any) -> str | None:
     for node in nodes(plan):
         if kind(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
             return {"Sample": "TABLESAMPLE"}.get(kind(node), "LIMIT")
-        for expression in _expressions(node):
-            if not expression.deterministic():
-                return str(expression.sql())[:80]
-            text = str(expression.toString())
-            for word in ("current_timestamp(", "current_date(", "now(", "localtimestamp("):
-                if word in text:
-                    return word + ")"
+        found = next((u for u in map(_unstable, _expressions(node)) if u), None)
+        if found:
+            return found
     return None
+
+
+def unstable_writes(plan: Planned) -> str | None:
+    """What makes a MERGE write other values each time it is run; None if nothing is found."""
+    rows = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "MergeRows"), None)
+    return next((u for u in map(_unstable, _expressions(rows)) if u), None) if rows is not None else None
+
+
+def _unstable(expression: Any) -> str | None:
+    if not expression.deterministic():
+        return str(expression.sql())[:80]
+    text = str(expression.toString())
+    return next(
+        (f"{word}()" for word in ("current_timestamp", "current_date", "now", "localtimestamp", "current_time") if f"{word}(" in text), None
+    )
 
 
 def _expressions(node: Any) -> Iterator[Any]:

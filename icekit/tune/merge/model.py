@@ -32,7 +32,7 @@ class EnginePlan:
 
     ``mode`` is copy-on-write, merge-on-read or append (no clause touches an existing row).
     ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
-    at run time. ``exchange`` is the shuffle of the target before the join, None where there is
+    at run time. ``broadcast`` is the side that is sent to every task, source or target. ``exchange`` is the shuffle of the target before the join, None where there is
     none; ``write_exchange`` that of the rows before they are written.
     """
 
@@ -42,6 +42,7 @@ class EnginePlan:
     keys: tuple[str, ...]
     scan: Scan
     group_filter: Scan | None
+    broadcast: str | None
     exchange: str | None
     write_exchange: str | None
     source_bytes: int | None
@@ -128,11 +129,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Two ways of running the same MERGE, each on a clone of its own."""
+    """Two ways of running the same MERGE, each on a clone of its own.
+
+    ``unstable`` is what makes the statement write other values each time, as ``current_timestamp()`` does.
+    """
 
     what: str
     before: Run
     after: Run
+    unstable: str | None = None
 
     @property
     def is_same(self) -> bool:
@@ -144,7 +149,7 @@ class Trial:
 class Review:
     """A MERGE explained, with what would make it read and shuffle less; nothing has been run on the table.
 
-    ``total`` is a scan of the whole target. ``trials`` are there if it was asked for them.
+    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them.
     """
 
     statement: Statement
@@ -154,6 +159,7 @@ class Review:
     rewrite: Rewrite | None
     partitioned_join: PartitionedJoin
     lines: tuple[Line, ...]
+    unstable: str | None = None
     trials: tuple[Trial, ...] = ()
 
     def __repr__(self) -> str:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.predict import load
+from icekit.compact.predict import is_case_sensitive, load
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import explain
 from icekit.tune.merge.advice import lines
 from icekit.tune.merge.engine import planned, read_plan, whole
-from icekit.tune.merge.keys import keys_of
+from icekit.tune.merge.keys import keys_of, unstable_writes
 from icekit.tune.merge.model import Review
 from icekit.tune.merge.partitioned_join import partitioned_join
 from icekit.tune.merge.rewrite import partitioning, rewrite
@@ -40,7 +40,7 @@ def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False) -
             table = load(spark, statement.target)
             plan = planned(spark, statement.sql)
             before = read_plan(spark, plan, statement.target)
-            keys = keys_of(plan, table)
+            keys = keys_of(plan, table, case_sensitive=is_case_sensitive(spark))
             narrower, why_not = rewrite(spark, statement, keys, before)
             joined = partitioned_join(spark, statement, before, keys)
         except StatementRefused:
@@ -60,7 +60,7 @@ def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False) -
             source_columns=frozenset(str(a.name()) for a in _output(keys.source)),
             broadcast_bytes=_broadcast_bytes(spark),
         )
-        review = Review(statement, statement.target, total, before, narrower, joined, said)
+        review = Review(statement, statement.target, total, before, narrower, joined, said, unstable_writes(plan))
     if not prove:
         return review
     from icekit.tune.merge.trial import try_review

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import load_table
+from icekit.facts.files import Scalar
 from icekit.sql import Identifier, identifier
 from icekit.tune.merge.engine import engine_plan
 from icekit.tune.merge.keys import Keys, Values, units_of, values_of
@@ -42,6 +43,8 @@ def rewrite(spark: SparkSession, statement: Statement, keys: Keys, before: Engin
             "WHEN NOT MATCHED BY SOURCE looks at every row of the target that matches nothing, so no predicate in ON can spare a file; "
             "give that clause its work in a statement of its own, a DELETE or UPDATE that filters by partition"
         )
+    if keys.unstable:
+        return None, f"the source may give other rows each time it is read ({keys.unstable})"
     if not keys.equalities:
         return None, "; ".join(keys.refused)
     held: list[_Held] = []
@@ -139,13 +142,18 @@ def _held(spark: SparkSession, statement: Statement, keys: Keys, place: int, val
     try:
         if transform and units and len(in_units("", kind, transform, units)) <= _MOST_RANGES:
             return _Held(values, "ranges", lambda term: in_units(term, kind, transform, units))
-        if few is not None and not transform:
+        if few is not None and not transform and not _is_run(few, low, high):
             among("", kind, few)
             return _Held(values, "values", lambda term: [among(term, kind, few)])
         between("", kind, low, high)
     except (OverflowError, ValueError):
         return f"{equality.column}: the source has times that no literal can be written for"
     return _Held(values, "bounds", lambda term: [between(term, kind, low, high)])
+
+
+def _is_run(few: Sequence[Scalar], low: Scalar, high: Scalar) -> bool:
+    """Tell whether whole numbers follow one another, so that their bounds say the same in fewer words."""
+    return len(few) > 2 and isinstance(low, int) and isinstance(high, int) and high - low + 1 == len(few)
 
 
 def time_transform(spark: SparkSession, target: Identifier, column: str) -> str | None:

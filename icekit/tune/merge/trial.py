@@ -37,11 +37,11 @@ def try_review(where: Lake | SparkSession, review: Review) -> tuple[Trial, ...]:
             narrower = parse(spark, review.rewrite.sql)
         after = run_on_clone(where, narrower)
         before = run_on_clone(where, review.statement)
-        trials.append(Trial("narrower ON", before, after))
+        trials.append(Trial("narrower ON", before, after, review.unstable))
     if review.partitioned_join.settings:
         after = run_on_clone(where, review.statement, dict(review.partitioned_join.settings))
         before = before or run_on_clone(where, review.statement)
-        trials.append(Trial("storage-partitioned join", before, after))
+        trials.append(Trial("storage-partitioned join", before, after, review.unstable))
     return tuple(trials)
 
 
