@@ -193,7 +193,9 @@ def _partitioned(joined: PartitionedJoin) -> Iterator[Line]:
             "stored, without a shuffle. Each task then holds a whole partition, so partitions must fit a task, and there are no more tasks than partitions.",
             tuple(f"SET {key} = {value}" for key, value in joined.settings),
         )
-    elif joined.lacks:
+    elif not joined.lacks:
+        yield Line(about, "It is not needed: the target is not shuffled.")
+    else:
         said = "; ".join(joined.lacks)
         layout = " A source laid out like this would do:" if joined.layout else ""
         yield Line(about, f"It does not apply: {said}.{layout}", joined.layout)

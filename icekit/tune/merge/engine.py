@@ -7,6 +7,7 @@ No file comes over the bridge.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,11 +47,18 @@ def query_of(spark: SparkSession, sql: str) -> Any:
         query.executedPlan()
         return query
     except PySparkException as error:
-        said = next(line for line in str(error).splitlines() if line.strip()).strip()
         raise StatementRefused(
-            f"Spark cannot plan the statement: {scrub(said)[:400].rstrip('.')}; mend the statement or what it reads.",
+            f"Spark cannot plan the statement: {reason(error)}; mend the statement or what it reads.",
             detail=scrub(str(error)),
         ) from None
+
+
+def reason(error: Exception) -> str:
+    """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
+    text = scrub(str(error))
+    causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)
+    said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return said.strip()[:300].rstrip(".;")
 
 
 def planned(spark: SparkSession, sql: str) -> Planned:

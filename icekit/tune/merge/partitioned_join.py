@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, str] = {
 def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: Keys) -> PartitionedJoin:
     """Whether the target's shuffle can go, and by which settings or which layout of the source."""
     if before.join is None or (not before.is_target_shuffled and "SortMerge" not in before.join):
-        return PartitionedJoin(is_used=False, is_possible=False, lacks=("the target is not shuffled: there is nothing to spare",))
+        return PartitionedJoin(is_used=False, is_possible=False)
     if not before.is_target_shuffled:
         return PartitionedJoin(is_used=bool(before.scan.grouped_by), is_possible=True)
     missing = {key: value for key, value in SETTINGS.items() if _now(spark, key) != value}

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import load_table
 from icekit.facts.files import Scalar
+from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
-from icekit.tune.merge.engine import engine_plan
+from icekit.tune.merge.engine import engine_plan, reason
 from icekit.tune.merge.keys import Keys, Values, units_of, values_of
 from icekit.tune.merge.model import Added, EnginePlan, Rewrite
 from icekit.tune.statement import Statement, narrowed
@@ -38,19 +39,29 @@ def rewrite(spark: SparkSession, statement: Statement, keys: Keys, before: Engin
     The source is read: once for all bounds, once more for each column with few values, and
     once by the guard.
     """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     if "not matched by source" in statement.clauses:
         return None, (
             "WHEN NOT MATCHED BY SOURCE looks at every row of the target that matches nothing, so no predicate in ON can spare a file; "
             "give that clause its work in a statement of its own, a DELETE or UPDATE that filters by partition"
         )
+    if not before.size_in_bytes:
+        return None, "the target scan opens no file as it is"
     if keys.unstable:
         return None, f"the source may give other rows each time it is read ({keys.unstable})"
     if not keys.equalities:
         return None, "; ".join(keys.refused)
     held: list[_Held] = []
     reasons = list(keys.refused)
-    for place, values in enumerate(values_of(spark, keys)):
-        answer = _held(spark, statement, keys, place, values)
+    try:
+        answers = [_held(spark, statement, keys, place, values) for place, values in enumerate(values_of(spark, keys))]
+    except (PySparkException, Py4JJavaError) as error:
+        raise StatementRefused(
+            f"The source of the MERGE cannot be read ({reason(error)}); mend it and try again.", detail=scrub(str(error))
+        ) from None
+    for answer in answers:
         if isinstance(answer, str):
             reasons.append(answer)
         else:
@@ -182,7 +193,4 @@ def _count(spark: SparkSession, guard: str) -> int:
     try:
         return int(spark.sql(guard).collect()[0][0])
     except (AnalysisException, ParseException) as error:
-        said = next(line for line in str(error).splitlines() if line.strip()).strip()
-        raise StatementRefused(
-            f"The source's side of ON cannot be asked by itself ({said[:200].rstrip('.')}); add the predicate by hand."
-        ) from None
+        raise StatementRefused(f"The source's side of ON cannot be asked by itself ({reason(error)}); add the predicate by hand.") from None

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.catalog.session import lent
 from icekit.clone import clone
+from icekit.errors import RehearsalFailed
 from icekit.prove.fingerprint import fingerprint
-from icekit.sql import Identifier, identifier
-from icekit.tune.merge.engine import kind, nodes, nodes_with_searches
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+from icekit.tune.merge.engine import kind, nodes, nodes_with_searches, reason
 from icekit.tune.merge.model import Review, Run, Trial
 from icekit.tune.merge.review import session_of
 from icekit.tune.statement import Statement, parse
@@ -47,12 +49,21 @@ def try_review(where: Lake | SparkSession, review: Review) -> tuple[Trial, ...]:
 
 def run_on_clone(where: Lake | SparkSession, statement: Statement, settings: Mapping[str, str] | None = None) -> Run:
     """Run a statement on a clone of its target, under settings lent to the session for it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     catalog, *name = statement.target
     with clone(where, tuple(name) if isinstance(where, Lake) else statement.target) as copy, session_of(where) as spark:
         on: Identifier = (catalog, *copy.table)
         with lent(spark, settings or {}):
             started = time.monotonic()
-            frame = spark.sql(statement.on(on))
+            try:
+                frame = spark.sql(statement.on(on))
+            except (PySparkException, Py4JJavaError) as error:
+                raise RehearsalFailed(
+                    f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. Mend the statement or its source.",
+                    detail=scrub(str(error)),
+                ) from None
             seconds = time.monotonic() - started
         read, shuffled = _measured(frame._jdf.queryExecution(), ".".join(on))
         branch = (f"branch_{statement.branch}",) if statement.branch else ()
