@@ -60,22 +60,25 @@ def _pruning(
     )
     yield Line("pruning", said)
     if plan.mode == "copy-on-write" and plan.group_filter is not None:
+        narrowed = (
+            " The search itself is narrowed at run time to the partitions that the source names." if _is_pruned(plan.group_filter) else ""
+        )
         yield Line(
             "group filtering",
             f"Copy-on-write looks for matches first: it reads the join columns of {count(plan.group_filter.files, 'file')}, then opens only "
-            "the files that hold a match. So the figure above is the most that is opened whole, and the search reads those files besides.",
+            f"the files that hold a match. So the figure above is the most that is opened whole, and the search reads those files besides.{narrowed}",
         )
     elif plan.mode == "copy-on-write" and _BY_SOURCE in statement.clauses:
         yield Line("group filtering", "There is no group filtering: NOT MATCHED BY SOURCE may change rows in any file.")
     elif plan.mode == "merge-on-read":
-        dynamic = any("dynamicpruning" in f for f in plan.scan.runtime_filters)
         yield Line(
             "group filtering",
             "Merge-on-read has no group filtering; "
             + (
                 "dynamic partition pruning narrows the scan at run time to the partitions that the source names."
-                if dynamic
-                else "dynamic partition pruning would need a source that Spark broadcasts or expects to be small, and an inner join: it is not in this plan."
+                if _is_pruned(plan.scan)
+                else "no dynamic partition pruning reaches this scan. Where rows are updated, Spark numbers the target's rows to see whether one "
+                "matches twice, and prunes nothing below that; where they are only deleted, it prunes by a source that has a filter of its own."
             ),
         )
     if _BY_SOURCE in statement.clauses:
@@ -87,6 +90,10 @@ def _pruning(
     missing = [column for column, transform in fields if column not in keyed and transform != "void"]
     for column in dict.fromkeys(missing):
         yield _dependency(statement, column, column in source_columns)
+
+
+def _is_pruned(scan: Scan) -> bool:
+    return any("dynamicpruning#" in f for f in scan.runtime_filters)
 
 
 def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
