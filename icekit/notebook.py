@@ -18,6 +18,7 @@ from icekit.findings import Findings, Severity, Thresholds
 
 if TYPE_CHECKING:
     from icekit.compact import Calibration, Outcome, Policy
+    from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
@@ -183,6 +184,41 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     # Not lake.read_resolved: a kernel may be ended without a word, and would leave the clone behind.
     with resolved(lake, lake.identifier(table), say=print) as rows:
         return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
+
+
+def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Review:
+    """Review the MERGE that a notebook's parameters name: a text, or a file that holds it."""
+    for name, value in {"catalog": catalog, "sql": sql, "sql_file": sql_file}.items():
+        _require(name, value, str, "a text")
+    _require("prove", prove, bool, "true or false (with papermill: -p, or a parameters file)")
+    if sql_file:
+        try:
+            sql = Path(sql_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ParameterError(
+                f"sql_file {sql_file} cannot be read as a text ({type(error).__name__}); give a file with one MERGE."
+            ) from None
+    return connect(catalog or None).review_merge(sql, prove=prove)
+
+
+def guard(review: Review) -> str:
+    """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
+    return review.rewrite.guard if review.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
+
+
+def finish_review(review: Review, *, output: str = "") -> str:
+    """Write a review's JSON document if a folder is given, then fail the run if a trial left other rows.
+
+    Raises :class:`Unhealthy`, after all is written.
+    """
+    said = "Nothing was written: no output folder was given."
+    if output:
+        from icekit.tune.merge.document import write_into
+
+        said = f"The review is in {write_into(review, Path(output))}."
+    if not all(trial.is_same for trial in review.trials):
+        raise Unhealthy(f"The statement and what is offered could not be shown to leave the same rows. {said}")
+    return said
 
 
 def finish_plan(outcome: Outcome, *, output: str = "") -> str:

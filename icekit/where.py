@@ -59,6 +59,24 @@ def where(
     return " OR ".join(f"({a})" for a in alternatives)
 
 
+def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
+    """A predicate for rows in which a term (SQL) of this type has one of some values, which are as facts keep them.
+
+    Raises ValueError or OverflowError for a time that has no literal, as do its neighbours.
+    """
+    return f"{term} IN ({', '.join(_literal(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
+
+
+def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
+    """A predicate for rows in which a term lies between two values, both included."""
+    return f"{term} >= {_literal(kind, low)} AND {term} <= {_literal(kind, high)}"
+
+
+def in_units(term: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
+    """Ranges of a term for years, months, days or hours counted from 1970; consecutive ones are one range."""
+    return _ranges(term, transform, kind, values)
+
+
 def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
     """The partition fields that no predicate can ask for, because their column is gone."""
     known = {column.field_id: column for column in columns}

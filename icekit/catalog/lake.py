@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from icekit.compact import Outcome, Plan
     from icekit.facts import TableFacts
     from icekit.findings import Findings
+    from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
 
 EMBEDDED = "lake"
@@ -141,6 +142,12 @@ class Lake:
         from icekit.tune.write_mode import choose_write_mode
 
         return choose_write_mode(self, table, **options)
+
+    def review_merge(self, sql: str, *, prove: bool = False) -> Review:
+        """Explain a MERGE without running it, and narrow it. See :func:`icekit.tune.merge.review_merge`."""
+        from icekit.tune.merge import review_merge
+
+        return review_merge(self, sql, prove=prove)
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
         """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.

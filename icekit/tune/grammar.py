@@ -63,6 +63,16 @@ class Tree:
             return None
         return list(_children(first))[-1]
 
+    @property
+    def with_clause(self) -> str:
+        """The WITH before a MERGE, UPDATE or DELETE as it is written; empty where there is none."""
+        common = self.child(self._root.getChild(0), "Ctes")
+        return self.text(common) if common is not None else ""
+
+    def children(self, node: Any) -> list[Any]:
+        """What a node is made of."""
+        return list(_children(node))
+
     def child(self, node: Any, *kinds: str) -> Any:
         """The first child of one of these kinds, or None."""
         return next((c for c in _children(node) if kind(c) in kinds), None)

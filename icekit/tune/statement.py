@@ -6,22 +6,27 @@ has one more condition, keeps its comments, its line breaks and its spelling.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.errors import IcekitError, SparkUnavailable, StatementRefused
-from icekit.facts.bridge import explain, has_bridge, load_table
+from icekit.compact.predict import is_case_sensitive
+from icekit.errors import SparkUnavailable, StatementRefused
+from icekit.facts.bridge import has_bridge
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import Identifier, identifier
 from icekit.tune.grammar import Parts, Span, Tree, kind, spliced
+from icekit.tune.target import BRANCH, resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _KINDS = {"MergeIntoTable": "MERGE", "UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}
+_CLAUSES = {
+    "MatchedClause": "matched",
+    "NotMatchedClause": "not matched",
+    "NotMatchedBySourceClause": "not matched by source",
+}
 _MARKERS = {"NamedParameterLiteral", "PosParameterLiteral"}
-_BRANCH = "branch_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Statement:
     ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
     ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
     MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
+    ``with_clause`` is the WITH before the statement, and ``clauses`` are the kinds of a MERGE's WHEN
+    clauses in their order (matched, not matched, not matched by source).
     """
 
     kind: str
@@ -42,6 +49,8 @@ class Statement:
     condition: str | None
     source: str | None
     source_alias: str | None
+    with_clause: str
+    clauses: tuple[str, ...]
     _target_span: Span
     _condition_span: Span | None
     _given_alias: str
@@ -52,7 +61,7 @@ class Statement:
 
         Sub-queries that read the target by its name go on reading the table itself.
         """
-        branch = (f"{_BRANCH}{self.branch}",) if self.branch else ()
+        branch = (f"{BRANCH}{self.branch}",) if self.branch else ()
         name = identifier(*table, *branch)
         if self.alias is not None:
             return spliced(self.sql, [(self._target_span, name)])
@@ -70,8 +79,13 @@ class Statement:
 
     @property
     def target_name(self) -> str:
-        """What columns of the target are qualified by in this statement, quoted; empty where that cannot be told."""
-        return identifier(self.alias) if self.alias is not None else identifier(*self.target)
+        """What columns of the target are qualified by in this statement, quoted."""
+        return identifier(*self.qualifier)
+
+    @property
+    def qualifier(self) -> Identifier:
+        """The same as parts of a name."""
+        return (self.alias,) if self.alias is not None else (*self.target, *((f"{BRANCH}{self.branch}",) if self.branch else ()))
 
     def __str__(self) -> str:
         return self.sql
@@ -164,7 +178,7 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
     common = [str(p) for query in tree.all("namedQuery") for p in (tree.parts(query.getChild(0)) or ())]
     if len(parts) == 1 and parts[0].casefold() in {name.casefold() for name in common}:
         raise StatementRefused(f"The target {parts[0]} is also the name of a query in WITH; write its namespace, or rename the query.")
-    target, branch = _resolved(spark, parts)
+    target, branch = resolved(spark, parts)
     aliased = tree.child(node, "TableAlias")
     alias = tree.alias(aliased) if aliased is not None else None
     condition, source, source_alias = _clauses(tree, node, wanted)
@@ -179,6 +193,8 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
         condition=span.of(tree.sql) if span else None,
         source=source.of(tree.sql) if source else None,
         source_alias=source_alias,
+        with_clause=tree.with_clause,
+        clauses=tuple(_CLAUSES[kind(child)] for child in tree.children(node) if kind(child) in _CLAUSES),
         _target_span=tree.span(named),
         _condition_span=span,
         _given_alias=given,
@@ -205,7 +221,7 @@ def _qualified(
     A table of the same last name that is read elsewhere in the statement would be mistaken for a
     target of that name; then the name is another, and all qualified columns are changed.
     """
-    fold = (lambda p: p) if _is_case_sensitive(spark) else (lambda p: tuple(part.casefold() for part in p))
+    fold = (lambda p: p) if is_case_sensitive(spark) else (lambda p: tuple(part.casefold() for part in p))
     mine = fold(target)
     others = [(n, fold(p)) for n, p in tree.relations()]
     if source_alias is not None:
@@ -238,57 +254,3 @@ def _free(name: str, taken: set[str]) -> str:
     while name.casefold() in taken or name in taken:
         name += "_"
     return name
-
-
-def _is_case_sensitive(spark: SparkSession) -> bool:
-    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-
-
-def _resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]:
-    """The table that a name stands for, with its catalog, and the branch it names."""
-    from py4j.java_gateway import is_instance_of
-
-    jvm: Any = spark._jvm
-    state = spark._jsparkSession.sessionState()
-    converters = jvm.scala.jdk.javaapi.CollectionConverters
-    listed = _java_list(jvm, parts)
-    if state.catalog().isTempView(converters.asScala(listed).toSeq()):
-        raise StatementRefused(f"{display_name(parts)} is a temporary view, which cannot be written to; give the Iceberg table behind it.")
-    try:
-        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(spark._jsparkSession, listed)
-        name: Identifier = (str(found.catalog().name()), *map(str, found.identifier().namespace()), str(found.identifier().name()))
-    except Exception as error:
-        raise explain(error, ("", *parts)) from None
-    for table, branch in _candidates(name):
-        try:
-            loaded = load_table(spark, table)
-        except Exception as error:
-            problem = explain(error, table)
-            if branch is None and not name[-1].startswith(_BRANCH):
-                raise (problem if isinstance(problem, IcekitError) else _unknown(table, problem)) from None
-            continue
-        if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
-            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to; give the table itself.")
-        return table, branch
-    raise StatementRefused(f"{display_name(parts)} names no table and no branch of one; check its name.")
-
-
-def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
-    """A name as a branch of a table where it looks like one, and as a table."""
-    if name[-1].startswith(_BRANCH) and len(name) > 2:
-        yield name[:-1], name[-1].removeprefix(_BRANCH)
-    yield name, None
-
-
-def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
-    said = scrub(str(problem)).strip().splitlines()[0][:200].rstrip(".")
-    return StatementRefused(
-        f"{display_name(table)} cannot be loaded as an Iceberg table ({said}); check its name and catalog.", detail=scrub(str(problem))
-    )
-
-
-def _java_list(jvm: Any, parts: Parts) -> Any:
-    made = jvm.java.util.ArrayList()
-    for part in parts:
-        made.add(part)
-    return made

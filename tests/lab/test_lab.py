@@ -68,7 +68,13 @@ def test_each_finding_has_a_table_that_suffers_from_it() -> None:
 
 
 def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
-    assert [name for name, table in TABLES.items() if not table.findings] == ["healthy_partitioned", "healthy_unpartitioned", "empty"]
+    assert [name for name, table in TABLES.items() if not table.findings] == [
+        "healthy_partitioned",
+        "healthy_unpartitioned",
+        "empty",
+        "delays",
+        "delay_corrections",
+    ]
 
 
 def test_an_unknown_table_is_answered_with_the_nearest() -> None:

@@ -1,0 +1,110 @@
+"""Review a MERGE: ask the engine how it would run, then what would make it read and shuffle less."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from icekit.catalog import Lake
+from icekit.compact.predict import is_case_sensitive, load
+from icekit.errors import StatementRefused
+from icekit.facts.bridge import explain
+from icekit.tune.merge.advice import lines
+from icekit.tune.merge.engine import planned, read_plan, whole
+from icekit.tune.merge.keys import keys_of, unstable_writes
+from icekit.tune.merge.model import Review
+from icekit.tune.merge.partitioned_join import partitioned_join
+from icekit.tune.merge.rewrite import partitioning, rewrite
+from icekit.tune.statement import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False) -> Review:
+    """Explain a MERGE without running it, and offer the same with a narrower ON where that reads less.
+
+    ``where`` is a Spark session, or a lake: then names without a catalog are looked for in its
+    catalog. The source is read (some aggregations, and the guard), of the target only metadata.
+    ``prove`` also runs the statement and what is offered, each on a zero-copy clone, and compares
+    rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the errors of
+    finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
+    """
+    with session_of(where) as spark:
+        statement = parse(spark, sql)
+        if statement.kind != "MERGE":
+            raise StatementRefused(f"This is {_a(statement.kind)}; review_merge reads MERGE statements.")
+        try:
+            table = load(spark, statement.target)
+            plan = planned(spark, statement.sql)
+            before = read_plan(spark, plan, statement.target)
+            keys = keys_of(plan, table, case_sensitive=is_case_sensitive(spark))
+            narrower, why_not = rewrite(spark, statement, keys, before)
+            joined = partitioned_join(spark, statement, before, keys)
+        except StatementRefused:
+            raise
+        except Exception as error:
+            raise explain(error, statement.target) from error
+        total = whole(spark, statement.target, statement.branch)
+        said = lines(
+            statement,
+            total,
+            before,
+            narrower,
+            why_not,
+            joined,
+            fields=tuple(partitioning(table)),
+            keyed=frozenset(e.column for e in keys.equalities),
+            source_columns=frozenset(str(a.name()) for a in _output(keys.source)),
+            broadcast_bytes=_broadcast_bytes(spark),
+        )
+        review = Review(statement, statement.target, total, before, narrower, joined, said, unstable_writes(plan))
+    if not prove:
+        return review
+    from icekit.tune.merge.trial import try_review
+
+    return replace(review, trials=try_review(where, review))
+
+
+@contextlib.contextmanager
+def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
+    """The session; for a lake with its catalog as the current one, for a while."""
+    if not isinstance(where, Lake):
+        yield where
+        return
+    spark = where.spark
+    if not hasattr(spark, "_jsparkSession"):
+        yield spark
+        return
+    manager: Any = spark._jsparkSession.sessionState().catalogManager()
+    catalog, namespace = str(manager.currentCatalog().name()), manager.currentNamespace()
+    if catalog == where.name:
+        yield spark
+        return
+    spark.catalog.setCurrentCatalog(where.name)
+    try:
+        yield spark
+    finally:
+        spark.catalog.setCurrentCatalog(catalog)
+        manager.setCurrentNamespace(namespace)
+
+
+def _output(plan: Any) -> Iterator[Any]:
+    if plan is None:
+        return
+    listed = plan.output()
+    for place in range(int(listed.size())):
+        yield listed.apply(place)
+
+
+def _broadcast_bytes(spark: SparkSession) -> int | None:
+    jvm_session: Any = spark._jsparkSession
+    with contextlib.suppress(Exception):
+        return int(jvm_session.sessionState().conf().autoBroadcastJoinThreshold())
+    return None
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "UPDATE" else f"a {kind}"

@@ -1,0 +1,93 @@
+"""Run a MERGE both ways on clones: the same rows, and what each really read and shuffled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from icekit.catalog import Lake
+from icekit.catalog.session import lent
+from icekit.clone import clone
+from icekit.errors import RehearsalFailed
+from icekit.prove.fingerprint import fingerprint
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+from icekit.tune.merge.engine import kind, nodes, nodes_with_searches, reason
+from icekit.tune.merge.model import Review, Run, Trial
+from icekit.tune.merge.review import session_of
+from icekit.tune.statement import Statement, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SMALL_BYTES = 256 * 2**20
+
+
+def try_review(where: Lake | SparkSession, review: Review) -> tuple[Trial, ...]:
+    """Run what a review offers beside the statement as it is, each on a clone of the target; the clones are gone afterwards.
+
+    What is offered runs first, so that a warm session speaks for the statement as it is. A small
+    table's statements are run once more before that, unmeasured: starting up would outweigh them.
+    """
+    trials: list[Trial] = []
+    if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
+        run_on_clone(where, review.statement)
+    before: Run | None = None
+    if review.rewrite is not None:
+        with session_of(where) as spark:
+            narrower = parse(spark, review.rewrite.sql)
+        after = run_on_clone(where, narrower)
+        before = run_on_clone(where, review.statement)
+        trials.append(Trial("narrower ON", before, after, review.unstable))
+    if review.partitioned_join.settings:
+        after = run_on_clone(where, review.statement, dict(review.partitioned_join.settings))
+        before = before or run_on_clone(where, review.statement)
+        trials.append(Trial("storage-partitioned join", before, after, review.unstable))
+    return tuple(trials)
+
+
+def run_on_clone(where: Lake | SparkSession, statement: Statement, settings: Mapping[str, str] | None = None) -> Run:
+    """Run a statement on a clone of its target, under settings lent to the session for it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    catalog, *name = statement.target
+    with clone(where, tuple(name) if isinstance(where, Lake) else statement.target) as copy, session_of(where) as spark:
+        on: Identifier = (catalog, *copy.table)
+        with lent(spark, settings or {}):
+            started = time.monotonic()
+            try:
+                frame = spark.sql(statement.on(on))
+            except (PySparkException, Py4JJavaError) as error:
+                raise RehearsalFailed(
+                    f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. Mend the statement or its source.",
+                    detail=scrub(str(error)),
+                ) from None
+            seconds = time.monotonic() - started
+        read, shuffled = _measured(frame._jdf.queryExecution(), ".".join(on))
+        branch = (f"branch_{statement.branch}",) if statement.branch else ()
+        spark.sql(f"REFRESH TABLE {identifier(*on)}")
+        rows = fingerprint(spark, (*on, *branch))[()]
+    files = sum(f for f, _ in read)
+    return Run(seconds, files, sum(b for _, b in read), shuffled, str(rows))
+
+
+def _measured(query: Any, table: str) -> tuple[list[tuple[int, int]], int]:
+    """Files and bytes of each scan of a table in a plan that was run, and the bytes of all its shuffles."""
+    command = next((n for n in nodes(query.commandExecuted()) if kind(n) == "CommandResult"), None)
+    if command is None:
+        return [], 0
+    read: list[tuple[int, int]] = []
+    shuffled = 0
+    for node in nodes_with_searches(command.commandPhysicalPlan()):
+        if kind(node) == "ShuffleExchangeExec":
+            shuffled += _metric(node, "shuffleBytesWritten")
+        elif kind(node) == "BatchScanExec" and str(node.table().name()).replace("`", "") == table:
+            read.append((_metric(node, "resultDataFiles"), _metric(node, "totalDataFileSize")))
+    return read, shuffled
+
+
+def _metric(node: Any, name: str) -> int:
+    found = node.metrics().get(name)
+    return int(found.get().value()) if found.isDefined() else 0

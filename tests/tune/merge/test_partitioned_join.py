@@ -1,0 +1,123 @@
+"""A storage-partitioned join is found by the engine itself, with the fewest settings, or what the layouts lack is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.catalog.session import lent
+from icekit.tune.merge.engine import engine_plan
+from icekit.tune.merge.review import session_of
+from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
+
+pytestmark = pytest.mark.spark
+
+PRESERVE = ("spark.sql.iceberg.planning.preserve-data-grouping", "true")
+FEWER_KEYS = ("spark.sql.requireAllClusterKeysForCoPartition", "false")
+COMPATIBLE = ("spark.sql.sources.v2.bucketing.allowCompatibleTransforms.enabled", "true")
+SUBSET = ("spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled", "true")
+ROWS = "SELECT id, date'2024-01-01' + CAST(id % 3 AS int), 'old' FROM range(4000)"
+SOME = "SELECT id * 7, date'2024-01-01' + CAST(id * 7 % 3 AS int), 'new' FROM range(600)"
+
+
+def pair(lake: Lake, scratch: str, by: str, source_by: str, properties: str = MERGE_ON_READ) -> tuple[Target, Target]:
+    target = Target(lake, (scratch, "sp_target")).create(by=by, rows=ROWS, properties=properties)
+    return target, Target(lake, (scratch, "sp_source")).create(by=source_by, rows=SOME)
+
+
+@pytest.mark.parametrize(
+    ("by", "source_by", "on", "settings"),
+    [
+        ("bucket(8, id)", "bucket(8, id)", "t.id = s.id", {PRESERVE}),
+        ("bucket(8, id)", "bucket(8, id)", "t.id = s.id AND t.d = s.d", {PRESERVE, FEWER_KEYS}),
+        ("bucket(8, id)", "bucket(16, id)", "t.id = s.id", {PRESERVE, COMPATIBLE}),
+        ("bucket(8, id), d", "bucket(8, id)", "t.id = s.id", {PRESERVE, FEWER_KEYS, SUBSET}),
+        ("days(d)", "days(d)", "t.d = s.d AND t.id = s.id", {PRESERVE, FEWER_KEYS}),
+    ],
+)
+def test_the_settings_are_those_without_which_the_target_is_shuffled(
+    lake: Lake, scratch: str, by: str, source_by: str, on: str, settings: set[tuple[str, str]]
+) -> None:
+    target, source = pair(lake, scratch, by, source_by)
+    review = target.review(target.merge(f"{source.quoted} s", on))
+    joined = review.partitioned_join
+
+    assert review.plan.is_target_shuffled
+    assert (joined.is_used, joined.is_possible, set(joined.settings)) == (False, True, settings)
+    assert joined.plan is not None
+    assert not joined.plan.is_target_shuffled
+    assert joined.plan.scan.grouped_by
+    with session_of(lake) as spark:
+        for left_out in settings:
+            with lent(spark, dict(settings - {left_out})):
+                assert engine_plan(spark, review.statement.sql, review.table).is_target_shuffled, left_out
+        with lent(spark, dict(settings)):
+            assert target.review(review.statement.sql).partitioned_join.is_used
+
+
+@pytest.mark.parametrize("properties", [MERGE_ON_READ, COPY_ON_WRITE])
+def test_it_shuffles_less_and_leaves_the_same_rows(lake: Lake, scratch: str, properties: str) -> None:
+    target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", properties)
+    before = lake.tables.source(target.name).metadata_location
+
+    (trial,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id"), prove=True).trials
+
+    assert trial.what == "storage-partitioned join"
+    assert trial.is_same
+    assert trial.after.size_in_bytes == trial.before.size_in_bytes > 0
+    assert trial.after.shuffle_bytes < trial.before.shuffle_bytes / 2
+    assert lake.tables.source(target.name).metadata_location == before
+
+
+@pytest.mark.parametrize(
+    ("by", "source_by", "source", "on", "lacks"),
+    [
+        ("", "bucket(8, id)", "scratch.sp_source s", "t.id = s.id", "sp_target is not partitioned"),
+        (
+            "bucket(8, id)",
+            "",
+            "scratch.sp_source s",
+            "t.id = s.id",
+            r"sp_source is not partitioned; it would have to be by bucket\[8\]\(s.id\)",
+        ),
+        (
+            "bucket(8, id)",
+            "truncate(10, v)",
+            "scratch.sp_source s",
+            "t.id = s.id",
+            r"partitioned by truncate\[10\]\(v\), and would have to be",
+        ),
+        ("bucket(8, id)", "bucket(8, id)", "scratch.sp_source s", "t.d = s.d", "ON sets no id equal to a column of the source"),
+        ("bucket(8, id)", "", "(SELECT id, date'2024-01-01' AS d, 'n' AS v FROM range(9)) s", "t.id = s.id", "no plain Iceberg table"),
+    ],
+)
+def test_what_the_layout_lacks_is_told(lake: Lake, scratch: str, by: str, source_by: str, source: str, on: str, lacks: str) -> None:
+    import re
+
+    target, _ = pair(lake, scratch, by, source_by)
+
+    review = target.review(target.merge(source, on))
+
+    assert not review.partitioned_join.is_possible
+    assert re.search(lacks, said(review, "storage-partitioned join")), said(review, "storage-partitioned join")
+
+
+def test_the_layout_that_is_offered_would_do(lake: Lake, scratch: str) -> None:
+    target, source = pair(lake, scratch, "bucket(8, id)", "")
+    (layout,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id")).partitioned_join.layout
+    with session_of(lake) as spark:
+        spark.sql(layout)
+
+    review = target.review(target.merge("scratch.sp_target_source s", "t.id = s.id"))
+
+    assert review.partitioned_join.settings == (PRESERVE,)
+
+
+def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> None:
+    target, source = pair(lake, scratch, "bucket(8, id)", "bucket(8, id)")
+
+    review = target.review(target.merge(f"{source.quoted} s", "t.id = s.id", "WHEN MATCHED THEN DELETE"))
+
+    assert review.plan.broadcast == "source"
+    assert "not needed" in said(review, "storage-partitioned join")
+    assert "the source is broadcast" in said(review, "shuffle")

@@ -1,0 +1,265 @@
+"""A review explains a MERGE without running it; what it cannot review it refuses in a sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.__main__ import main
+from icekit.catalog import Lake, session
+from icekit.catalog.session import lent
+from icekit.clone import NAMESPACE, making
+from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
+from icekit.show.merge_charts import bytes_chart, bytes_table
+from icekit.tune.merge import review_merge
+from icekit.tune.merge.document import document, write_into
+from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
+
+pytestmark = pytest.mark.spark
+
+LAB = (
+    "MERGE INTO lab.delays t USING lab.delay_corrections s ON t.carrier = s.carrier AND t.flight = s.flight AND t.origin = s.origin "
+    "AND t.time_hour = s.time_hour WHEN MATCHED THEN UPDATE SET arr_delay = s.arr_delay WHEN NOT MATCHED THEN INSERT *"
+)
+
+
+def state(lake: Lake) -> tuple[Any, ...]:
+    """What a review must leave as it was."""
+    manager = lake.spark._jsparkSession.sessionState().catalogManager()
+    current = (str(manager.currentCatalog().name()), tuple(map(str, manager.currentNamespace())))
+    return current, lake.tables.names_in((NAMESPACE,)), lake.spark.conf.getAll, lake.tables.names()
+
+
+def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(lake: Lake, tmp_path: Path) -> None:
+    before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
+
+    review = lake.review_merge(LAB, prove=True)
+
+    assert (review.plan.scan.files, review.plan.scan.partitions, review.total.files) == (91, 91, 91)
+    assert review.plan.is_target_shuffled
+    assert review.rewrite is not None
+    assert review.rewrite.plan.scan.files == review.rewrite.plan.scan.partitions == 4
+    assert [a.column for a in review.rewrite.added] == ["time_hour"]
+    narrower, partitioned = review.trials
+    assert narrower.is_same
+    assert partitioned.is_same
+    assert narrower.after.size_in_bytes == review.rewrite.plan.size_in_bytes < narrower.before.size_in_bytes == review.plan.size_in_bytes
+    assert partitioned.after.shuffle_bytes < partitioned.before.shuffle_bytes
+    assert (state(lake), lake.tables.source(("lab", "delays")).metadata_location) == before
+
+    text, page, written = repr(review), review._repr_html_(), json.loads(write_into(review, tmp_path).read_text())
+    for part in (review.rewrite.guard, "both left the same rows", "storage-partitioned join"):
+        assert part in text
+    assert "same rows" in page
+    assert written["rewrite"]["sql"] == review.rewrite.sql
+    assert [t["is_same"] for t in written["trials"]] == [True, True]
+    chart = bytes_chart(review)
+    assert "91 of 91 data files" in chart.alt
+    assert chart.png()
+    assert list(bytes_table(review).how_known) == ["planned"] * 3 + ["measured"] * 3
+
+
+@pytest.mark.parametrize(
+    ("clauses", "properties", "join", "why"),
+    [
+        (UPSERT, MERGE_ON_READ, "RightOuter", "match nothing must be found for NOT MATCHED"),
+        (UPSERT, COPY_ON_WRITE, "FullOuter", "full outer join, which has no broadcast"),
+        (UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE", MERGE_ON_READ, "FullOuter", "NOT MATCHED BY SOURCE makes it a full outer"),
+        ("WHEN MATCHED THEN DELETE", MERGE_ON_READ, "Inner", "broadcasting is turned off"),
+        ("WHEN MATCHED THEN DELETE", COPY_ON_WRITE, "LeftOuter", "broadcasting is turned off"),
+    ],
+)
+def test_why_the_target_is_shuffled_is_told_by_the_join(
+    lake: Lake, scratch: str, clauses: str, properties: str, join: str, why: str
+) -> None:
+    target = Target(lake, (scratch, "rv_join")).create(properties=properties)
+
+    with lent(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+        review = target.review(target.merge(clauses=clauses))
+
+    assert (review.plan.join_type, review.plan.is_target_shuffled) == (join, True)
+    assert why in said(review, "shuffle")
+
+
+def test_a_source_too_large_to_broadcast_is_told_with_both_figures(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_large")).create()
+
+    with lent(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "10"}):
+        review = target.review(target.merge(clauses="WHEN MATCHED THEN DELETE"))
+
+    assert "more than the 10 B it broadcasts" in said(review, "shuffle")
+
+
+def test_copy_on_write_tells_of_its_search_for_matches(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_search")).create(properties=COPY_ON_WRITE)
+
+    review = target.review()
+
+    assert review.plan.mode == "copy-on-write"
+    assert review.plan.group_filter is not None
+    assert review.plan.group_filter.files == review.plan.scan.files == 30
+    assert review.plan.size_in_bytes == 2 * review.plan.scan.size_in_bytes
+    assert "it reads the join columns of 30 files" in said(review, "group filtering")
+
+
+@pytest.mark.parametrize(("clauses", "is_pruned"), [("WHEN MATCHED THEN DELETE", True), ("WHEN MATCHED THEN UPDATE SET v = s.v", False)])
+def test_dynamic_pruning_of_merge_on_read_is_told_as_the_engine_has_it(lake: Lake, scratch: str, clauses: str, is_pruned: bool) -> None:
+    target = Target(lake, (scratch, "rv_dynamic")).create(by="d")
+    Target(lake, (scratch, "rv_changes")).create(by="", rows=f"SELECT * FROM {CHANGES}")
+
+    review = target.review(target.merge("(SELECT * FROM scratch.rv_changes WHERE v = 'new') s", clauses=clauses))
+
+    assert ("narrows the scan at run time" in said(review, "group filtering")) == is_pruned
+    assert ("no dynamic partition pruning reaches" in said(review, "group filtering")) != is_pruned
+
+
+def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_filters")).create()
+
+    review = target.review(target.merge(on=f"{KEYS} AND t.d < DATE '2024-01-08'"))
+
+    assert (review.plan.scan.files, review.total.files) == (7, 30)
+    assert "d < " in said(review, "pruning")
+
+
+def test_not_matched_by_source_is_told_to_read_everything(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_by_source")).create()
+
+    review = target.review(target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"))
+
+    assert "the whole target is read" in said(review, "not matched by source")
+    assert review.rewrite is None
+
+
+def test_a_partition_column_that_on_leaves_out_comes_with_a_query_that_checks_it(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_moved")).create()
+    review = target.review(target.merge(on="t.id = s.id"))
+    (line,) = [line for line in review.lines if line.about == "partition column"]
+
+    assert "partitioned by d, which ON does not set equal" in line.said
+    assert target.sql(line.sql[0])[0][0] == 0
+    target.sql("UPDATE {t} SET d = DATE '2024-02-01' WHERE id IN (3, 4)")
+    assert target.sql(line.sql[0])[0][0] == 2
+
+
+def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_branch")).create(rows="")
+    assert target.review().plan.scan.files == 0
+    target.sql(f"INSERT INTO {{t}} {ROWS}")
+    target.sql("ALTER TABLE {t} CREATE BRANCH audit")
+    target.sql("DELETE FROM {t}")
+
+    review = target.review(target.merge().replace("`rv_branch`", "`rv_branch`.branch_audit"), prove=True)
+
+    assert (review.total.files, review.statement.branch) == (30, "audit")
+    assert [(t.what, t.is_same, t.after.rows.split()[0]) for t in review.trials] == [("narrower ON", True, "3,101")]
+
+
+def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    target = Target(lake, (scratch, "rv_time")).create()
+    sql = target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)")
+
+    (trial,) = target.review(sql, prove=True).trials
+
+    assert (trial.is_same, trial.unstable) == (False, "current_timestamp()")
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'", "no MERGE, UPDATE or DELETE"),
+        ("DELETE FROM scratch.rv_bad WHERE id = 1", "This is a DELETE; review_merge reads MERGE"),
+        ("UPDATE scratch.rv_bad SET v = 'x'", "This is an UPDATE; review_merge reads MERGE"),
+        (f"MERGE INTO scratch.rv_nothing t USING {CHANGES} ON {KEYS} {UPSERT}", "no table scratch.rv_nothing"),
+        (f"MERGE INTO scratch.rv_bad t USING scratch.rv_nothing s ON {KEYS} {UPSERT}", "cannot plan the statement: .*rv_nothing"),
+        (f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.idd = s.id {UPSERT}", "cannot plan the statement: .*idd"),
+        (f"MERGE INTO scratch.rv_bad t USING scratch.rv_broken s ON {KEYS} {UPSERT}", "source of the MERGE cannot be read"),
+        (
+            f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.id = s.id AND t.d = date_add(s.d, CAST(1 DIV (s.id - 3) AS int)) {UPSERT}",
+            "cannot be read .*DIVIDE_BY_ZERO",
+        ),
+        (f"MERGE INTO scratch.rv_bad t USING (SELECT * FROM scratch.rv_bad WHERE false) s ON {KEYS} {UPSERT}", "nothing to review"),
+    ],
+)
+def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(lake: Lake, scratch: str, sql: str, said: str) -> None:
+    Target(lake, (scratch, "rv_bad")).create()
+    broken = Target(lake, (scratch, "rv_broken")).create(rows=ROWS.replace("3000", "3"))
+    for (file,) in broken.sql("SELECT file_path FROM {t}.data_files"):
+        Path(str(file).removeprefix("file:")).unlink()
+    before = state(lake)
+
+    with pytest.raises(IcekitError, match=said) as refused:
+        lake.review_merge(sql, prove=True)
+
+    assert "\n" not in str(refused.value)
+    assert state(lake) == before
+
+
+def test_a_statement_that_fails_on_its_clone_is_told_and_the_clone_is_gone(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_fails")).create()
+    twice = f"(SELECT * FROM {CHANGES} UNION ALL SELECT 33, DATE '2024-01-04', 'twice') s"
+
+    with pytest.raises(RehearsalFailed, match=r"the statement failed .*MERGE_CARDINALITY_VIOLATION"):
+        target.review(target.merge(twice), prove=True)
+
+    assert not lake.tables.names_in((NAMESPACE,))
+
+
+def test_a_catalog_that_takes_no_clone_is_told(lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(lake, (scratch, "rv_no_clone")).create()
+
+    def refuses(catalog: str, procedure: str, **arguments: str) -> str:
+        raise RuntimeError("Location overlaps with another table")
+
+    monkeypatch.setattr(making, "call", refuses)
+    with pytest.raises(CloneRefused, match="takes no clone"):
+        target.review(prove=True)
+    assert target.review().rewrite is not None
+
+
+def test_a_session_is_enough_and_names_are_its_own(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "rv_session")).create()
+
+    with pytest.raises(IcekitError, match=r"no table scratch\.rv_session"):
+        review_merge(lake.spark, target.merge())
+    review = review_merge(lake.spark, target.merge().replace("`scratch`", "lake.scratch", 1), prove=True)
+
+    assert [t.is_same for t in review.trials] == [True]
+
+
+def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
+    names = [f"c{i}" for i in range(100)]
+    target = Target(lake, (scratch, "rv_wide"))
+    target.create(
+        "id bigint, d date, " + ", ".join(f"{n} int" for n in names), rows=f"SELECT id, d, {', '.join('1' for _ in names)} FROM ({ROWS})"
+    )
+    source = f"(SELECT id, d, {', '.join(f'2 AS {n}' for n in names)} FROM {CHANGES}) s"
+    sets = ", ".join(f"{n} = s.{n}" for n in names)
+
+    review = target.review(
+        target.merge(source, " AND ".join([KEYS, *(f"t.{n} <= s.{n}" for n in names)]), f"WHEN MATCHED THEN UPDATE SET {sets}")
+    )
+
+    assert review.rewrite is not None
+    assert review.rewrite.plan.scan.files == 3
+    assert document(review)["statement"] == review.statement.sql
+
+
+def test_the_command_reviews_a_file_and_writes_json(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a notebook: the session is somebody else's, and is left running.
+    monkeypatch.setattr(session, "_started", None)
+    file = tmp_path / "merge.sql"
+    file.write_text(f"-- ours\n{LAB};\n")
+
+    assert main(["review-merge", str(file), "--output", str(tmp_path)]) == 0
+    assert "narrower ON" in capsys.readouterr().out
+    assert json.loads((tmp_path / "merge-lake.lab.delays.json").read_text())["schema_version"] == 1
+    assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
+    assert "give a file with one MERGE statement" in capsys.readouterr().err
+    file.write_text("SELECT 1")
+    assert main(["review-merge", str(file)]) == 2

@@ -1,0 +1,214 @@
+"""A narrower ON leaves the same rows and opens fewer files; where it would not, none is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.catalog.session import lent
+from icekit.tune.merge import Review
+from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, ROWS, Target, said
+
+pytestmark = pytest.mark.spark
+
+_TIMES = "SELECT id, {zero} + make_interval(0, 0, 0, CAST(id % 30 AS int), CAST(id % 24 AS int)) AS ts, '{v}' AS v FROM range({n})"
+
+
+def times(zero: str = "timestamp'2024-01-01 00:00:00+00:00'") -> dict[str, str]:
+    kind = "timestamp_ntz" if "ntz" in zero else "timestamp"
+    return {
+        "columns": f"id bigint, ts {kind}, v string",
+        "rows": _TIMES.format(zero=zero, v="old", n=3000),
+        "source": f"({_TIMES.format(zero=zero, v='new', n=4000)} WHERE id % 30 IN (3, 29)) s",
+        "on": "t.id = s.id AND t.ts = s.ts",
+    }
+
+
+CASES: dict[str, dict[str, str]] = {
+    "days of a date": {},
+    "copy-on-write": {"properties": COPY_ON_WRITE},
+    "format version 3": {"properties": "'format-version'='3', 'write.merge.mode'='merge-on-read'"},
+    "values of a date": {"by": "d"},
+    "no alias": {"alias": "", "on": "lake.scratch.mr_case.id = s.id AND mr_case.d = s.d"},
+    "only inserts": {"clauses": "WHEN NOT MATCHED THEN INSERT *"},
+    "only deletes": {"clauses": "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE"},
+    "several clauses, copy-on-write": {
+        "properties": COPY_ON_WRITE,
+        "clauses": "WHEN MATCHED AND t.id < 50 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v",
+    },
+    "days of a timestamp": {**times(), "by": "days(ts)"},
+    "hours of a timestamp": {**times(), "by": "hours(ts)"},
+    "days before 1970": {**times("timestamp'1969-12-15 23:30:00+00:00'"), "by": "days(ts)"},
+    "days of a timestamp without zone": {**times("timestamp_ntz'2024-01-01 00:00:00'"), "by": "days(ts)"},
+    "months of a timestamp": {
+        "columns": "id bigint, ts timestamp, v string",
+        "by": "months(ts)",
+        "rows": "SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % 12 AS int)), 'v' FROM range(600)",
+        "source": "(SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % 12 AS int)) AS ts, 'n' AS v "
+        "FROM range(700) WHERE id % 12 IN (0, 11)) s",
+        "on": "t.id = s.id AND t.ts = s.ts",
+    },
+    "texts with quotes, backslashes and variables": {
+        "columns": "id bigint, d string, v string",
+        "by": "d",
+        "rows": r"SELECT id, concat('a''b\\\n', chr(36), '{x}`t`.`d`', id % 20), 'v' FROM range(400)",
+        "source": r"(SELECT id, concat('a''b\\\n', chr(36), '{x}`t`.`d`', id % 20) AS d, 'n' AS v FROM range(500) WHERE id % 20 < 3) s",
+    },
+    "decimals": {
+        "columns": "id bigint, d decimal(12,2), v string",
+        "by": "truncate(100, d)",
+        "rows": "SELECT id, CAST(id AS decimal(12,2)) / 4, 'v' FROM range(400)",
+        "source": "(SELECT id, CAST(CAST(id AS decimal(12,2)) / 4 AS decimal(12,2)) AS d, 'n' AS v FROM range(3)) s",
+    },
+    "an int compared with a bigint out of its range": {
+        "columns": "id bigint, d int, v string",
+        "by": "d",
+        "rows": "SELECT id, CAST(id % 40 AS int), 'v' FROM range(400)",
+        "source": "(SELECT 0L AS id, id * 3000000000 AS d, 'n' AS v FROM range(3)) s",
+        "clauses": "WHEN MATCHED THEN UPDATE SET v = s.v",
+    },
+    "nulls that match nothing": {
+        "by": "d",
+        "rows": f"{ROWS} UNION ALL SELECT 7, NULL, 'null'",
+        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, date'2024-01-04', 'n' UNION ALL SELECT NULL, date'2024-01-05', 'n') s",
+    },
+    "nulls that match nulls": {
+        "by": "d",
+        "rows": f"{ROWS} UNION ALL SELECT 7, NULL, 'null'",
+        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, date'2024-01-04', 'n') s",
+        "on": "t.id <=> s.id AND t.d <=> s.d",
+    },
+    "names in another case": {"alias": "T", "on": "T.ID = S.ID AND T.D = S.D"},
+    "an expression of the source": {"on": "t.id = s.id + 0 AND t.d = date_add(s.d, 0)"},
+    "the target itself": {"source": "(SELECT id, d, 'n' AS v FROM lake.scratch.mr_case WHERE d < date'2024-01-04') s"},
+}
+
+
+def offered(target: Target, case: dict[str, str]) -> tuple[str, Review]:
+    target.create(**{k: v for k, v in case.items() if k in {"columns", "by", "rows", "properties"}})
+    sql = target.merge(**{k: v for k, v in case.items() if k in {"source", "on", "clauses", "alias"}})
+    return sql, target.review(sql)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, scratch: str, name: str) -> None:
+    target = Target(lake, (scratch, "mr_case"))
+    with lent(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
+        sql, review = offered(target, CASES[name])
+
+        assert review.rewrite is not None, said(review, "narrower ON")
+        assert review.rewrite.plan.scan.files < review.plan.scan.files
+        assert review.rewrite.plan.size_in_bytes < review.plan.size_in_bytes
+        assert target.sql(review.rewrite.guard)[0][0] == 0
+        assert target.after(review.rewrite.sql) == target.after(sql) != target.after(f"DELETE FROM {target.quoted} WHERE false")
+
+
+def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "mr we.ird `na`me it's"))
+    target.create("`a.b` bigint, `d'x` date, `v``z` string", "`d'x`")
+    source = CHANGES.replace("id, date", "id AS `a.b`, date").replace("AS d,", "AS `d'x`,").replace("AS v ", "AS `v``z` ")
+    sql = target.merge(source, "t.`a.b` = s.`a.b` AND t.`d'x` = s.`d'x`", "WHEN MATCHED THEN UPDATE SET `v``z` = s.`v``z`")
+
+    review = target.review(sql)
+
+    assert review.rewrite is not None
+    assert target.after(review.rewrite.sql) == target.after(sql)
+
+
+def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "mr_evolved")).create(
+        by="v", rows="SELECT id, date'2024-01-01' + CAST(id % 5 AS int), id % 3 FROM range(300)"
+    )
+    target.sql("ALTER TABLE {t} REPLACE PARTITION FIELD v WITH days(d)")
+    target.sql("ALTER TABLE {t} RENAME COLUMN d TO day")
+    target.sql(f"INSERT INTO {{t}} {ROWS}")
+    sql = target.merge(CHANGES.replace("AS d,", "AS day,"), "t.id = s.id AND t.day = s.day", "WHEN MATCHED THEN UPDATE SET v = s.v")
+
+    review = target.review(sql)
+
+    assert review.rewrite is not None
+    assert review.rewrite.added[0].form == "ranges"
+    assert target.after(review.rewrite.sql) == target.after(sql)
+
+
+def test_only_predicates_that_spare_something_are_added(lake: Lake, scratch: str) -> None:
+    review = Target(lake, (scratch, "mr_needed")).create().review()
+
+    assert review.rewrite is not None
+    assert [(a.column, a.expression, a.form) for a in review.rewrite.added] == [("d", "s.d", "ranges")]
+    assert review.rewrite.predicate == (
+        "(`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR (`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19')"
+    )
+
+
+def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "mr_bounds")).create(by="", rows="SELECT id, date'2024-01-01', 'a' FROM range(1000)")
+    target.sql("INSERT INTO {t} SELECT id, date'2024-01-01', 'b' FROM range(100000, 101000)")
+
+    review = target.review(target.merge("(SELECT id * 2 AS id, date'2024-01-01' AS d, 'n' AS v FROM range(300)) s", "t.id = s.id"))
+
+    assert review.rewrite is not None
+    assert review.rewrite.predicate == "`t`.`id` >= 0L AND `t`.`id` <= 598L"
+
+
+@contextmanager
+def changing(lake: Lake, name: str, rows: str) -> Iterator[None]:
+    lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
+    try:
+        yield
+    finally:
+        lake.spark.catalog.dropTempView(name)
+
+
+@pytest.mark.parametrize("late", ["SELECT 8L, date'2024-01-09', 'late'", "SELECT 7L, CAST(NULL AS date), 'late'"])
+def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch: str, late: str) -> None:
+    target = Target(lake, (scratch, "mr_guard")).create(rows=f"{ROWS} UNION ALL SELECT 7, NULL, 'null'", by="d")
+    first = "SELECT 33L AS id, date'2024-01-04' AS d, 'n' AS v"
+    with changing(lake, "mr_late", first):
+        sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
+        review = target.review(sql)
+        assert review.rewrite is not None
+        assert target.sql(review.rewrite.guard)[0][0] == 0
+
+        lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW mr_late AS {first} UNION ALL {late}")
+
+        assert target.sql(review.rewrite.guard)[0][0] == 1
+        # This is what it guards against: the row is there, and would be inserted once more.
+        assert len(target.after(review.rewrite.sql)) == len(target.after(sql)) + 1
+
+
+@pytest.mark.parametrize(
+    ("merge", "why"),
+    [
+        ({"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")}, r"other rows each time .*rand\(\)"),
+        ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "other rows each time .*LIMIT"),
+        ({"source": CHANGES.replace("'new'", "CAST(current_timestamp() AS string)")}, r"current_timestamp\(\)"),
+        ({"on": "t.id + 1 = s.id + 1 AND year(t.d) = year(s.d)"}, "is not a bare column"),
+        ({"on": "t.id = s.id OR t.d = s.d"}, "sets no column of the target equal"),
+        ({"on": "CAST(t.id AS double) = CAST(s.id AS double)"}, "compared as double and stored as long"),
+        ({"on": "t.id = s.id"}, "skip no file of the target"),
+        ({"clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"}, "every row of the target"),
+    ],
+)
+def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_spare_nothing(
+    lake: Lake, scratch: str, merge: dict[str, str], why: str
+) -> None:
+    import re
+
+    target = Target(lake, (scratch, "mr_refused")).create()
+
+    review = target.review(target.merge(**merge))
+
+    assert review.rewrite is None
+    assert re.search(why, said(review, "narrower ON")), said(review, "narrower ON")
+
+
+def test_floating_point_and_uuid_columns_are_left_out(lake: Lake, scratch: str) -> None:
+    target = Target(lake, (scratch, "mr_floats")).create("id bigint, f double, v string", "", "SELECT id, id * 1.5D, 'v' FROM range(10)")
+
+    review = target.review(target.merge("(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s", "t.f = s.f"))
+
+    assert "NaN" in said(review, "narrower ON")
