@@ -192,12 +192,9 @@ def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -
         _require(name, value, str, "a text")
     _require("prove", prove, bool, "true or false (with papermill: -p, or a parameters file)")
     if sql_file:
-        try:
-            sql = Path(sql_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ParameterError(
-                f"sql_file {sql_file} cannot be read as a text ({type(error).__name__}); give a file with one MERGE."
-            ) from None
+        from icekit.tune.statement import read_file
+
+        sql = read_file(sql_file)
     return connect(catalog or None).review_merge(sql, prove=prove)
 
 
@@ -216,7 +213,7 @@ def finish_review(review: Review, *, output: str = "") -> str:
         from icekit.tune.merge.document import write_into
 
         said = f"The review is in {write_into(review, Path(output))}."
-    if not all(trial.is_same for trial in review.trials):
+    if not review.is_proved:
         raise Unhealthy(f"The statement and what is offered could not be shown to leave the same rows. {said}")
     return said
 

@@ -143,11 +143,11 @@ class Lake:
 
         return choose_write_mode(self, table, **options)
 
-    def review_merge(self, sql: str, *, prove: bool = False) -> Review:
+    def review_merge(self, sql: str, **options: Any) -> Review:
         """Explain a MERGE without running it, and narrow it. See :func:`icekit.tune.merge.review_merge`."""
         from icekit.tune.merge import review_merge
 
-        return review_merge(self, sql, prove=prove)
+        return review_merge(self, sql, **options)
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
         """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from icekit.commands.running import say
-from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 
 _WHAT = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its
@@ -21,7 +20,7 @@ The source is read for that, some aggregations; of the target only metadata. Wit
 what is offered are run on zero-copy clones, which are removed: rows compared, bytes, shuffle and time measured.
 
 Names without a catalog are looked for in --catalog. Exit status: 0 reviewed; 1 with --prove, the rows
-differ or cannot be compared; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
+differ or cannot be compared, or the budget was spent; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
 """
 
 
@@ -37,6 +36,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", metavar="FILE.sql", help="a file with one MERGE statement; - for standard input")
     parser.add_argument("--prove", action="store_true", help="also run it both ways on clones and compare")
+    parser.add_argument("--budget-seconds", type=float, default=1800, help="with --prove: end the trial after so long (default: 1800)")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the review as JSON")
 
 
@@ -44,23 +44,15 @@ def review_merge(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
     from icekit.tune.merge.document import write_into
+    from icekit.tune.statement import read_file
 
-    sql = _statement(arguments.file)
+    sql = read_file(arguments.file)
     lake = connect(arguments.catalog or None)
     try:
-        review = lake.review_merge(sql, prove=arguments.prove)
+        review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds)
         say(repr(review))
         if arguments.output:
             say(f"\nJSON  {write_into(review, arguments.output)}")
-        return EXIT_HEALTHY if all(trial.is_same for trial in review.trials) else EXIT_UNHEALTHY
+        return EXIT_HEALTHY if review.is_proved else EXIT_UNHEALTHY
     finally:
         lake.close()
-
-
-def _statement(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{file} cannot be read as a text ({type(error).__name__}); give a file with one MERGE statement.") from None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from icekit.commands.running import say
-from icekit.errors import ParameterError
 
 _WHAT = """\
 A DELETE, UPDATE or MERGE either writes changed files anew (copy-on-write: dear writes, no cost for reads)
@@ -56,6 +54,7 @@ def write_mode(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
     from icekit.notebook import slug
+    from icekit.tune.statement import read_file
     from icekit.tune.write_mode import choose_write_mode
     from icekit.tune.write_mode.document import write
 
@@ -70,7 +69,7 @@ def write_mode(arguments: argparse.Namespace) -> int:
         given |= {"sample": True, "sample_bytes": arguments.sample}
     lake = connect(arguments.catalog or None)
     try:
-        statement = _read(arguments.statement) if arguments.statement else None
+        statement = read_file(arguments.statement) if arguments.statement else None
         choice = choose_write_mode(lake, arguments.table, statement=statement, read_filter=arguments.filter, progress=say, **given)
         say(f"\n{choice!r}")
         if arguments.output:
@@ -78,14 +77,3 @@ def write_mode(arguments: argparse.Namespace) -> int:
         return 0
     finally:
         lake.close()
-
-
-def _read(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(
-            f"The statement in {path} cannot be read ({type(error).__name__}); give a file of SQL, or - for standard input."
-        ) from None

@@ -137,3 +137,11 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
             f"A metadata file of {name} is corrupt ({first}); restore it, or roll back to a snapshot before it.", detail=text
         )
     return error
+
+
+def reason(error: Exception) -> str:
+    """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
+    text = scrub(str(error))
+    causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)
+    said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return said.strip()[:300].rstrip(".;")

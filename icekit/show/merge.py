@@ -17,6 +17,7 @@ def review_text(review: Review) -> str:
         said += ["", f"{line.about}", f"    {line.said}", *(f"    {row}" for sql in line.sql for row in sql.splitlines())]
     for trial in review.trials:
         said += ["", *trial_lines(trial)]
+    said += ["", f"The trial is not whole: {review.stopped}."] if review.stopped else []
     return scrub("\n".join(said))
 
 
@@ -62,6 +63,7 @@ def review_html(review: Review) -> str:
     parts += [_card(line) for line in review.lines]
     parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
     parts += [_trial(trial) for trial in review.trials]
+    parts += [f"<p>The trial is not whole: {html.prose(review.stopped)}.</p>"] if review.stopped else []
     return scrub(html.framed(*parts))
 
 

@@ -6,11 +6,13 @@ has one more condition, keeps its comments, its line breaks and its spelling.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.predict import is_case_sensitive
-from icekit.errors import SparkUnavailable, StatementRefused
+from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
 from icekit.facts.bridge import has_bridge
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
@@ -89,6 +91,16 @@ class Statement:
 
     def __str__(self) -> str:
         return self.sql
+
+
+def read_file(path: str) -> str:
+    """The text of a file, or of standard input for ``-``; raises :class:`~icekit.errors.ParameterError`."""
+    if path == "-":
+        return sys.stdin.read()
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{path} cannot be read as a text ({type(error).__name__}); give a file with one statement.") from None
 
 
 def parse(spark: SparkSession, sql: str) -> Statement:

@@ -17,8 +17,8 @@ from icekit.catalog import Lake
 from icekit.clone import clone
 from icekit.facts.model import TableFacts
 from icekit.lab import build
+from icekit.tune.budget import Budget
 from icekit.tune.write_mode import Variant, choose_write_mode
-from icekit.tune.write_mode.budget import Budget
 from icekit.tune.write_mode.place import Place
 from icekit.tune.write_mode.trial import Measured, compact, prepare, scan, write
 from icekit.tune.write_mode.workload import Shape, synthetic

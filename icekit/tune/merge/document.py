@@ -41,6 +41,7 @@ def document(review: Review) -> dict[str, Any]:
             "layout": list(review.partitioned_join.layout),
         },
         "lines": [asdict(line) for line in review.lines],
+        "stopped": review.stopped,
         "trials": [{**asdict(trial), "is_same": trial.is_same} for trial in review.trials],
     }
     if review.rewrite is not None:

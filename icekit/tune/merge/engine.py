@@ -7,12 +7,12 @@ No file comes over the bridge.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import StatementRefused
+from icekit.facts.bridge import reason
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan
@@ -51,14 +51,6 @@ def query_of(spark: SparkSession, sql: str) -> Any:
             f"Spark cannot plan the statement: {reason(error)}; mend the statement or what it reads.",
             detail=scrub(str(error)),
         ) from None
-
-
-def reason(error: Exception) -> str:
-    """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
-    text = scrub(str(error))
-    causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)
-    said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return said.strip()[:300].rstrip(".;")
 
 
 def planned(spark: SparkSession, sql: str) -> Planned:

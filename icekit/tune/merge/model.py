@@ -149,7 +149,8 @@ class Trial:
 class Review:
     """A MERGE explained, with what would make it read and shuffle less; nothing has been run on the table.
 
-    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them.
+    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them;
+    ``stopped`` says why they are not all there.
     """
 
     statement: Statement
@@ -161,6 +162,12 @@ class Review:
     lines: tuple[Line, ...]
     unstable: str | None = None
     trials: tuple[Trial, ...] = ()
+    stopped: str | None = None
+
+    @property
+    def is_proved(self) -> bool:
+        """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
+        return self.stopped is None and all(trial.is_same for trial in self.trials)
 
     def __repr__(self) -> str:
         from icekit.show.merge import review_text

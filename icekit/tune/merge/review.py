@@ -11,6 +11,7 @@ from icekit.catalog import Lake
 from icekit.compact.predict import is_case_sensitive, load
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import explain
+from icekit.tune.budget import Budget
 from icekit.tune.merge.advice import lines
 from icekit.tune.merge.engine import planned, read_plan, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False) -> Review:
+def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False, budget_seconds: float = 1800) -> Review:
     """Explain a MERGE without running it, and offer the same with a narrower ON where that reads less.
 
     ``where`` is a Spark session, or a lake: then names without a catalog are looked for in its
     catalog. The source is read (some aggregations, and the guard), of the target only metadata.
     ``prove`` also runs the statement and what is offered, each on a zero-copy clone, and compares
-    rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the errors of
+    rows, bytes, shuffle and time, until ``budget_seconds`` are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
     finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
     """
     with session_of(where) as spark:
@@ -65,7 +66,8 @@ def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False) -
         return review
     from icekit.tune.merge.trial import try_review
 
-    return replace(review, trials=try_review(where, review))
+    trials, stopped = try_review(where, review, Budget(budget_seconds))
+    return replace(review, trials=trials, stopped=stopped)
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import load_table
+from icekit.facts.bridge import load_table, reason
 from icekit.facts.files import Scalar
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
-from icekit.tune.merge.engine import engine_plan, reason
+from icekit.tune.merge.engine import engine_plan
 from icekit.tune.merge.keys import Keys, Values, units_of, values_of
 from icekit.tune.merge.model import Added, EnginePlan, Rewrite
 from icekit.tune.statement import Statement, narrowed

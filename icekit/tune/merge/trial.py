@@ -10,10 +10,12 @@ from icekit.catalog import Lake
 from icekit.catalog.session import lent
 from icekit.clone import clone
 from icekit.errors import RehearsalFailed
+from icekit.facts.bridge import reason
 from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.merge.engine import kind, nodes, nodes_with_searches, reason
+from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.merge.engine import kind, nodes, nodes_with_searches
 from icekit.tune.merge.model import Review, Run, Trial
 from icekit.tune.merge.review import session_of
 from icekit.tune.statement import Statement, parse
@@ -24,30 +26,34 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 256 * 2**20
 
 
-def try_review(where: Lake | SparkSession, review: Review) -> tuple[Trial, ...]:
+def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tuple[tuple[Trial, ...], str | None]:
     """Run what a review offers beside the statement as it is, each on a clone of the target; the clones are gone afterwards.
 
     What is offered runs first, so that a warm session speaks for the statement as it is. A small
     table's statements are run once more before that, unmeasured: starting up would outweigh them.
+    Returns the trials that were finished, and why there are no more if the budget was spent.
     """
     trials: list[Trial] = []
-    if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
-        run_on_clone(where, review.statement)
-    before: Run | None = None
-    if review.rewrite is not None:
-        with session_of(where) as spark:
-            narrower = parse(spark, review.rewrite.sql)
-        after = run_on_clone(where, narrower)
-        before = run_on_clone(where, review.statement)
-        trials.append(Trial("narrower ON", before, after, review.unstable))
-    if review.partitioned_join.settings:
-        after = run_on_clone(where, review.statement, dict(review.partitioned_join.settings))
-        before = before or run_on_clone(where, review.statement)
-        trials.append(Trial("storage-partitioned join", before, after, review.unstable))
-    return tuple(trials)
+    try:
+        if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
+            run_on_clone(where, review.statement, budget)
+        before: Run | None = None
+        if review.rewrite is not None:
+            with session_of(where) as spark:
+                narrower = parse(spark, review.rewrite.sql)
+            after = run_on_clone(where, narrower, budget)
+            before = run_on_clone(where, review.statement, budget)
+            trials.append(Trial("narrower ON", before, after, review.unstable))
+        if review.partitioned_join.settings:
+            after = run_on_clone(where, review.statement, budget, dict(review.partitioned_join.settings))
+            before = before or run_on_clone(where, review.statement, budget)
+            trials.append(Trial("storage-partitioned join", before, after, review.unstable))
+    except BudgetSpent as error:
+        return tuple(trials), str(error)
+    return tuple(trials), None
 
 
-def run_on_clone(where: Lake | SparkSession, statement: Statement, settings: Mapping[str, str] | None = None) -> Run:
+def run_on_clone(where: Lake | SparkSession, statement: Statement, budget: Budget, settings: Mapping[str, str] | None = None) -> Run:
     """Run a statement on a clone of its target, under settings lent to the session for it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -58,7 +64,8 @@ def run_on_clone(where: Lake | SparkSession, statement: Statement, settings: Map
         with lent(spark, settings or {}):
             started = time.monotonic()
             try:
-                frame = spark.sql(statement.on(on))
+                with budget.watching(spark):
+                    frame = spark.sql(statement.on(on))
             except (PySparkException, Py4JJavaError) as error:
                 raise RehearsalFailed(
                     f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. Mend the statement or its source.",
@@ -68,7 +75,8 @@ def run_on_clone(where: Lake | SparkSession, statement: Statement, settings: Map
         read, shuffled = _measured(frame._jdf.queryExecution(), ".".join(on))
         branch = (f"branch_{statement.branch}",) if statement.branch else ()
         spark.sql(f"REFRESH TABLE {identifier(*on)}")
-        rows = fingerprint(spark, (*on, *branch))[()]
+        with budget.watching(spark):
+            rows = fingerprint(spark, (*on, *branch))[()]
     files = sum(f for f, _ in read)
     return Run(seconds, files, sum(b for _, b in read), shuffled, str(rows))
 

@@ -13,10 +13,10 @@ from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, display_name
 from icekit.tune.advice import Advice
+from icekit.tune.budget import Budget
 from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.advise import advise, current_variant
-from icekit.tune.write_mode.budget import Budget
 from icekit.tune.write_mode.history import WriteHistory, write_history
 from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Changed, Comparison, Costs, Variant, best_cycle, sensitivity
 from icekit.tune.write_mode.place import places

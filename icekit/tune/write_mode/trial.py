@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.lineage import head, since
 from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.bridge import load_table
+from icekit.facts.bridge import load_table, reason
 from icekit.resolve.convert import convert
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, set_properties
-from icekit.tune.write_mode.budget import Budget, BudgetSpent
+from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.write_mode.history import Change, change
 from icekit.tune.write_mode.model import COPY_ON_WRITE, Variant
 from icekit.tune.write_mode.place import Place
@@ -203,11 +203,9 @@ def run_statement(spark: SparkSession, sql: str) -> None:
     try:
         spark.sql(sql).collect()
     except Exception as error:
-        text = scrub(str(error))
-        said = next((line.strip() for line in text.splitlines() if line.strip() and "error occurred while calling" not in line), "")
         raise StatementRefused(
-            f"Spark could not run the statement on a clone ({said.lstrip(': ')[:300].rstrip('.')}); the table was not touched. Mend the statement and try again.",
-            detail=text,
+            f"Spark could not run the statement on a clone ({reason(error)}); the table was not touched. Mend the statement and try again.",
+            detail=scrub(str(error)),
         ) from error
 
 

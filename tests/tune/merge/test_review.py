@@ -263,3 +263,14 @@ def test_the_command_reviews_a_file_and_writes_json(
     assert "give a file with one MERGE statement" in capsys.readouterr().err
     file.write_text("SELECT 1")
     assert main(["review-merge", str(file)]) == 2
+
+
+def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake) -> None:
+    before = state(lake)
+
+    review = lake.review_merge(LAB, prove=True, budget_seconds=0.001)
+
+    assert state(lake) == before
+    assert review.trials == ()
+    assert not review.is_proved
+    assert "The trial is not whole: the budget of 0.001 s was spent" in repr(review)

@@ -206,7 +206,7 @@ def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_spare_nothing(
     assert re.search(why, said(review, "narrower ON")), said(review, "narrower ON")
 
 
-def test_floating_point_and_uuid_columns_are_left_out(lake: Lake, scratch: str) -> None:
+def test_floating_point_columns_are_left_out(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "mr_floats")).create("id bigint, f double, v string", "", "SELECT id, id * 1.5D, 'v' FROM range(10)")
 
     review = target.review(target.merge("(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s", "t.f = s.f"))

@@ -20,9 +20,9 @@ class BudgetSpent(Exception):
 
 
 class Budget:
-    """So many seconds and so many bytes written, from now on."""
+    """So many seconds and, if given, so many bytes written, from now on."""
 
-    def __init__(self, seconds: float, size_in_bytes: int) -> None:
+    def __init__(self, seconds: float, size_in_bytes: int | None = None) -> None:
         self.seconds, self.bytes = seconds, size_in_bytes
         self.bytes_written = 0
         self._ends = time.monotonic() + seconds
@@ -30,8 +30,8 @@ class Budget:
     def check(self, next_bytes: int = 0) -> None:
         """Raise :class:`BudgetSpent` when time is up, or when the next step would write too much."""
         if time.monotonic() >= self._ends:
-            raise BudgetSpent(f"the budget of {self.seconds:,.0f} s was spent")
-        if self.bytes_written + next_bytes > self.bytes:
+            raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent")
+        if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and of the budget of {size(self.bytes)} {size(self.bytes_written)} are spent"
             )
@@ -61,7 +61,7 @@ class Budget:
             yield
         except Exception as error:
             if overran.is_set():
-                raise BudgetSpent(f"the budget of {self.seconds:,.0f} s was spent while a step ran") from error
+                raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent while a step ran") from error
             raise
         finally:
             done.set()
