@@ -260,7 +260,7 @@ def test_the_command_reviews_a_file_and_writes_json(
     assert "narrower ON" in capsys.readouterr().out
     assert json.loads((tmp_path / "merge-lake.lab.delays.json").read_text())["schema_version"] == 1
     assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
-    assert "give a file with one MERGE statement" in capsys.readouterr().err
+    assert "give a file with one statement" in capsys.readouterr().err
     file.write_text("SELECT 1")
     assert main(["review-merge", str(file)]) == 2
 
