@@ -49,6 +49,10 @@ class Target:
     def review(self, sql: str = "", *, prove: bool = False) -> Review:
         return review_merge(self.lake, sql or self.merge(), prove=prove)
 
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the target itself."""
+        return sorted((tuple(row) for row in self.sql("SELECT * FROM {t}")), key=repr)
+
     def after(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a clone on which a MERGE was run."""
         with session_of(self.lake) as spark:

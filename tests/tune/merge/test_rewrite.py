@@ -103,7 +103,7 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, 
         assert review.rewrite.plan.scan.files < review.plan.scan.files
         assert review.rewrite.plan.size_in_bytes < review.plan.size_in_bytes
         assert target.sql(review.rewrite.guard)[0][0] == 0
-        assert target.after(review.rewrite.sql) == target.after(sql) != target.after(f"DELETE FROM {target.quoted} WHERE false")
+        assert target.after(review.rewrite.sql) == target.after(sql) != target.rows()
 
 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
