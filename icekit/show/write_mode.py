@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from icekit.secrets import scrub
 from icekit.show import html
-from icekit.tune.write_mode.model import Comparison, is_robust
+from icekit.tune.write_mode.model import MAX_CYCLE, Comparison, is_robust
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def basis(choice: WriteModeChoice) -> tuple[str, ...]:
     )
     kind = f"reads WHERE {choice.trial.filter}" if choice.trial.filter else "full scans"
     lines = [
-        f"{reads} {count(c.commits, 'commit')} between compactions, {choice.cycle_from}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
+        f"{reads} {_cycles(choice)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
         "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
         f"{percent(choice.margin)} or more of all cost, reads included.",
     ]
@@ -72,6 +72,22 @@ def basis(choice: WriteModeChoice) -> tuple[str, ...]:
             else f"Another mode would win with {', '.join(flips)}."
         )
     return tuple(lines)
+
+
+def _cycles(choice: WriteModeChoice) -> str:
+    """How often each way to write is compacted."""
+    c = choice.comparison
+    assert c is not None
+    merging = {x.variant: c.cycle(x) for x in c.costs if not x.variant.is_copy_on_write}
+    if len(set(merging.values())) == 1:
+        return f"{count(next(iter(merging.values())), 'commit')} between compactions, {choice.cycle_from}"
+    each = ", ".join(
+        f"{n:,} with {v.name.removeprefix('merge-on-read, ')}"
+        if n < MAX_CYCLE
+        else f"no compaction pays with {v.name.removeprefix('merge-on-read, ')}"
+        for v, n in merging.items()
+    )
+    return f"Commits between compactions, {choice.cycle_from}: {each}"
 
 
 def choice_text(choice: WriteModeChoice) -> str:

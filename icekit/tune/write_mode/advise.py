@@ -54,7 +54,7 @@ def advise(
     chosen = found[0].value or current.mode
     found += _granularity(table, facts, comparison, chosen, reads if reads is not None else 1.0, margin)
     if reads is not None and there is not None:
-        found += _version(table, comparison, here, current, reads, margin)
+        found += _version(table, operation, comparison, here, current, reads, margin)
     found.append(_isolation(facts, operation, history))
     merging = [c for c in here if not c.variant.is_copy_on_write and c.variant.mode == chosen]
     if merging:
@@ -113,7 +113,7 @@ def _granularity(table: Identifier, facts: TableFacts, comparison: Comparison, m
 
 
 def _version(
-    table: Identifier, comparison: Comparison, here: Sequence[Costs], current: Variant, reads: float, margin: float
+    table: Identifier, operation: str, comparison: Comparison, here: Sequence[Costs], current: Variant, reads: float, margin: float
 ) -> list[Advice]:
     newer = [c for c in comparison.costs if c.variant.format_version > current.format_version]
     if not newer or not here:
@@ -123,10 +123,12 @@ def _version(
     before, after = (comparison.per_commit(c, reads).total + base for c in (best_here, best_newer))
     gain = 1 - after / before if before else 0.0
     said = f"{best_here.variant.name} costs {before:.2f} s a commit, reads included, {best_newer.variant.name} {after:.2f} s"
+    # The saving is of the mode in the new version.
+    sets = {"format-version": str(best_newer.variant.format_version), f"write.{operation}.mode": best_newer.variant.mode}
     now, value = str(current.format_version), str(best_newer.variant.format_version)
     if gain < margin:
         return [Advice("format-version", now, now, f"Leave it as it is: {said}.")]
-    return [Advice("format-version", now, value, f"Saves {percent(gain)}: {said}.", set_properties(table, {"format-version": value}), _V3)]
+    return [Advice("format-version", now, value, f"Saves {percent(gain)}: {said}.", set_properties(table, sets), _V3)]
 
 
 def _isolation(facts: TableFacts, operation: str, history: WriteHistory) -> Advice:

@@ -46,7 +46,6 @@ def document(choice: WriteModeChoice) -> dict[str, Any]:
         "comparison": None
         if comparison is None
         else {
-            "commits_between_compactions": comparison.commits,
             "cycle_from": choice.cycle_from,
             "read_seconds": comparison.read_seconds,
             "break_even_reads_per_commit": _even(comparison),
@@ -84,7 +83,12 @@ def _measured(m: Measured) -> dict[str, Any]:
 def _costs(comparison: Comparison, costs: Costs, reads: float | None) -> dict[str, Any]:
     cost = comparison.per_commit(costs, reads) if reads is not None else None
     model = {k: v for k, v in asdict(costs).items() if k != "variant"}
-    return {"mode": costs.variant.name, **model, "cost_per_commit": {**asdict(cost), "total": cost.total} if cost else None}
+    return {
+        "mode": costs.variant.name,
+        **model,
+        "commits_between_compactions": comparison.cycle(costs),
+        "cost_per_commit": {**asdict(cost), "total": cost.total} if cost else None,
+    }
 
 
 def _even(comparison: Comparison) -> float | None:

@@ -51,7 +51,8 @@ class Costs:
     ``opens_per_commit`` is what one commit adds to the delete files that a scan opens (for
     copy-on-write: 1, a commit), ``opens_limit`` their largest number, ``open_seconds`` what each
     adds to a scan. ``touched_share`` of the data bytes changes with a commit, and
-    ``rewrite_seconds`` is what compacting all of the table takes.
+    ``rewrite_seconds`` is what compacting all of the table takes. ``cycle`` is the number of commits
+    between two compactions where this variant has a cadence of its own.
     """
 
     variant: Variant
@@ -61,6 +62,7 @@ class Costs:
     opens_limit: float | None = None
     touched_share: float = 1.0
     rewrite_seconds: float = 0.0
+    cycle: int | None = None
 
     def opens(self, commits: float) -> float:
         """Delete files that a full scan opens after so many commits, each of which draws its files anew."""
@@ -111,7 +113,8 @@ class Changed:
 class Comparison:
     """The variants measured, and the circumstances that they are compared in.
 
-    ``read_seconds`` is a full scan before the changes, ``commits`` those between two compactions.
+    ``read_seconds`` is a full scan before the changes, ``commits`` those between two compactions
+    of variants without a cadence of their own.
     """
 
     costs: tuple[Costs, ...]
@@ -122,9 +125,13 @@ class Comparison:
         """What a variant costs; None if it was not measured."""
         return next((c for c in self.costs if c.variant == variant), None)
 
+    def cycle(self, costs: Costs) -> int:
+        """The commits between two compactions of a variant."""
+        return costs.cycle or self.commits
+
     def per_commit(self, costs: Costs, reads: float) -> Cost:
         """What a commit costs with so many reads after each."""
-        n = self.commits
+        n = self.cycle(costs)
         return Cost(costs.write_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
 
     def winner(self, reads: float, among: Callable[[Costs], bool] = lambda _: True) -> Costs:
@@ -206,7 +213,12 @@ def _when(copying: bool, factor: float) -> Callable[[Costs], Costs]:
 _Change = Callable[[Comparison, float, float], tuple[Comparison, float]]
 _INPUTS: dict[str, _Change] = {
     "reads per commit": lambda c, r, f: (c, r * f),
-    "commits between compactions": lambda c, r, f: (replace(c, commits=max(1, round(c.commits * f))), r),
+    "commits between compactions": lambda c, r, f: (
+        _each(
+            replace(c, commits=max(1, round(c.commits * f))), lambda x: replace(x, cycle=max(1, round(x.cycle * f)) if x.cycle else None)
+        ),
+        r,
+    ),
     "time of a copy-on-write commit": lambda c, r, f: (_each(c, _when(True, f)), r),
     "time of a merge-on-read commit": lambda c, r, f: (_each(c, _when(False, f)), r),
     "time to open a delete file": lambda c, r, f: (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head
@@ -190,8 +190,8 @@ def compare(trial: Trial, history: WriteHistory, reads: float | None, compact_ev
     if history.commits_between_compactions:
         return Comparison(costs, comparison.read_seconds, max(1, round(history.commits_between_compactions))), "as in the history"
     if reads:
-        cheapest = min(costs[1:], key=lambda c: comparison.per_commit(c, reads).total)
-        return Comparison(costs, comparison.read_seconds, best_cycle(cheapest, reads)), "what costs least at the table's reads"
+        own = tuple(c if c.variant.is_copy_on_write else replace(c, cycle=best_cycle(c, reads)) for c in costs)
+        return Comparison(own, comparison.read_seconds, DEFAULT_CYCLE), "what costs each way to write least at the table's reads"
     return comparison, "assumed"
 
 

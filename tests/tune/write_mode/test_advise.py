@@ -70,6 +70,8 @@ def test_a_newer_format_version_is_an_advice_that_names_what_it_breaks() -> None
     assert advice.value == "3"
     assert advice.breaks is not None
     assert "no way back" in advice.breaks
+    assert advice.sql is not None
+    assert advice.sql.endswith("('format-version' = '3', 'write.merge.mode' = 'merge-on-read')")
     assert "format-version" not in advised(20.0, COW, FILE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,13 @@ def test_no_other_cadence_costs_less_than_the_best(reads: float) -> None:
         return made.read + made.compaction
 
     assert all(cost(best) <= cost(n) + 1e-9 for n in range(1, 300))
+
+
+def test_a_cadence_of_its_own_is_kept_to() -> None:
+    often = replace(merging, cycle=2)
+
+    assert Comparison((often,), 1.0, 50).per_commit(often, 3) == Comparison((merging,), 1.0, 2).per_commit(merging, 3)
+    assert Comparison((often,), 1.0, 50).cycle(merging) == 50
 
 
 def test_without_reads_compacting_never_pays() -> None:
