@@ -68,7 +68,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("Reads per commit")
         axes.set_ylabel("Seconds per commit,\nbeside the reads themselves")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.3g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"))
         legend(axes, columns=1)
     frame = pd.DataFrame({"reads_per_commit": at, **lines})
     return Chart(figure, title, sentence, frame.iloc[::4].reset_index(drop=True))

@@ -1,0 +1,91 @@
+"""The choice of a write mode as text, HTML and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from icekit.show.write_mode import choice_html, choice_text
+from icekit.show.write_mode_charts import cost_chart, measured_table, parts_chart, sensitivity_table
+from icekit.tune.write_mode.advise import advise, current_variant
+from icekit.tune.write_mode.document import document
+from icekit.tune.write_mode.history import write_history
+from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Comparison, Costs, Variant, sensitivity
+from icekit.tune.write_mode.service import WriteModeChoice
+from icekit.tune.write_mode.trial import Measured, Planned, Trial
+from icekit.tune.write_mode.workload import Workload
+from tests import factories
+
+COW, MOR = Variant(COPY_ON_WRITE, 2), Variant(MERGE_ON_READ, 2, "file")
+COSTS = (Costs(COW, 20.0, 0.0, 1.0), Costs(MOR, 4.0, 0.01, 50, touched_share=0.5, rewrite_seconds=10.0))
+
+
+def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeChoice:
+    facts = factories.table_facts()
+    history = write_history([])
+    comparison = None if stopped else Comparison(COSTS, 2.0, 10)
+    measured = (
+        Measured(COW, [20.0], scan_seconds=[2.0], planned=Planned(40, 2**30, 0)),
+        Measured(MOR, [4.0], scan_seconds=[2.5], planned=Planned(40, 2**30, 50), compaction_seconds=5.0),
+    )
+    table = ("lake", *facts.table)
+    return WriteModeChoice(
+        table,
+        facts,
+        history,
+        "merge",
+        current_variant(facts, "merge"),
+        reads,
+        "as stated",
+        Trial(Workload("merge", "your MERGE", (), is_synthetic=False), measured, None, 60.0, 1.0, stopped),
+        comparison,
+        "as stated",
+        sensitivity(comparison, reads) if comparison and reads is not None else (),
+        advise(facts, table, history, comparison, "merge", reads, margin=0.1) if comparison else (),
+        0.1,
+    )
+
+
+def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> None:
+    said = choice_text(choice())
+
+    assert "Set write.merge.mode to merge-on-read" in said
+    assert "position deletes per file" in said
+    assert "('write.merge.mode' = 'merge-on-read');" in said
+    assert "10 commits between compactions, as stated" in said
+
+
+def test_html_has_the_statement_to_copy_and_escapes_names() -> None:
+    one = choice()
+    named = replace(one, facts=replace(one.facts, table=("db", "<script>")))
+
+    assert "'write.merge.mode' = 'merge-on-read'" in choice_html(one).replace("&#x27;", "'")
+    assert "<script>alert" not in choice_html(named)
+    assert "&lt;script&gt;" in choice_html(named)
+
+
+def test_reads_that_nobody_knows_are_said_not_to_be_known() -> None:
+    said = choice_text(choice(None))
+
+    assert "How often the table is read is not known." in said
+    assert "Nothing to change. Copy-on-write is the cheaper above" in said
+
+
+def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:
+    one = choice(stopped="the budget of 9 s was spent")
+
+    for chart in (cost_chart(one), parts_chart(one)):
+        assert chart.figure is None
+        assert "the budget of 9 s was spent" in chart.alt
+    assert document(one)["comparison"] is None
+
+
+def test_charts_and_tables_tell_the_same_figures() -> None:
+    one = choice()
+
+    assert cost_chart(one).png().startswith(b"\x89PNG")
+    assert "The table has 0.5 reads per commit." in cost_chart(one).alt
+    parts = parts_chart(one)
+    assert parts.png().startswith(b"\x89PNG")
+    assert list(parts.table["total_seconds"]) == [v["cost_per_commit"]["total"] for v in document(one)["comparison"]["variants"]]
+    assert list(measured_table(one)["delete_opens"]) == [0, 50]
+    assert len(sensitivity_table(one)) == 12
