@@ -198,11 +198,6 @@ def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -
     return connect(catalog or None).review_merge(sql, prove=prove)
 
 
-def guard(review: Review) -> str:
-    """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
-    return review.rewrite.guard if review.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
-
-
 def finish_review(review: Review, *, output: str = "") -> str:
     """Write a review's JSON document if a folder is given, then fail the run if a trial left other rows.
 
@@ -234,8 +229,10 @@ def finish_plan(outcome: Outcome, *, output: str = "") -> str:
 
 
 def try_write_modes(lake: Lake, table: str, **options: Any) -> WriteModeChoice:
-    """Choose a write mode by a notebook's parameters, in which an empty text or a zero stands for the default."""
-    return lake.choose_write_mode(table, **{name: value for name, value in options.items() if value not in ("", 0)})
+    """Choose a write mode by a notebook's parameters: an empty text, or a zero where it means nothing, stands for the default."""
+    unset = {"share", "file_share", "reads_per_commit", "reads_per_day", "compact_every"}
+    given = {name: value for name, value in options.items() if value != "" and not (name in unset and value == 0)}
+    return lake.choose_write_mode(table, **given)
 
 
 def finish_write_mode(choice: WriteModeChoice, *, output: str = "") -> str:

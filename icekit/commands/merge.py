@@ -37,6 +37,9 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE.sql", help="a file with one MERGE statement; - for standard input")
     parser.add_argument("--prove", action="store_true", help="also run it both ways on clones and compare")
     parser.add_argument("--budget-seconds", type=float, default=1800, help="with --prove: end the trial after so long (default: 1800)")
+    parser.add_argument(
+        "--budget-bytes", default="20 GB", metavar="SIZE", help='with --prove: end it before it writes more (default: "20 GB")'
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the review as JSON")
 
 
@@ -49,7 +52,7 @@ def review_merge(arguments: argparse.Namespace) -> int:
     sql = read_file(arguments.file)
     lake = connect(arguments.catalog or None)
     try:
-        review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds)
+        review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds, budget_bytes=arguments.budget_bytes)
         say(repr(review))
         if arguments.output:
             say(f"\nJSON  {write_into(review, arguments.output)}")

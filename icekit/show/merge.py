@@ -25,7 +25,7 @@ def summary(review: Review) -> str:
     """A review in a sentence."""
     said = f"it opens {opened(review.plan.scan, review.total)}"
     if review.rewrite is not None:
-        said += f"; {size(review.rewrite.plan.size_in_bytes)} with what its source holds written into ON"
+        said += f"; {opened(review.rewrite.plan.scan, review.total)} with what its source holds written into ON"
     if review.partitioned_join.settings:
         said += "; a storage-partitioned join would spare the shuffle of the target"
     return said + "."

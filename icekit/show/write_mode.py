@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from icekit.secrets import scrub
 from icekit.show import html
-from icekit.tune.write_mode.model import MAX_CYCLE, Comparison, is_robust
+from icekit.tune.write_mode.model import MAX_CYCLE, even_sentence, is_robust
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def summary(choice: WriteModeChoice) -> str:
     said = (
         " ".join(f"Set {a.setting} to {a.value}: {_lowered(a.evidence)}" for a in changes)
         if changes
-        else f"Nothing to change. {even_sentence(choice.comparison)}{own}"
+        else f"Nothing to change. {even_sentence(choice.comparison.within(choice.current.format_version))}{own}"
     )
     partial = f" Partial: {choice.trial.stopped}." if choice.trial.stopped else ""
     return f"{head}{said}{partial}"
@@ -78,16 +77,15 @@ def _cycles(choice: WriteModeChoice) -> str:
     """How often each way to write is compacted."""
     c = choice.comparison
     assert c is not None
-    merging = {x.variant: c.cycle(x) for x in c.costs if not x.variant.is_copy_on_write}
-    if len(set(merging.values())) == 1:
-        return f"{count(next(iter(merging.values())), 'commit')} between compactions, {choice.cycle_from}"
-    each = ", ".join(
-        f"{n:,} with {v.name.removeprefix('merge-on-read, ')}"
-        if n < MAX_CYCLE
-        else f"no compaction pays with {v.name.removeprefix('merge-on-read, ')}"
-        for v, n in merging.items()
-    )
-    return f"Commits between compactions, {choice.cycle_from}: {each}"
+    if c.commits is not None:
+        return f"{count(c.commits, 'commit')} between compactions, {choice.cycle_from}"
+    if choice.reads is None:
+        return f"Compacted {choice.cycle_from}"
+    merging = [
+        (x.variant.name.removeprefix("merge-on-read, "), c.cycle(x, choice.reads)) for x in c.costs if not x.variant.is_copy_on_write
+    ]
+    each = ", ".join(f"every {count(n, 'commit')} with {name}" if n < MAX_CYCLE else f"never with {name}" for name, n in merging)
+    return f"Compacted {choice.cycle_from}: {each}"
 
 
 def choice_text(choice: WriteModeChoice) -> str:
@@ -159,19 +157,6 @@ def _row(m: Measured) -> tuple[str, ...]:
     )
 
 
-def even_sentence(comparison: Comparison) -> str:
-    """Where the two modes break even."""
-    found = comparison.main_break_even()
-    if found is None:
-        return "One of the two modes was not measured."
-    copying, merging, reads = found
-    if math.isinf(reads):
-        return f"{_raised(merging.variant.name)} is the cheaper at any number of reads."
-    if not reads:
-        return f"{_raised(copying.variant.name)} is the cheaper at any number of reads."
-    return f"{_raised(copying.variant.name)} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
-
-
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
@@ -182,10 +167,6 @@ def _seconds(value: float | None) -> str:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
-
-
-def _raised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
 from icekit.show.chart import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Chart, canvas, legend, named_rows, nothing, styled
-from icekit.show.write_mode import even_sentence, summary
-from icekit.tune.write_mode.model import steps
+from icekit.show.write_mode import summary
+from icekit.tune.write_mode.model import even_sentence, steps
 
 if TYPE_CHECKING:
     from icekit.tune.write_mode.service import WriteModeChoice
@@ -50,14 +50,15 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
     title = f"Cost of a commit: {choice.name}"
     if choice.comparison is None:
         return nothing(title, summary(choice))
-    found = choice.comparison.main_break_even()
+    here = choice.comparison.within(choice.current.format_version)
+    found = here.main_break_even()
     even = found[2] if found else math.inf
     marks = [x for x in (even, choice.reads) if x and math.isfinite(x)]
     reach = max(marks, default=10.0) * 1.6
     at = [reach * i / (_POINTS - 1) for i in range(_POINTS)]
     lines = steps(choice.comparison, at)
     own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
-    sentence = f"{even_sentence(choice.comparison)}{own}"
+    sentence = f"{even_sentence(here)}{own}"
     with styled():
         figure, (axes,) = canvas(title, 5.0)
         for (name, costs), (colour, style) in zip(lines.items(), _LINES * 2, strict=False):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_INTERRUPT = "spark.job.interruptOnCancel"
+
+
 class BudgetSpent(Exception):
     """The trial ends here; what was measured so far stands."""
 
@@ -54,6 +57,7 @@ class Budget:
         timer = threading.Timer(max(self._ends - time.monotonic(), 0.0), stop)
         timer.daemon = True
         # The context's tags: the session's are known to the thread that set them only.
+        before = context.getLocalProperty(_INTERRUPT)
         context.setInterruptOnCancel(True)
         context.addJobTag(tag)
         timer.start()
@@ -68,4 +72,4 @@ class Budget:
             timer.cancel()
             timer.join()
             context.removeJobTag(tag)
-            context.setInterruptOnCancel(False)
+            context.setInterruptOnCancel(before == "true")

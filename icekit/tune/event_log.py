@@ -22,7 +22,7 @@ _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 #: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only it reads.
 _CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
 _UNREADABLE = {".lz4", ".snappy", ".lzf"}
-#: Queries that change the table scan it too, and are no reads of it.
+#: A query that changes the table scans it too, and is no read of it.
 _WRITES = ("ReplaceData", "WriteDelta", "AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic")
 _DAY_MS = 86_400_000
 
@@ -47,10 +47,18 @@ def reads_per_day(path: str, table: Identifier) -> float:
 
 def _reads(plan: Mapping[str, Any], name: str) -> bool:
     nodes = list(_nodes(plan))
-    if any(str(node.get("nodeName", "")).startswith(_WRITES) for node in nodes):
-        return False
+    for node in nodes:
+        if str(node.get("nodeName", "")).startswith(_WRITES):
+            # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
+            written = str(node.get("simpleString", "")).partition("table=")[2].partition(",")[0].rstrip(")")
+            if _is(written, name):
+                return False
     scanned = (str(node.get("nodeName", "")) for node in nodes)
-    return any(s.startswith("BatchScan ") and (s[10:] == name or s[10:].endswith(f".{name}")) for s in scanned)
+    return any(s.startswith("BatchScan ") and _is(s.removeprefix("BatchScan "), name) for s in scanned)
+
+
+def _is(full: str, name: str) -> bool:
+    return full == name or full.endswith(f".{name}")
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -99,7 +99,7 @@ def _is_pruned(scan: Scan) -> bool:
 def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
     """A partition column that ON leaves out: what would have to be true, and how to check it."""
     said = (
-        f"The target is partitioned by {column}, which ON does not set equal to anything. If the key determines {column} (a row never moves to "
+        f"The target is partitioned by {column}, for which ON has no equality with the source that could be used. If the key determines {column} (a row never moves to "
         f"another one, and the source carries it), ON can have it too and files can be skipped by it. That is for you to know: it is never added here."
     )
     if not is_in_source or statement.source_alias is None:

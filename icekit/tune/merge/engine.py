@@ -67,11 +67,20 @@ def engine_plan(spark: SparkSession, sql: str, target: Identifier) -> EnginePlan
     return read_plan(spark, planned(spark, sql), target)
 
 
+def is_scan_of(node: Any, table: Identifier) -> bool:
+    """Tell whether a node of a plan scans a table that is named with its catalog."""
+    if kind(node) != "BatchScanExec":
+        return False
+    # What Iceberg calls a table ends with its branch, where one is read.
+    name, wanted = str(node.table().name()).replace("`", ""), ".".join(table)
+    return name == wanted or name.startswith(f"{wanted} ")
+
+
 def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EnginePlan:
     """What a plan says, as a value."""
     joining, left = plan.joining, plan.target_is_left
     inside = plan.physical if joining is None else joining.children().apply(0 if left else 1)
-    scanned = next((n for n in nodes(inside) if kind(n) == "BatchScanExec"), None)
+    scanned = next((n for n in nodes(inside) if is_scan_of(n, target)), None)
     if scanned is None:
         raise StatementRefused(
             f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can match, as when the source is empty), so there is nothing to review."

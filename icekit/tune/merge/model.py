@@ -165,6 +165,11 @@ class Review:
     stopped: str | None = None
 
     @property
+    def guard(self) -> str:
+        """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
+        return self.rewrite.guard if self.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
+
+    @property
     def is_proved(self) -> bool:
         """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
         return self.stopped is None and all(trial.is_same for trial in self.trials)

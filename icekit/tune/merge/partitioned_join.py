@@ -93,7 +93,7 @@ def _layout(spark: SparkSession, statement: Statement, keys: Keys) -> tuple[tupl
     mine = {(by_column[c].resolved.name() if kind(by_column[c].resolved) == "AttributeReference" else "", t) for c, t in usable}
     if not there:
         lacks.append(f"the source {display_name(source[1:])} is not partitioned; it would have to be by {_said(wanted)}")
-    elif not mine & set(there):
+    elif not mine <= set(there):
         lacks.append(f"the source {display_name(source[1:])} is partitioned by {_said(there)}, and would have to be by {_said(wanted)}")
     if not lacks:
         lacks.append("partition specs of both sides agree, yet Spark shuffles: a join key may be cast, or the statement computes it")

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import is_case_sensitive, load
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import explain
 from icekit.tune.budget import Budget
+from icekit.tune.current import session_of
 from icekit.tune.merge.advice import lines
 from icekit.tune.merge.engine import planned, read_plan, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False, budget_seconds: float = 1800) -> Review:
+def review_merge(
+    where: Lake | SparkSession, sql: str, *, prove: bool = False, budget_seconds: float = 1800, budget_bytes: str = "20 GB"
+) -> Review:
     """Explain a MERGE without running it, and offer the same with a narrower ON where that reads less.
 
     ``where`` is a Spark session, or a lake: then names without a catalog are looked for in its
     catalog. The source is read (some aggregations, and the guard), of the target only metadata.
     ``prove`` also runs the statement and what is offered, each on a zero-copy clone, and compares
-    rows, bytes, shuffle and time, until ``budget_seconds`` are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
+    rows, bytes, shuffle and time, until ``budget_seconds`` or ``budget_bytes`` (data written) are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
     finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
     """
     with session_of(where) as spark:
@@ -66,31 +70,8 @@ def review_merge(where: Lake | SparkSession, sql: str, *, prove: bool = False, b
         return review
     from icekit.tune.merge.trial import try_review
 
-    trials, stopped = try_review(where, review, Budget(budget_seconds))
+    trials, stopped = try_review(where, review, Budget(budget_seconds, size_in_bytes(budget_bytes)))
     return replace(review, trials=trials, stopped=stopped)
-
-
-@contextlib.contextmanager
-def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
-    """The session; for a lake with its catalog as the current one, for a while."""
-    if not isinstance(where, Lake):
-        yield where
-        return
-    spark = where.spark
-    if not hasattr(spark, "_jsparkSession"):
-        yield spark
-        return
-    manager: Any = spark._jsparkSession.sessionState().catalogManager()
-    catalog, namespace = str(manager.currentCatalog().name()), manager.currentNamespace()
-    if catalog == where.name:
-        yield spark
-        return
-    spark.catalog.setCurrentCatalog(where.name)
-    try:
-        yield spark
-    finally:
-        spark.catalog.setCurrentCatalog(catalog)
-        manager.setCurrentNamespace(namespace)
 
 
 def _output(plan: Any) -> Iterator[Any]:

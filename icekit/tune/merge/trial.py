@@ -15,9 +15,9 @@ from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.merge.engine import kind, nodes, nodes_with_searches
+from icekit.tune.current import session_of
+from icekit.tune.merge.engine import is_scan_of, kind, nodes, nodes_with_searches
 from icekit.tune.merge.model import Review, Run, Trial
-from icekit.tune.merge.review import session_of
 from icekit.tune.statement import Statement, parse
 
 if TYPE_CHECKING:
@@ -34,26 +34,29 @@ def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tu
     Returns the trials that were finished, and why there are no more if the budget was spent.
     """
     trials: list[Trial] = []
+    target = review.total.size_in_bytes
     try:
         if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
-            run_on_clone(where, review.statement, budget)
+            run_on_clone(where, review.statement, budget, target)
         before: Run | None = None
         if review.rewrite is not None:
             with session_of(where) as spark:
                 narrower = parse(spark, review.rewrite.sql)
-            after = run_on_clone(where, narrower, budget)
-            before = run_on_clone(where, review.statement, budget)
+            after = run_on_clone(where, narrower, budget, target)
+            before = run_on_clone(where, review.statement, budget, target)
             trials.append(Trial("narrower ON", before, after, review.unstable))
         if review.partitioned_join.settings:
-            after = run_on_clone(where, review.statement, budget, dict(review.partitioned_join.settings))
-            before = before or run_on_clone(where, review.statement, budget)
+            after = run_on_clone(where, review.statement, budget, target, dict(review.partitioned_join.settings))
+            before = before or run_on_clone(where, review.statement, budget, target)
             trials.append(Trial("storage-partitioned join", before, after, review.unstable))
     except BudgetSpent as error:
         return tuple(trials), str(error)
     return tuple(trials), None
 
 
-def run_on_clone(where: Lake | SparkSession, statement: Statement, budget: Budget, settings: Mapping[str, str] | None = None) -> Run:
+def run_on_clone(
+    where: Lake | SparkSession, statement: Statement, budget: Budget, size_in_bytes: int, settings: Mapping[str, str] | None = None
+) -> Run:
     """Run a statement on a clone of its target, under settings lent to the session for it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -64,7 +67,8 @@ def run_on_clone(where: Lake | SparkSession, statement: Statement, budget: Budge
         with lent(spark, settings or {}):
             started = time.monotonic()
             try:
-                with budget.watching(spark):
+                # At worst all of the target is written anew.
+                with budget.watching(spark, size_in_bytes):
                     frame = spark.sql(statement.on(on))
             except (PySparkException, Py4JJavaError) as error:
                 raise RehearsalFailed(
@@ -72,16 +76,19 @@ def run_on_clone(where: Lake | SparkSession, statement: Statement, budget: Budge
                     detail=scrub(str(error)),
                 ) from None
             seconds = time.monotonic() - started
-        read, shuffled = _measured(frame._jdf.queryExecution(), ".".join(on))
+        read, shuffled = _measured(frame._jdf.queryExecution(), on)
         branch = (f"branch_{statement.branch}",) if statement.branch else ()
         spark.sql(f"REFRESH TABLE {identifier(*on)}")
+        written = spark.sql(f"SELECT summary['added-files-size'] FROM {identifier(*on, 'snapshots')} ORDER BY committed_at DESC LIMIT 1")
+        added = written.collect()
+        budget.bytes_written += int(added[0][0] or 0) if added else 0
         with budget.watching(spark):
             rows = fingerprint(spark, (*on, *branch))[()]
     files = sum(f for f, _ in read)
     return Run(seconds, files, sum(b for _, b in read), shuffled, str(rows))
 
 
-def _measured(query: Any, table: str) -> tuple[list[tuple[int, int]], int]:
+def _measured(query: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]:
     """Files and bytes of each scan of a table in a plan that was run, and the bytes of all its shuffles."""
     command = next((n for n in nodes(query.commandExecuted()) if kind(n) == "CommandResult"), None)
     if command is None:
@@ -91,7 +98,7 @@ def _measured(query: Any, table: str) -> tuple[list[tuple[int, int]], int]:
     for node in nodes_with_searches(command.commandPhysicalPlan()):
         if kind(node) == "ShuffleExchangeExec":
             shuffled += _metric(node, "shuffleBytesWritten")
-        elif kind(node) == "BatchScanExec" and str(node.table().name()).replace("`", "") == table:
+        elif is_scan_of(node, table):
             read.append((_metric(node, "resultDataFiles"), _metric(node, "totalDataFileSize")))
     return read, shuffled
 

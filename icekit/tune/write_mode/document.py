@@ -86,7 +86,7 @@ def _costs(comparison: Comparison, costs: Costs, reads: float | None) -> dict[st
     return {
         "mode": costs.variant.name,
         **model,
-        "commits_between_compactions": comparison.cycle(costs),
+        "commits_between_compactions": comparison.cycle(costs, reads or 0.0),
         "cost_per_commit": {**asdict(cost), "total": cost.total} if cost else None,
     }
 

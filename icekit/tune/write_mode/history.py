@@ -71,7 +71,8 @@ class WriteHistory:
 
     ``writes_per_day`` counts row-level commits; ``appends_per_day`` the others that add rows.
     Both are None with fewer than two snapshots. ``position_deletes_per_day`` is churn: deleted
-    rows that wait in delete files for a compaction, new ones per day.
+    rows that wait in delete files for a compaction, new ones per day. ``writer_count`` counts the
+    applications that committed, compactions aside.
     """
 
     snapshot_count: int
@@ -102,7 +103,6 @@ def write_history(snapshots: Iterable[Json]) -> WriteHistory:
     days = span / _DAY_MS if span else None
     # The first commit starts the clock: what it did took place before the span.
     later = changes[1:]
-    row_level = [c for c in changes if c.kind in ROW_LEVEL]
     grouped: dict[tuple[str, str | None], list[Change]] = {}
     for one in changes:
         grouped.setdefault((one.kind, one.mode), []).append(one)
@@ -116,7 +116,7 @@ def write_history(snapshots: Iterable[Json]) -> WriteHistory:
         sum(c.deletes_added for c in later) / days if days else None,
         sum(c.kind == "replace" for c in changes),
         _between(changes),
-        len({c.writer for c in row_level if c.writer}),
+        len({c.writer for c in changes if c.writer and c.kind != "replace"}),
     )
 
 
@@ -128,7 +128,10 @@ def change(snapshot: Json) -> Change:
     positions, equalities = _number(summary, "added-position-deletes"), _number(summary, "added-equality-deletes")
     delete_files = _number(summary, "added-delete-files")
     counters = {name: _number(summary, _MERGE + name) for name in ("deleted", "updated", "inserted") if _MERGE + name in summary}
-    kind, mode = _kind(str(summary.get("operation") or ""), added, removed, added_rows, removed_rows, positions, equalities, counters)
+    operation = str(summary.get("operation") or "")
+    # A dynamic overwrite puts other rows in the place of whole partitions.
+    operation = "replace-partitions" if summary.get("replace-partitions") == "true" else operation
+    kind, mode = _kind(operation, added, removed, added_rows, removed_rows, positions, equalities, counters)
     before = _number(summary, "total-data-files") - added + removed
     touched = removed if mode == COPY_ON_WRITE else min(delete_files, before) if mode == MERGE_ON_READ else 0
     return Change(
@@ -161,6 +164,8 @@ def _kind(
 ) -> tuple[str, str | None]:
     if operation in ("append", "replace"):
         return operation, None
+    if operation == "replace-partitions":
+        return "overwrite", None
     if equalities:
         return "upsert", EQUALITY
     if counters:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 #: Commits between compactions that are considered.
 MAX_CYCLE = 1000
+_MOST_READS, _HALVINGS = 1e6, 40
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,8 +52,7 @@ class Costs:
     ``opens_per_commit`` is what one commit adds to the delete files that a scan opens (for
     copy-on-write: 1, a commit), ``opens_limit`` their largest number, ``open_seconds`` what each
     adds to a scan. ``touched_share`` of the data bytes changes with a commit, and
-    ``rewrite_seconds`` is what compacting all of the table takes. ``cycle`` is the number of commits
-    between two compactions where this variant has a cadence of its own.
+    ``rewrite_seconds`` is what compacting all of the table takes.
     """
 
     variant: Variant
@@ -62,7 +62,6 @@ class Costs:
     opens_limit: float | None = None
     touched_share: float = 1.0
     rewrite_seconds: float = 0.0
-    cycle: int | None = None
 
     def opens(self, commits: float) -> float:
         """Delete files that a full scan opens after so many commits, each of which draws its files anew."""
@@ -113,25 +112,31 @@ class Changed:
 class Comparison:
     """The variants measured, and the circumstances that they are compared in.
 
-    ``read_seconds`` is a full scan before the changes, ``commits`` those between two compactions
-    of variants without a cadence of their own.
+    ``read_seconds`` is a scan without deletes. ``commits`` are those between two compactions; None
+    gives each variant the cadence that costs it least, whatever the reads are.
     """
 
     costs: tuple[Costs, ...]
     read_seconds: float
-    commits: int
+    commits: int | None
 
     def of(self, variant: Variant) -> Costs | None:
         """What a variant costs; None if it was not measured."""
         return next((c for c in self.costs if c.variant == variant), None)
 
-    def cycle(self, costs: Costs) -> int:
-        """The commits between two compactions of a variant."""
-        return costs.cycle or self.commits
+    def cycle(self, costs: Costs, reads: float) -> int:
+        """The commits between two compactions of a variant, with so many reads after each."""
+        if self.commits is not None:
+            return self.commits
+        return 1 if costs.variant.is_copy_on_write else best_cycle(costs, reads)
+
+    def within(self, format_version: int) -> Comparison:
+        """The comparison of a format version's variants alone."""
+        return replace(self, costs=tuple(c for c in self.costs if c.variant.format_version == format_version))
 
     def per_commit(self, costs: Costs, reads: float) -> Cost:
         """What a commit costs with so many reads after each."""
-        n = self.cycle(costs)
+        n = self.cycle(costs, reads)
         return Cost(costs.write_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
 
     def winner(self, reads: float, among: Callable[[Costs], bool] = lambda _: True) -> Costs:
@@ -140,11 +145,21 @@ class Comparison:
 
     def break_even(self, copying: Costs, merging: Costs) -> float:
         """Reads per commit above which copy-on-write is the cheaper: 0.0 if it always is, ``inf`` if it never comes to be."""
-        saved = self.per_commit(copying, 0).total - self.per_commit(merging, 0).total
-        paid = self.per_commit(merging, 1).read - self.per_commit(copying, 1).read
-        if paid <= 0:
-            return math.inf
-        return max(saved / paid, 0.0)
+
+        def dearer(reads: float) -> float:
+            return self.per_commit(merging, reads).total - self.per_commit(copying, reads).total
+
+        if dearer(0.0) >= 0:
+            return 0.0
+        low, high = 0.0, 1.0
+        while dearer(high) < 0:
+            low, high = high, high * 4
+            if high > _MOST_READS:
+                return math.inf
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if dearer(middle) < 0 else (low, middle)
+        return (low + high) / 2
 
     def main_break_even(self) -> tuple[Costs, Costs, float] | None:
         """Copy-on-write against the merge-on-read variant that holds out longest, and where; None unless both were measured."""
@@ -155,15 +170,6 @@ class Comparison:
         cheapest = min(copying, key=lambda c: self.per_commit(c, 0).total)
         rival = max(merging, key=lambda c: self.break_even(cheapest, c))
         return cheapest, rival, self.break_even(cheapest, rival)
-
-    def gain(self, current: Variant, reads: float) -> float | None:
-        """The share of all cost, reads included, that the winner saves over a variant; None if that was not measured."""
-        there = self.of(current)
-        if there is None:
-            return None
-        base = self.read_seconds * reads
-        before = self.per_commit(there, reads).total + base
-        return 1 - (self.per_commit(self.winner(reads), reads).total + base) / before if before > 0 else 0.0
 
 
 def best_cycle(costs: Costs, reads: float, *, most: int = MAX_CYCLE) -> int:
@@ -186,6 +192,8 @@ def sensitivity(comparison: Comparison, reads: float) -> tuple[Changed, ...]:
     """The answer with each input halved and doubled."""
     found = []
     for name, change in _INPUTS.items():
+        if comparison.commits is None and name == _CADENCE:
+            continue
         for factor in (0.5, 2.0):
             other, at = change(comparison, reads, factor)
             even = other.main_break_even()
@@ -210,15 +218,11 @@ def _when(copying: bool, factor: float) -> Callable[[Costs], Costs]:
     return change
 
 
+_CADENCE = "commits between compactions"
 _Change = Callable[[Comparison, float, float], tuple[Comparison, float]]
 _INPUTS: dict[str, _Change] = {
     "reads per commit": lambda c, r, f: (c, r * f),
-    "commits between compactions": lambda c, r, f: (
-        _each(
-            replace(c, commits=max(1, round(c.commits * f))), lambda x: replace(x, cycle=max(1, round(x.cycle * f)) if x.cycle else None)
-        ),
-        r,
-    ),
+    _CADENCE: lambda c, r, f: (replace(c, commits=max(1, round(c.commits * f)) if c.commits else None), r),
     "time of a copy-on-write commit": lambda c, r, f: (_each(c, _when(True, f)), r),
     "time of a merge-on-read commit": lambda c, r, f: (_each(c, _when(False, f)), r),
     "time to open a delete file": lambda c, r, f: (
@@ -237,3 +241,20 @@ def _reached(share: float, commits: float) -> float:
 def steps(comparison: Comparison, reads: Sequence[float]) -> dict[str, list[float]]:
     """The cost per commit of each variant at several reads per commit: the lines of a chart."""
     return {c.variant.name: [comparison.per_commit(c, r).total for r in reads] for c in comparison.costs}
+
+
+def even_sentence(comparison: Comparison) -> str:
+    """Where the two modes break even."""
+    found = comparison.main_break_even()
+    if found is None:
+        return "One of the two modes was not measured."
+    copying, merging, reads = found
+    if math.isinf(reads):
+        return f"{_raised(merging.variant.name)} is the cheaper at any number of reads."
+    if not reads:
+        return f"{_raised(copying.variant.name)} is the cheaper at any number of reads."
+    return f"{_raised(copying.variant.name)} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
+
+
+def _raised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

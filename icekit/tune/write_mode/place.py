@@ -12,6 +12,7 @@ from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier, literal
+from icekit.tune.budget import Budget
 from icekit.units import percent, size
 from icekit.where import where
 
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A table that may be written to; the one it stands for is ``scale`` times as large."""
+    """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large."""
 
     table: Identifier
     size_in_bytes: int
     scale: float = 1.0
+    is_sample: bool = False
 
 
 def places(
-    lake: Lake, facts: TableFacts, number: int, *, sample_bytes: int, always_sample: bool, progress: Callable[[str], None]
+    lake: Lake, facts: TableFacts, number: int, *, sample_bytes: int, always_sample: bool, budget: Budget, progress: Callable[[str], None]
 ) -> Places:
     """Open ``number`` places; leaving what is returned takes all of them away."""
     stack = Places()
@@ -45,7 +47,9 @@ def places(
                 stack.places.clear()
                 progress(f"{error} The trial goes on with copied samples.")
         for _ in range(number):
-            stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes)))
+            with budget.watching(lake.spark, min(sample_bytes, facts.data.size_in_bytes)):
+                stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes)))
+            budget.bytes_written += stack.places[-1].size_in_bytes
         first = stack.places[0]
         progress(f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled")
     except BaseException:
@@ -93,7 +97,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]
         copied = int(got[0][0])
         if not copied:
             raise ParameterError("The sample of the table has no rows; give a larger sample_bytes.")
-        yield Place(made, copied, max(1.0, facts.data.size_in_bytes / copied))
+        yield Place(made, copied, max(1.0, facts.data.size_in_bytes / copied), is_sample=True)
     finally:
         # Its files are all its own.
         lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")

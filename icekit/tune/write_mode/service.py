@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
+from icekit.facts.bridge import reason
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, display_name
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.advice import Advice
-from icekit.tune.budget import Budget
+from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.current import session_of
 from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.advise import advise, current_variant
+from icekit.tune.write_mode.fit import compare
 from icekit.tune.write_mode.history import WriteHistory, write_history
-from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Changed, Comparison, Costs, Variant, best_cycle, sensitivity
+from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Changed, Comparison, Variant, sensitivity
 from icekit.tune.write_mode.place import places
-from icekit.tune.write_mode.trial import Measured, Trial, prepare, run_trial, warm_up
-from icekit.tune.write_mode.workload import own, shaped_like, synthetic
+from icekit.tune.write_mode.trial import Trial, clean, prepare, run_trial
+from icekit.tune.write_mode.workload import Workload, own, shaped_like, synthetic
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-
-#: Commits between two compactions where neither the history nor the reads tell.
-DEFAULT_CYCLE = 10
 
 
 @dataclass(frozen=True)
@@ -116,41 +118,60 @@ def choose_write_mode(
 
     Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
-    _check(statement, share, operation, commits=commits, repeats=repeats, compact_every=compact_every)
-    said: Statement | None = None
-    if statement is not None:
-        said = parse(lake.spark, statement)
-        _check_target(lake, table, said)
-    facts = lake.observe(table, collector="spark")
-    if not facts.data.file_count:
-        raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure.")
-    history = write_history(head(lake, facts.table).lineage())
-    shape = shaped_like(facts, history, operation=operation, share=share, spread=spread, file_share=file_share)
-    kind = said.kind.lower() if said is not None else shape.operation
-    reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
-    variants = _variants(facts, versions)
-    extra = 2 * warm + has_equality_deletes(facts)
+    _check(statement, [share, operation, spread, file_share], commits=commits, repeats=repeats, compact_every=compact_every)
+    _check_numbers(margin=margin, budget_seconds=budget_seconds, reads_per_day=reads_per_day, reads_per_commit=reads_per_commit)
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
-    with places(
-        lake, facts, len(variants) + extra, sample_bytes=size_in_bytes(sample_bytes), always_sample=sample, progress=progress
-    ) as stack:
-        workload = own(said) if said is not None else synthetic(lake, facts, shape, commits)
-        progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
-        for variant, place in zip((*variants, *(variants[0], variants[-1])[: 2 * warm]), stack.places, strict=False):
-            prepare(lake, place.table, variant)
-        trial = run_trial(
-            lake,
-            dict(zip(variants, stack.places, strict=False)),
-            workload,
-            read_filter=read_filter,
-            repeats=repeats,
-            budget=budget,
-            progress=progress,
-            warm=warm_up(lake, stack.places[len(variants) : len(variants) + 2], workload) if warm else None,
-            # Samples are copies of rows, without deletes.
-            upserted=stack.places[-1] if has_equality_deletes(facts) and stack.places[-1].scale == 1 else None,
-        )
-    comparison, cycle_from = compare(trial, history, reads, compact_every)
+    with session_of(lake):
+        said: Statement | None = None
+        if statement is not None:
+            said = parse(lake.spark, statement)
+            _check_target(lake, table, said)
+        facts = lake.observe(table, collector="spark")
+        if not facts.data.file_count:
+            raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure.")
+        _check_filter(lake, facts, read_filter)
+        history = write_history(head(lake, facts.table).lineage())
+        shape = shaped_like(facts, history, operation=operation, share=share, spread=spread, file_share=file_share)
+        kind = said.kind.lower() if said is not None else shape.operation
+        reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
+        variants = _variants(facts, versions)
+        upserts = has_equality_deletes(facts)
+        started = time.monotonic()
+        try:
+            with places(
+                lake,
+                facts,
+                len(variants) + 2 * warm + upserts,
+                sample_bytes=size_in_bytes(sample_bytes),
+                always_sample=sample,
+                budget=budget,
+                progress=progress,
+            ) as stack:
+                first = stack.places[0]
+                rows = lake.observe(first.table, collector="spark") if first.is_sample else facts
+                workload = own(said) if said is not None else synthetic(lake, rows, shape, commits, is_copied=first.is_sample)
+                progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
+                cold = stack.places[len(variants) : len(variants) + 2 * warm]
+                for variant, place in zip((*variants, *(variants[0], variants[-1])[: len(cold)]), stack.places, strict=False):
+                    if facts.has_deletes and not place.is_sample:
+                        clean(lake, place, budget, progress)
+                    prepare(lake, place.table, variant)
+                trial = run_trial(
+                    lake,
+                    dict(zip(variants, stack.places, strict=False)),
+                    workload,
+                    read_filter=read_filter,
+                    repeats=repeats,
+                    budget=budget,
+                    progress=progress,
+                    cold=cold,
+                    # Samples are copies of rows, without deletes.
+                    upserted=stack.places[-1] if upserts and not first.is_sample else None,
+                )
+        except BudgetSpent as error:
+            nothing = Workload(kind, "not begun", (), is_synthetic=said is None)
+            trial = Trial(nothing, (), read_filter, time.monotonic() - started, 1.0, str(error))
+    comparison, cycle_from = compare(trial, history, compact_every)
     advice: tuple[Advice, ...] = ()
     changes: tuple[Changed, ...] = ()
     if comparison is not None:
@@ -173,68 +194,9 @@ def choose_write_mode(
     )
 
 
-def compare(trial: Trial, history: WriteHistory, reads: float | None, compact_every: int | None) -> tuple[Comparison | None, str]:
-    """Fit the model to a trial; None where copy-on-write or all of merge-on-read is missing, and where the cycle comes from.
-
-    Scans of the copy-on-write clone are what the others are held against: it has the same rows and no deletes.
-    """
-    whole = [m for m in trial.measured if m.write is not None and _read(trial, m) is not None]
-    reference = next((m for m in whole if m.variant.is_copy_on_write), None)
-    merging = [m for m in whole if not m.variant.is_copy_on_write and m.compaction_seconds is not None]
-    if reference is None or not merging:
-        return None, ""
-    costs = tuple(_costs(trial, m, reference) for m in (reference, *merging))
-    comparison = Comparison(costs, (_read(trial, reference) or 0.0) * trial.scale, DEFAULT_CYCLE)
-    if compact_every is not None:
-        return Comparison(costs, comparison.read_seconds, compact_every), "as stated"
-    if history.commits_between_compactions:
-        return Comparison(costs, comparison.read_seconds, max(1, round(history.commits_between_compactions))), "as in the history"
-    if reads:
-        own = tuple(c if c.variant.is_copy_on_write else replace(c, cycle=best_cycle(c, reads)) for c in costs)
-        return Comparison(own, comparison.read_seconds, DEFAULT_CYCLE), "what costs each way to write least at the table's reads"
-    return comparison, "assumed"
-
-
 def has_equality_deletes(facts: TableFacts) -> bool:
     """Tell whether the table has equality deletes, which no write mode leaves but every reader pays for."""
     return facts.total(Kind.EQUALITY_DELETES).file_count > 0
-
-
-def _read(trial: Trial, measured: Measured) -> float | None:
-    return measured.filtered if trial.filter else measured.scan
-
-
-def _costs(trial: Trial, measured: Measured, reference: Measured) -> Costs:
-    """What was measured of one variant, as the model takes it."""
-    scale, made = trial.scale, len(measured.write_seconds)
-    write = (measured.write or 0.0) * scale
-    files = reference.planned.data_files if reference.planned else 1
-    touched = [c.file_share for c in reference.changes if c.file_share is not None]
-    share = sum(touched) / len(touched) if touched else 1.0
-    if measured.variant.is_copy_on_write:
-        return Costs(measured.variant, write, 0.0, 1.0, touched_share=share)
-    opens = measured.planned.delete_opens if measured.planned else 0
-    slower = max(0.0, (_read(trial, measured) or 0.0) - (_read(trial, reference) or 0.0))
-    limit = float(measured.planned.data_files if measured.planned else files) if measured.variant.format_version >= 3 else None
-    per_commit = opens / made
-    if limit:
-        # What so many commits reached together; each reaches as much of the rest.
-        per_commit = limit * (1 - (1 - min(opens / limit, 1.0)) ** (1 / made))
-    total = measured.planned.data_bytes if measured.planned else 0
-    rewritten = measured.compacted_bytes
-    whole = (measured.compaction_seconds or 0.0) * total / rewritten if rewritten else 0.0
-    # A share of the bytes rewritten, so that N commits of the trial's kind come to what was measured.
-    reached = min(1.0, rewritten / total) if total else 1.0
-    each = 1 - (1 - reached) ** (1 / made) if reached < 1 else max(share, 1 / max(files, 1))
-    return Costs(
-        measured.variant,
-        write,
-        slower / opens if opens else 0.0,
-        per_commit * scale,
-        limit * scale if limit else None,
-        each,
-        whole * scale,
-    )
 
 
 def _variants(facts: TableFacts, versions: Sequence[int]) -> tuple[Variant, ...]:
@@ -272,12 +234,29 @@ def _reads(
     )
 
 
-def _check(statement: str | None, share: float | None, operation: str | None, **positive: int | None) -> None:
+def _check(statement: str | None, shape: Sequence[object], **positive: int | None) -> None:
     for name, value in positive.items():
         if value is not None and value < 1:
             raise ParameterError(f"{name} is {value}; give 1 or more.")
-    if statement is not None and (share is not None or operation is not None):
-        raise ParameterError("A statement of your own has its own operation and share of rows; leave out operation and share.")
+    if statement is not None and any(given is not None for given in shape):
+        raise ParameterError("A statement of your own has its own operation and rows; leave out operation, share, spread and file_share.")
+
+
+def _check_numbers(**given: float | None) -> None:
+    for name, value in given.items():
+        if value is not None and not value >= 0:
+            raise ParameterError(f"{name} is {value}; give a number that is not negative.")
+
+
+def _check_filter(lake: Lake, facts: TableFacts, read_filter: str | None) -> None:
+    """Analyse a filter before anything is written for it."""
+    if read_filter is not None:
+        try:
+            lake.spark.sql(f"SELECT 1 FROM {identifier(*lake.sql_name(facts.table))} WHERE {read_filter}")
+        except Exception as error:
+            raise ParameterError(
+                f"Spark cannot read with the filter {read_filter} ({reason(error)}); mend it.", detail=scrub(str(error))
+            ) from None
 
 
 def _check_target(lake: Lake, table: str | Identifier, said: Statement) -> None:

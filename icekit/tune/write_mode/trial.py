@@ -20,7 +20,7 @@ from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, set_properties
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.write_mode.history import Change, change
-from icekit.tune.write_mode.model import COPY_ON_WRITE, Variant
+from icekit.tune.write_mode.model import MERGE_ON_READ, Variant
 from icekit.tune.write_mode.place import Place
 from icekit.tune.write_mode.workload import Workload
 
@@ -107,10 +107,6 @@ class Trial:
     stopped: str | None
     equality: EqualityCost | None = None
 
-    def of(self, variant: Variant) -> Measured | None:
-        """What a variant came to."""
-        return next((m for m in self.measured if m.variant == variant), None)
-
 
 def run_trial(
     lake: Lake,
@@ -121,18 +117,16 @@ def run_trial(
     repeats: int,
     budget: Budget,
     progress: Callable[[str], None],
-    warm: Callable[[], Any] | None = None,
+    cold: Sequence[Place] = (),
     upserted: Place | None = None,
 ) -> Trial:
-    """Measure each variant at its place, and equality deletes at ``upserted``. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
+    """Measure each variant at its place after a run that is not measured at the ``cold`` ones, and equality deletes at ``upserted``. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
     started = time.monotonic()
     measured = {variant: Measured(variant) for variant in places}
     stopped: str | None = None
     equality: EqualityCost | None = None
     try:
-        if warm is not None:
-            with budget.watching(lake.spark):
-                warm()
+        _warm_up(lake, cold, workload, budget)
         for number, statement in enumerate(workload.statements, 1):
             for variant, place in places.items():
                 write(lake, place.table, statement, measured[variant], budget, place.size_in_bytes)
@@ -184,10 +178,9 @@ def planned(spark: SparkSession, table: Identifier) -> Planned:
 def write(
     lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: Measured, budget: Budget, size_in_bytes: int
 ) -> None:
-    """Run one statement and measure it. Copy-on-write may write the whole table; what the last commit wrote is the better guess."""
+    """Run one statement and measure it. It may write the whole table; what the last commit wrote is the better guess."""
     before = head(lake, table).snapshot_id
-    copying = measured.variant.mode == COPY_ON_WRITE
-    expected = measured.changes[-1].bytes_written if measured.changes else size_in_bytes if copying else 0
+    expected = measured.changes[-1].bytes_written if measured.changes else size_in_bytes
     sql = statement(lake.sql_name(table))
     with budget.watching(lake.spark, expected):
         started = time.monotonic()
@@ -226,11 +219,11 @@ def scan(spark: SparkSession, table: Identifier, condition: str | None = None) -
     return time.monotonic() - started
 
 
-def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget) -> None:
+def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget, most_bytes: int = 0) -> None:
     """Rewrite the data files that have deletes, and measure it."""
     before = head(lake, table).snapshot_id
     # Compacting writes what has deletes: at most all.
-    expected = measured.planned.data_bytes if measured.planned else 0
+    expected = measured.planned.data_bytes if measured.planned else most_bytes
     with budget.watching(lake.spark, expected):
         started = time.monotonic()
         lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(table), options=_REWRITE)).collect()
@@ -252,17 +245,23 @@ def _equality(lake: Lake, table: Identifier, repeats: int, budget: Budget) -> Eq
         return EqualityCost(before, min(scan(lake.spark, name) for _ in range(repeats)), seconds)
 
 
-def warm_up(lake: Lake, places: Sequence[Place], workload: Workload) -> Callable[[], None]:
+def _warm_up(lake: Lake, places: Sequence[Place], workload: Workload, budget: Budget) -> None:
     """Read each throwaway clone, and write and read it again; nothing for a table that takes long to read."""
-
-    def warm() -> None:
-        for place in places:
+    for place in places:
+        with budget.watching(lake.spark):
             if scan(lake.spark, lake.sql_name(place.table)) > _WARM_UP_SECONDS:
                 return
-            run_statement(lake.spark, workload.statements[0](lake.sql_name(place.table)))
+        write(lake, place.table, workload.statements[0], Measured(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
+        with budget.watching(lake.spark):
             scan(lake.spark, lake.sql_name(place.table))
 
-    return warm
+
+def clean(lake: Lake, place: Place, budget: Budget, progress: Callable[[str], None]) -> None:
+    """Take the deletes out of a clone that came with the table: what is measured then is the trial's own."""
+    progress("compacting the deletes away that are there, on a clone")
+    with budget.watching(lake.spark):
+        convert(lake.spark, lake.sql_name(place.table))
+    compact(lake, place.table, Measured(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
 
 
-__all__ = ["Measured", "Planned", "Trial", "compact", "planned", "prepare", "run_trial", "scan", "warm_up", "write"]
+__all__ = ["Measured", "Planned", "Trial", "clean", "compact", "planned", "prepare", "run_trial", "scan", "write"]

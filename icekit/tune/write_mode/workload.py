@@ -95,11 +95,11 @@ def shaped_like(
     return Shape(kind, share, spread, file_share if spread == CLUSTERED else 1.0)
 
 
-def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> Workload:
+def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False) -> Workload:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
-    rows and files, without the join.
+    rows and files, without the join. ``is_copied`` says that each copy has files of its own.
     """
     columns = [c for c in facts.columns if len(c.names) == 1 and not c.type.startswith(("struct", "list", "map", "variant", "geo"))]
     if not columns:
@@ -109,7 +109,7 @@ def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> Work
         places: Sequence[str | None] = [None] * commits
         within = shape.share
     else:
-        places, reached = _places(lake, facts, shape, commits)
+        places, reached = _places(lake, facts, shape, commits, is_copied)
         within = min(1.0, shape.share / max(reached, 1e-9))
     made = []
     for number, place in enumerate(places):
@@ -132,7 +132,7 @@ def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[I
     return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
 
 
-def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> tuple[list[str], float]:
+def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool) -> tuple[list[str], float]:
     """Where each commit's rows are, and the share of all rows that one such place holds: partitions where there are, else files."""
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
     total = sum(g.record_count for g in groups)
@@ -151,6 +151,10 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> tuple[
         rows += sum(g.record_count for g in taken)
     if len(found) == commits:
         return found, rows / commits / max(total, 1)
+    if is_copied:
+        raise ParameterError(
+            "A copied sample has too few partitions to cluster changes in; give spread=scattered, or a statement of your own."
+        )
     listed = lake.spark.sql(
         f"SELECT file_path, record_count FROM {identifier(*lake.sql_name(facts.table), 'data_files')} ORDER BY file_path LIMIT {files * commits}"
     ).collect()

@@ -8,8 +8,8 @@ from typing import Any
 from icekit.catalog import Lake
 from icekit.clone import clone
 from icekit.sql import identifier
+from icekit.tune.current import session_of
 from icekit.tune.merge import Review, review_merge
-from icekit.tune.merge.review import session_of
 from icekit.tune.statement import Statement, parse
 
 COLUMNS = "id bigint, d date, v string"

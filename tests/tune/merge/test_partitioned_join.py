@@ -6,8 +6,8 @@ import pytest
 
 from icekit.catalog import Lake
 from icekit.catalog.session import lent
+from icekit.tune.current import session_of
 from icekit.tune.merge.engine import engine_plan
-from icekit.tune.merge.review import session_of
 from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
 
 pytestmark = pytest.mark.spark

@@ -265,12 +265,23 @@ def test_the_command_reviews_a_file_and_writes_json(
     assert main(["review-merge", str(file)]) == 2
 
 
-def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [({"budget_seconds": 0.001}, "the budget of 0.001 s was spent"), ({"budget_bytes": "1 kB"}, "the next step would write")],
+)
+def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: dict[str, Any], why: str) -> None:
     before = state(lake)
 
-    review = lake.review_merge(LAB, prove=True, budget_seconds=0.001)
+    review = lake.review_merge(LAB, prove=True, **budget)
 
     assert state(lake) == before
     assert review.trials == ()
     assert not review.is_proved
-    assert "The trial is not whole: the budget of 0.001 s was spent" in repr(review)
+    assert f"The trial is not whole: {why}" in repr(review)
+
+
+def test_a_merge_that_can_never_match_is_not_reviewed_as_if_it_scanned_the_target(lake: Lake) -> None:
+    never = LAB.replace(" ON ", " ON false AND ")
+
+    with pytest.raises(IcekitError, match=r"does not scan .* at all"):
+        lake.review_merge(never)

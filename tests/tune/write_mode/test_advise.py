@@ -60,7 +60,7 @@ def test_unknown_reads_change_nothing_and_tell_the_break_even() -> None:
     advice = advised(None)["write.merge.mode"]
 
     assert not advice.is_change
-    assert "copy-on-write is the cheaper above" in advice.evidence
+    assert "Copy-on-write is the cheaper above" in advice.evidence
     assert "state reads_per_day" in advice.evidence
 
 
@@ -103,8 +103,23 @@ def test_several_writers_are_told_what_their_isolation_level_means() -> None:
         for n in range(2)
     ]
 
-    assert "one writer" in advised(1.0)["write.merge.isolation-level"].evidence
+    assert "0 applications" in advised(1.0)["write.merge.isolation-level"].evidence
     assert "2 applications" in advised(1.0, history=write_history(made))["write.merge.isolation-level"].evidence
+
+
+def test_a_table_of_version_1_gets_version_2_with_merge_on_read() -> None:
+    advice = advised(0.5, facts=factories.table_facts(format_version=1))
+
+    assert advice["write.merge.mode"].sql is not None
+    assert "'format-version' = '2'" in advice["write.merge.mode"].sql
+    assert advice["write.merge.mode"].breaks is not None
+    assert advice["format-version"].now == "1"
+
+
+def test_compacting_that_never_pays_is_said_not_to() -> None:
+    never = replace(FILE, open_seconds=1e-9, rewrite_seconds=50.0)
+
+    assert "compacting does not pay" in advised(0.5, COW, never)["compaction"].evidence
 
 
 def test_the_mode_in_force_is_read_from_the_properties() -> None:

@@ -90,6 +90,21 @@ def test_a_statement_of_ones_own_is_tried_by_its_own_name_and_alias(lake: Lake, 
     assert lake.spark.table(table.sql_name).count() == 400
 
 
+def test_deletes_that_are_there_already_are_not_charged_to_the_trial(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "backlog", write_delete_mode="merge-on-read")
+    lake.spark.sql(f"DELETE FROM {table.sql_name} WHERE id % 7 = 0")
+    before = table.state
+
+    # Without a catalog: names are found in the lake's.
+    choice = table.choose(statement=f"DELETE FROM {display_name(table.name)} WHERE id = 5", read_filter="part = 1")
+
+    assert table.state == before
+    opens = {m.variant.name: m.planned.delete_opens for m in choice.trial.measured if m.planned}
+    assert set(opens.values()) == {0, 1}
+    assert all(m.filtered is not None for m in choice.trial.measured)
+    assert "compacted away on the clones first" in repr(choice)
+
+
 def test_a_clustered_commit_touches_its_share_of_the_partitions(lake: Lake, scratch: str) -> None:
     choice = Table(lake, scratch, "clustered").choose(operation="delete", share=0.05, spread="clustered", file_share=0.25)
 
@@ -188,6 +203,8 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
         (ParameterError, "The operation is", {"operation": "upsert"}),
         (ParameterError, "share of rows", {"share": 2.0}),
         (ParameterError, "commits is 0", {"commits": 0}),
+        (ParameterError, "margin is -1", {"margin": -1.0}),
+        (ParameterError, "cannot read with the filter", {"read_filter": "nope = 1"}),
         (ParameterError, "state reads_per_commit", {"reads_per_day": 10.0}),
     ):
         with pytest.raises(error, match=match):

@@ -50,6 +50,12 @@ def merge(at: int = 0, **counters: int) -> dict[str, Any]:
         ),
         (merge(copied=700, updated=200, deleted=10, inserted=100), "merge", COPY_ON_WRITE, 310),
         (snapshot("overwrite", added_data_files=1, added_records=9, added_delete_files=1, added_equality_deletes=9), "upsert", EQUALITY, 9),
+        (
+            snapshot("overwrite", added_data_files=1, deleted_data_files=2, added_records=5, deleted_records=9, replace_partitions="true"),
+            "overwrite",
+            None,
+            None,
+        ),
         (snapshot("overwrite", added_data_files=3, deleted_data_files=1, added_records=9, deleted_records=2), "overwrite", None, None),
     ],
 )
