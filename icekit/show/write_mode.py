@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from icekit.secrets import scrub
 from icekit.show import html
+from icekit.tune.write_mode.fit import is_lost_in_noise
 from icekit.tune.write_mode.model import MAX_CYCLE, even_sentence, is_robust
 from icekit.units import count, percent, size
 
@@ -50,10 +51,20 @@ def basis(choice: WriteModeChoice) -> tuple[str, ...]:
         "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
         f"{percent(choice.margin)} or more of all cost, reads included.",
     ]
+    if choice.facts.has_deletes and choice.trial.scale == 1:
+        lines.append("The deletes that the table has now were compacted away on the clones first: what is compared is what the modes add.")
+    if is_lost_in_noise(choice.trial):
+        lines.append(
+            "What the deletes add to a read is less than two reads of the same rows differ by, so the break-even is a guess: try more commits, more repeats, or a quieter machine."
+        )
     if choice.trial.scale > 1:
         lines.append(
             f"Measured on a copied sample and multiplied by {choice.trial.scale:,.1f}, the size of the table by that of the sample."
         )
+        if choice.trial.workload.operation == "merge" and not choice.trial.workload.is_synthetic:
+            lines.append(
+                "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are dearer than on the table."
+            )
     if choice.trial.workload.operation == "merge" and choice.trial.workload.is_synthetic:
         lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
     if choice.trial.equality is not None:

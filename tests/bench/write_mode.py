@@ -27,7 +27,7 @@ from tests.bench.measure import Others, show
 
 SPARK_CONF = "spark.driver.memory=2g"
 TABLE = "healthy_partitioned"
-SCALE, LONG_SCALE = 8, 32
+SCALE, LONG_SCALE = 2, 8
 COMMITS, LONG_COMMITS = 6, 12
 WITHIN = 0.25
 
@@ -85,7 +85,9 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
     rows = []
     for workload in WORKLOADS:
         with Others() as others:
-            rows.append((*_one(lake, facts, workload, commits), str(others)))
+            found = _one(lake, facts, workload, commits)
+        rows.append((*found, others))
+        print(f"  {', '.join(found)}", flush=True)
     header = (
         *("workload", "reads", "known", "advice", "measured", "break-even predicted", "measured"),
         *(f"within {WITHIN:.0%}", "cow commit", "mor commit", "others"),
@@ -104,6 +106,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         file_share=shape.file_share,
         reads_per_commit=workload.reads,
         compact_every=commits,
+        repeats=5,
         progress=lambda _: None,
     )
     assert choice.comparison is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from icekit.tune.write_mode.history import WriteHistory
 from icekit.tune.write_mode.model import Comparison, Costs
 from icekit.tune.write_mode.trial import Measured, Trial
@@ -17,7 +20,7 @@ def compare(trial: Trial, history: WriteHistory, compact_every: int | None) -> t
     merging = [m for m in whole if not m.variant.is_copy_on_write and m.compaction_seconds is not None]
     if reference is None or not merging:
         return None, ""
-    costs = tuple(_costs(trial, m, reference) for m in (reference, *merging))
+    costs = tuple(_costs(trial, m, reference, opening_seconds(trial, m, reference, merging)) for m in (reference, *merging))
     seconds = (_read(trial, reference) or 0.0) * trial.scale
     if compact_every is not None:
         return Comparison(costs, seconds, compact_every), "as stated"
@@ -30,7 +33,31 @@ def _read(trial: Trial, measured: Measured) -> float | None:
     return measured.filtered if trial.filter else measured.scan
 
 
-def _costs(trial: Trial, measured: Measured, reference: Measured) -> Costs:
+def opening_seconds(trial: Trial, measured: Measured, reference: Measured, merging: Sequence[Measured]) -> float:
+    """What a delete file that is opened adds to a scan.
+
+    Of one kind of delete files all variants tell, those with many the most: least squares through the origin.
+    """
+    version = measured.variant.format_version
+    alike = [m for m in merging if m.variant.format_version == version and m.planned is not None]
+    opens = [m.planned.delete_opens for m in alike if m.planned is not None]
+    weight = sum(n * n for n in opens)
+    slower = sum(n * ((_read(trial, m) or 0.0) - (_read(trial, reference) or 0.0)) for n, m in zip(opens, alike, strict=True))
+    return max(0.0, slower / weight) if weight else 0.0
+
+
+def is_lost_in_noise(trial: Trial) -> bool:
+    """Tell whether reads of the clones with deletes differ from one without less than two reads of that one do."""
+    reference = next((m for m in trial.measured if m.variant.is_copy_on_write), None)
+    times = (reference.filtered_seconds if trial.filter else reference.scan_seconds) if reference else []
+    if not times or reference is None:
+        return False
+    spread = statistics.median(times) - min(times)
+    others = [_read(trial, m) for m in trial.measured if not m.variant.is_copy_on_write]
+    return max((seconds - min(times) for seconds in others if seconds is not None), default=0.0) <= spread
+
+
+def _costs(trial: Trial, measured: Measured, reference: Measured, open_seconds: float) -> Costs:
     """What was measured of one variant, as the model takes it."""
     scale, made = trial.scale, len(measured.write_seconds)
     write = (measured.write or 0.0) * scale
@@ -40,7 +67,6 @@ def _costs(trial: Trial, measured: Measured, reference: Measured) -> Costs:
     if measured.variant.is_copy_on_write:
         return Costs(measured.variant, write, 0.0, 1.0, touched_share=share)
     opens = measured.planned.delete_opens if measured.planned else 0
-    slower = max(0.0, (_read(trial, measured) or 0.0) - (_read(trial, reference) or 0.0))
     limit = float(measured.planned.data_files if measured.planned else files) if measured.variant.format_version >= 3 else None
     per_commit = opens / made
     if limit:
@@ -55,7 +81,7 @@ def _costs(trial: Trial, measured: Measured, reference: Measured) -> Costs:
     return Costs(
         measured.variant,
         write,
-        slower / opens if opens else 0.0,
+        open_seconds,
         per_commit * scale,
         limit * scale if limit else None,
         each,
