@@ -15,6 +15,7 @@ from icekit.errors import CloneRefused, ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.write_mode import WriteModeChoice, choose_write_mode
 from icekit.tune.write_mode import place as placing
+from tests.resolve.tables import Table as Upserted
 
 pytestmark = pytest.mark.spark
 
@@ -167,22 +168,15 @@ def test_a_catalog_that_takes_no_clones_gets_a_sample_that_is_scaled(lake: Lake,
     assert lake.spark.table(table.sql_name).count() == 400
 
 
-def test_equality_deletes_are_measured_as_they_are_and_resolved(lake: Lake) -> None:
-    before = lake.tables.source(("lab", "equality_deletes")).metadata_location
+def test_equality_deletes_are_measured_as_they_are_and_resolved(lake: Lake, scratch: str) -> None:
+    upserted = Upserted(lake, scratch, "upserted").create().insert("VALUES (1L, 'a'), (2L, 'b'), (3L, 'c')").delete("id", "SELECT 2L")
+    before = lake.tables.source(upserted.name).metadata_location
 
     choice = choose_write_mode(
-        lake,
-        "lab.equality_deletes",
-        operation="delete",
-        share=0.1,
-        commits=1,
-        repeats=1,
-        warm=False,
-        reads_per_commit=1,
-        progress=lambda _: None,
+        lake, upserted.name, operation="delete", share=0.9, commits=1, repeats=1, warm=False, reads_per_commit=1, progress=lambda _: None
     )
 
-    assert lake.tables.source(("lab", "equality_deletes")).metadata_location == before
+    assert lake.tables.source(upserted.name).metadata_location == before
     assert choice.trial.equality is not None
     assert "belong to neither mode" in repr(choice)
     upserts = choice.history.of_kind("upsert")
