@@ -139,7 +139,7 @@ def test_a_partition_column_that_on_leaves_out_comes_with_a_query_that_checks_it
     review = target.review(target.merge(on="t.id = s.id"))
     (line,) = [line for line in review.lines if line.about == "partition column"]
 
-    assert "partitioned by d, which ON does not set equal" in line.said
+    assert "partitioned by d, for which ON has no equality" in line.said
     assert target.sql(line.sql[0])[0][0] == 0
     target.sql("UPDATE {t} SET d = DATE '2024-02-01' WHERE id IN (3, 4)")
     assert target.sql(line.sql[0])[0][0] == 2
