@@ -9,7 +9,8 @@ import pytest
 from icekit.catalog import Lake
 from tests.soak.writing import compact_while_written
 
-pytestmark = pytest.mark.spark
+# Minutes of writing: make soak runs them, and its own rounds of the same kind.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 def test_no_update_of_a_live_writer_is_lost_and_every_run_ends(lake: Lake, tmp_path: Path) -> None:

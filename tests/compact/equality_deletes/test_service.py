@@ -100,6 +100,7 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
     assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
 
 
+@pytest.mark.soak  # notebook 04 runs it too
 def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> None:
     before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
 
