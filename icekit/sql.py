@@ -121,3 +121,16 @@ def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
     """Write ``ALTER TABLE … SET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
     pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
     return f"ALTER TABLE {identifier(*table)} SET TBLPROPERTIES ({pairs})"
+
+
+def unset_properties(table: Sequence[str], names: Sequence[str]) -> str:
+    """Write ``ALTER TABLE … UNSET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
+    return f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES ({', '.join(map(literal, names))})"
+
+
+def transform_of(column: str, transform: str) -> str:
+    """A partition transform, named as in a spec (``bucket[16]``, ``day``), of a quoted column, as Spark's DDL writes it."""
+    kind, _, width = transform.partition("[")
+    if width:
+        return f"{kind}({width.rstrip(']')}, {column})"
+    return column if kind == "identity" else f"{kind}s({column})"

@@ -72,11 +72,6 @@ def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
     return f"{term} >= {_literal(kind, low)} AND {term} <= {_literal(kind, high)}"
 
 
-def in_units(term: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
-    """Ranges of a term for years, months, days or hours counted from 1970; consecutive ones are one range."""
-    return _ranges(term, transform, kind, values)
-
-
 def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
     """The partition fields that no predicate can ask for, because their column is gone."""
     known = {column.field_id: column for column in columns}
@@ -158,7 +153,7 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None, of_ro
         present = [v for v in values if v is not None]
         parts = [f"{source} IS NULL"] if None in values else []
         if present and in_ranges:
-            parts += _ranges(source, name, column.type, sorted(int(v) for v in present))
+            parts += in_units(source, column.type, name, sorted(int(v) for v in present))
         elif present:
             kind = "int" if name == "bucket" else column.type
             if kind in {"float", "double"} and "nan" in present:
@@ -173,8 +168,8 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None, of_ro
     return predicate
 
 
-def _ranges(source: str, transform: str, kind: str, values: Sequence[int]) -> list[str]:
-    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours."""
+def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
+    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours counted from 1970."""
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][1] + 1:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from icekit.compact.equality_deletes.forecast import FITS_SHARE, HeapForecast, PartitionHeap
 from icekit.compact.equality_deletes.peak import BASE_BYTES
 from icekit.secrets import scrub
 from icekit.show import html
+from icekit.show.lines import aligned
 from icekit.units import count, percent, size
 
 #: What the only partition of an unpartitioned table is called.
@@ -76,8 +76,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     lines = [summary(forecast)]
     if not forecast.is_empty:
         rows = [_HEAD, *map(_row, forecast.partitions[:SHOWN])]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["", *("  ".join(_padded(row, widths)).rstrip() for row in rows), *_more(forecast), "", *basis(forecast)]
+        lines += ["", *aligned(rows, left=(0, len(_HEAD) - 1)), *_more(forecast), "", *basis(forecast)]
     return scrub("\n".join(lines))
 
 
@@ -105,11 +104,6 @@ def _row(p: PartitionHeap) -> tuple[str, ...]:
         size(p.rewrite_bytes),
         p.verdict,
     )
-
-
-def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    last = len(row) - 1
-    return [cell.ljust(w) if i in (0, last) else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
 
 
 def _more(forecast: HeapForecast) -> tuple[str, ...]:

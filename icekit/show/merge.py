@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from icekit.secrets import scrub
 from icekit.show import html
+from icekit.show.lines import aligned
 from icekit.sql import display_name
 from icekit.tune.merge.advice import opened
 from icekit.tune.merge.model import Line, Review, Trial
@@ -34,9 +35,7 @@ def summary(review: Review) -> str:
 def trial_lines(trial: Trial) -> list[str]:
     """A trial as lines: what was compared, and the figures of both."""
     head, rows = trial_table(trial)
-    widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
-    table = ["  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))) for r in (head, *rows)]
-    return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in table)]
+    return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in aligned((head, *rows)))]
 
 
 def verdict(trial: Trial) -> str:

@@ -8,6 +8,7 @@ from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.secrets import scrub
 from icekit.show import html
+from icekit.show.lines import aligned
 from icekit.units import count, size, span
 
 NOTHING = "Nothing worth doing: no action would pay back at this policy."
@@ -76,11 +77,7 @@ def outcome_text(outcome: Outcome) -> str:
         return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
     lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
     head, rows = compared(outcome)
-    widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
-    lines += [
-        "  ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in (head, *rows)
-    ]
+    lines += aligned((head, *rows), left=(0, 1))
     lines += [f"{a.action.action_id} {a.status}: {a.error}" for a in outcome.actions if a.error]
     if outcome.proof is not None:
         lines += ["", repr(outcome.proof)]

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from icekit.secrets import scrub
 from icekit.show import html
+from icekit.show.advice import advice_html, advice_lines
+from icekit.show.lines import aligned
 from icekit.tune.write_mode.fit import is_lost_in_noise
 from icekit.tune.write_mode.model import MAX_CYCLE, even_sentence, is_robust
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
-    from icekit.tune.advice import Advice
     from icekit.tune.write_mode.service import WriteModeChoice
     from icekit.tune.write_mode.trial import Measured
 
@@ -27,7 +28,7 @@ def summary(choice: WriteModeChoice) -> str:
     changes = [a for a in choice.advice if a.is_change]
     own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
     said = (
-        " ".join(f"Set {a.setting} to {a.value}: {_lowered(a.evidence)}" for a in changes)
+        " ".join(f"Set {a.setting} to {a.proposed}: {_lowered(a.evidence)}" for a in changes)
         if changes
         else f"Nothing to change. {even_sentence(choice.comparison.within(choice.current.format_version))}{own}"
     )
@@ -101,14 +102,11 @@ def _cycles(choice: WriteModeChoice) -> str:
 
 def choice_text(choice: WriteModeChoice) -> str:
     """A choice as lines for a terminal."""
-    lines = [summary(choice), "", *_aligned([_HEAD, *map(_row, choice.trial.measured)])]
+    lines = [summary(choice), "", *aligned([_HEAD, *map(_row, choice.trial.measured)])]
     if choice.history.row_level:
-        lines += ["", "The table's own commits:", *_aligned([_HISTORY, *history_rows(choice)])]
+        lines += ["", "The table's own commits:", *aligned([_HISTORY, *history_rows(choice)])]
     lines += ["", *basis(choice)]
-    for a in choice.advice:
-        lines += ["", f"{a.setting}: {a.now or 'not set'}{f' → {a.value}' if a.value != a.now else ''}", f"  {a.evidence}"]
-        lines += [f"  It breaks: {a.breaks}."] if a.breaks else []
-        lines += [f"  {a.sql};"] if a.sql else []
+    lines += advice_lines(choice.advice)
     return scrub("\n".join(lines))
 
 
@@ -127,16 +125,8 @@ def choice_html(choice: WriteModeChoice) -> str:
         rows = html.table(_HISTORY, history_rows(choice), [False, False, *[True] * 6])
         parts.append(f"<details><summary>The table's own commits</summary>{rows}</details>")
     parts += [f"<p>{html.prose(line)}</p>" for line in basis(choice)]
-    parts += [_advice(a) for a in choice.advice]
+    parts += advice_html(choice.advice)
     return scrub(html.framed(*parts, "</div>"))
-
-
-def _advice(a: Advice) -> str:
-    changed = f"{html.text(a.now or 'not set')}{f' → {html.text(a.value)}' if a.value != a.now else ''}"
-    breaks = f"<p><strong>It breaks:</strong> {html.prose(a.breaks)}.</p>" if a.breaks else ""
-    return (
-        f"<p><code>{html.text(a.setting)}</code> {changed}. {html.prose(a.evidence)}</p>{breaks}{html.statements([a.sql]) if a.sql else ''}"
-    )
 
 
 def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:
@@ -178,10 +168,3 @@ def _seconds(value: float | None) -> str:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows
-    ]

@@ -1,27 +1,92 @@
-"""What to set, why, and the statement that sets it."""
+"""What to set, why, the statement that sets it, and the one that takes it back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from icekit.sql import Identifier, set_properties, unset_properties
+
+#: Properties that no statement takes back.
+_ONE_WAY = frozenset({"format-version"})
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One table property to set or to leave.
+    """One setting to change or to leave.
 
-    ``now`` is the value in force, ``value`` the better one (the same to leave it). ``evidence``
-    is one sentence with the figure it rests on, ``breaks`` what the change takes away, and ``sql``
-    the statement to paste, None where there is nothing to change.
+    ``current`` is the value in force, ``proposed`` the better one (the same to leave it). ``evidence``
+    is one sentence with the figure it rests on, ``verified`` what a trial with it showed (None: not
+    tried), ``breaks`` what the change takes away. ``sql`` is the statement to paste, None where there
+    is nothing to change, and ``undo`` the one that takes it back, None where none does.
+    ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
     """
 
     setting: str
-    now: str | None
-    value: str | None
+    current: str | None
+    proposed: str | None
     evidence: str
     sql: str | None = None
+    verified: str | None = None
     breaks: str | None = None
+    undo: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_change(self) -> bool:
         """Tell whether there is something to set."""
         return self.sql is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Statements in the order to run them, and those that take them back, in theirs."""
+
+    sql: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+def to_set(
+    table: Identifier,
+    there: Mapping[str, str],
+    properties: Mapping[str, str],
+    *,
+    current: str | None,
+    evidence: str,
+    name: str | None = None,
+    verified: str | None = None,
+    breaks: str | None = None,
+) -> Advice:
+    """Advice to set table properties; ``there`` are those that are set now, ``table`` is named with its catalog.
+
+    It is named after the last of them, unless ``name`` says otherwise.
+    """
+    last, value = list(properties.items())[-1]
+    undo = "; ".join(_undone(table, there, properties)) or None
+    return Advice(
+        name or last, current, value, evidence, set_properties(table, dict(properties)), verified, breaks, undo, tuple(properties.items())
+    )
+
+
+def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]) -> Script:
+    """All changes in one: a single ALTER TABLE for the properties, then what is not a property; and the way back.
+
+    Advice comes in order of weight: where two set one property, the first is taken.
+    """
+    properties: dict[str, str] = {}
+    others: list[Advice] = []
+    for one in advice:
+        if one.properties:
+            for name, value in one.properties:
+                properties.setdefault(name, value)
+        elif one.sql:
+            others.append(one)
+    sql = [set_properties(table, properties)] if properties else []
+    undo = [one.undo for one in reversed(others) if one.undo]
+    return Script((*sql, *(one.sql for one in others if one.sql)), (*undo, *_undone(table, there, properties)))
+
+
+def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
+    back = {name: there[name] for name in properties if name in there and name not in _ONE_WAY}
+    gone = [name for name in properties if name not in there and name not in _ONE_WAY]
+    return [*([set_properties(table, back)] if back else []), *([unset_properties(table, gone)] if gone else [])]

@@ -80,13 +80,8 @@ class Statement:
         return spliced(self.sql, [(self._condition_span, f"({self.condition}) AND ({predicate})")])
 
     @property
-    def target_name(self) -> str:
-        """What columns of the target are qualified by in this statement, quoted."""
-        return identifier(*self.qualifier)
-
-    @property
     def qualifier(self) -> Identifier:
-        """The same as parts of a name."""
+        """What columns of the target are qualified by in this statement, as parts of a name."""
         return (self.alias,) if self.alias is not None else (*self.target, *((f"{BRANCH}{self.branch}",) if self.branch else ()))
 
     def __str__(self) -> str:

@@ -18,9 +18,10 @@ from icekit.clone import clone
 from icekit.facts.model import TableFacts
 from icekit.lab import build
 from icekit.tune.budget import Budget
+from icekit.tune.place import Place
+from icekit.tune.reading import scan
 from icekit.tune.write_mode import Variant, choose_write_mode
-from icekit.tune.write_mode.place import Place
-from icekit.tune.write_mode.trial import Measured, compact, prepare, scan, write
+from icekit.tune.write_mode.trial import Measured, compact, prepare, write
 from icekit.tune.write_mode.workload import Shape, synthetic
 from icekit.units import size
 from tests.bench.measure import Others, show

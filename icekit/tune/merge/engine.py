@@ -94,7 +94,7 @@ def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EngineP
         mode=next((_MODES[kind(n)] for n in nodes(plan.physical) if kind(n) in _MODES), "append"),
         join=str(joining.nodeName()) if joining is not None else None,
         join_type=str(joining.joinType().toString()) if joining is not None else None,
-        keys=tuple(str(key.sql()) for key in _sequence(keys)) if keys is not None else (),
+        keys=tuple(str(key.sql()) for key in sequence(keys)) if keys is not None else (),
         scan=scan(spark, scanned, target),
         group_filter=scan(spark, search, target) if search is not None else None,
         broadcast=_broadcast(joining, left),
@@ -124,7 +124,7 @@ def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
         delete_files=counts.get("resultDeleteFiles", 0),
         partitions=_partitions(spark, planning, target),
         filters=_filters(text),
-        runtime_filters=tuple(str(f.toString()) for f in _sequence(node.runtimeFilters())),
+        runtime_filters=tuple(str(f.toString()) for f in sequence(node.runtimeFilters())),
         grouped_by=tuple(part for part in text.rpartition("groupedBy=")[2].rstrip(")").split(", ") if part),
     )
 
@@ -166,7 +166,7 @@ def _searches(scanned: Any) -> Iterator[Any]:
 
 
 def _search_plans(scanned: Any) -> Iterator[Any]:
-    for runtime_filter in _sequence(scanned.runtimeFilters()):
+    for runtime_filter in sequence(scanned.runtimeFilters()):
         if "_file" in str(runtime_filter.toString()):
             with contextlib.suppress(Exception):
                 yield runtime_filter.child().plan()
@@ -224,7 +224,7 @@ def _below(node: Any) -> Iterator[Any]:
     elif name in {"SubqueryExec", "SubqueryAdaptiveBroadcastExec", "ReusedSubqueryExec"}:
         yield node.child()
     else:
-        yield from _sequence(node.children())
+        yield from sequence(node.children())
 
 
 def kind(node: Any) -> str:
@@ -232,5 +232,6 @@ def kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _sequence(scala: Any) -> Iterator[Any]:
+def sequence(scala: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
     return (scala.apply(place) for place in range(int(scala.size())))

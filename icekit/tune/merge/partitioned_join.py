@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.session import lent
 from icekit.facts.bridge import load_table
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import Identifier, display_name, identifier, transform_of
 from icekit.tune.merge.engine import engine_plan, kind, nodes
 from icekit.tune.merge.keys import Keys
 from icekit.tune.merge.model import EnginePlan, PartitionedJoin
@@ -109,18 +109,10 @@ def _create(statement: Statement, usable: list[tuple[str, str]], keys: Keys) -> 
         if kind(resolved) != "AttributeReference":
             return ()
         named[column] = str(resolved.name())
-    by = ", ".join(_ddl(named[column], transform) for column, transform in usable)
+    by = ", ".join(transform_of(identifier(named[column]), transform) for column, transform in usable)
     made = identifier(*statement.target[:-1], f"{statement.target[-1]}_source")
     lead = f"{statement.with_clause} " if statement.with_clause else ""
     return (f"CREATE TABLE {made} USING iceberg PARTITIONED BY ({by}) AS {lead}SELECT * FROM {statement.source}",)
-
-
-def _ddl(column: str, transform: str) -> str:
-    base, _, width = transform.partition("[")
-    quoted = identifier(column)
-    if base == "identity":
-        return quoted
-    return f"{base}({width[:-1]}, {quoted})" if width else f"{base}s({quoted})"
 
 
 def _said(fields: list[tuple[str, str]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from icekit.facts.bridge import explain
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.merge.advice import lines
-from icekit.tune.merge.engine import planned, read_plan, whole
+from icekit.tune.merge.engine import planned, read_plan, sequence, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
 from icekit.tune.merge.model import Review
 from icekit.tune.merge.partitioned_join import partitioned_join
@@ -62,7 +61,7 @@ def review_merge(
             joined,
             fields=tuple(partitioning(table)),
             keyed=frozenset(e.column for e in keys.equalities),
-            source_columns=frozenset(str(a.name()) for a in _output(keys.source)),
+            source_columns=frozenset(str(a.name()) for a in (sequence(keys.source.output()) if keys.source is not None else ())),
             broadcast_bytes=_broadcast_bytes(spark),
         )
         review = Review(statement, statement.target, total, before, narrower, joined, said, unstable_writes(plan))
@@ -72,14 +71,6 @@ def review_merge(
 
     trials, stopped = try_review(where, review, Budget(budget_seconds, size_in_bytes(budget_bytes)))
     return replace(review, trials=trials, stopped=stopped)
-
-
-def _output(plan: Any) -> Iterator[Any]:
-    if plan is None:
-        return
-    listed = plan.output()
-    for place in range(int(listed.size())):
-        yield listed.apply(place)
 
 
 def _broadcast_bytes(spark: SparkSession) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, set_properties
-from icekit.tune.advice import Advice
+from icekit.tune.advice import Advice, to_set
 from icekit.tune.write_mode.history import WriteHistory
 from icekit.tune.write_mode.model import MAX_CYCLE, Comparison, Costs, Variant, best_cycle, commits_until, even_sentence
 from icekit.units import count, percent
@@ -50,7 +50,7 @@ def advise(
     within = comparison.within(current.format_version)
     here = within.costs
     found = [_mode(table, facts, operation, current, within, reads, margin)]
-    chosen = found[0].value or current.mode
+    chosen = found[0].proposed or current.mode
     if reads is not None:
         found += _granularity(table, facts, comparison, chosen, reads, margin)
     if reads is not None and there is not None:
@@ -75,7 +75,7 @@ def _mode(
     there = comparison.of(current)
     if there is None:
         return Advice(setting, current.mode, current.mode, f"{even}. The mode in force was not measured, so nothing is advised.")
-    winner = min(comparison.costs, key=lambda c: comparison.per_commit(c, reads).total)
+    winner = comparison.winner(reads)
     base = reads * comparison.read_seconds
     before, after = (comparison.per_commit(c, reads).total + base for c in (there, winner))
     gain = 1 - after / before if before else 0.0
@@ -87,7 +87,8 @@ def _mode(
     if facts.format_version < 2 and not winner.variant.is_copy_on_write:
         sets = {"format-version": "2", **sets}
     breaks = _V2 if len(sets) > 1 else None
-    return Advice(setting, current.mode, winner.variant.mode, f"Saves {percent(gain)} ({said}).", set_properties(table, sets), breaks)
+    saves = f"Saves {percent(gain)} ({said})."
+    return to_set(table, facts.properties, sets, current=current.mode, evidence=saves, breaks=breaks)
 
 
 def _granularity(table: Identifier, facts: TableFacts, comparison: Comparison, mode: str, reads: float, margin: float) -> list[Advice]:
@@ -103,7 +104,7 @@ def _granularity(table: Identifier, facts: TableFacts, comparison: Comparison, m
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
         return [Advice(_GRANULARITY, now, now, f"Leave it as it is ({said}).")]
-    return [Advice(_GRANULARITY, now, best, f"Cheaper ({said}).", set_properties(table, {_GRANULARITY: best}))]
+    return [to_set(table, facts.properties, {_GRANULARITY: best}, current=now, evidence=f"Cheaper ({said}).")]
 
 
 def _version(
@@ -136,7 +137,7 @@ def _version(
             value,
             f"Instead of any other mode above: saves {percent(gain)} ({said}).",
             set_properties(table, sets),
-            _V3,
+            breaks=_V3,
         )
     ]
 

@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
+from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ
+
 #: Commits between compactions that are considered.
 MAX_CYCLE = 1000
 _MOST_READS, _HALVINGS = 1e6, 40
@@ -139,9 +140,9 @@ class Comparison:
         n = self.cycle(costs, reads)
         return Cost(costs.write_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
 
-    def winner(self, reads: float, among: Callable[[Costs], bool] = lambda _: True) -> Costs:
+    def winner(self, reads: float) -> Costs:
         """The cheapest variant with so many reads per commit; the first of equals."""
-        return min(filter(among, self.costs), key=lambda c: self.per_commit(c, reads).total)
+        return min(self.costs, key=lambda c: self.per_commit(c, reads).total)
 
     def break_even(self, copying: Costs, merging: Costs) -> float:
         """Reads per commit above which copy-on-write is the cheaper: 0.0 if it always is, ``inf`` if it never comes to be."""
@@ -168,8 +169,8 @@ class Comparison:
         if not copying or not merging:
             return None
         cheapest = min(copying, key=lambda c: self.per_commit(c, 0).total)
-        rival = max(merging, key=lambda c: self.break_even(cheapest, c))
-        return cheapest, rival, self.break_even(cheapest, rival)
+        reads, rival = max(((self.break_even(cheapest, c), c) for c in merging), key=lambda pair: pair[0])
+        return cheapest, rival, reads
 
 
 def best_cycle(costs: Costs, reads: float, *, most: int = MAX_CYCLE) -> int:

@@ -19,12 +19,12 @@ from icekit.tune.advice import Advice
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.event_log import reads_per_day as read_from_log
+from icekit.tune.place import places
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.advise import advise, current_variant
 from icekit.tune.write_mode.fit import compare
-from icekit.tune.write_mode.history import WriteHistory, write_history
-from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Changed, Comparison, Variant, sensitivity
-from icekit.tune.write_mode.place import places
+from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
+from icekit.tune.write_mode.model import Changed, Comparison, Variant, sensitivity
 from icekit.tune.write_mode.trial import Trial, clean, prepare, run_trial
 from icekit.tune.write_mode.workload import Workload, own, shaped_like, synthetic
 

@@ -10,19 +10,20 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head, since
 from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.bridge import load_table, reason
+from icekit.facts.bridge import reason
 from icekit.resolve.convert import convert
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, set_properties
+from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.write_mode.history import Change, change
-from icekit.tune.write_mode.model import MERGE_ON_READ, Variant
-from icekit.tune.write_mode.place import Place
-from icekit.tune.write_mode.workload import Workload
+from icekit.tune.place import Place
+from icekit.tune.reading import Planned, planned, scan
+from icekit.tune.write_mode.history import MERGE_ON_READ, Change, change
+from icekit.tune.write_mode.model import Variant
+from icekit.tune.write_mode.workload import OPERATIONS, Workload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
 #: A table that is read faster than this is read and written once before, so that no variant pays for warming up.
 _WARM_UP_SECONDS = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What a full scan opens, by Iceberg's own planning: a delete file counts once for each data file it is opened beside."""
-
-    data_files: int
-    data_bytes: int
-    delete_opens: int
 
 
 @dataclass
@@ -155,24 +147,10 @@ def run_trial(
 
 def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
     """Set a clone to write as a variant says."""
-    modes = {f"write.{operation}.mode": variant.mode for operation in ("delete", "update", "merge")}
+    modes = {f"write.{operation}.mode": variant.mode for operation in OPERATIONS}
     granularity = {"write.delete.granularity": variant.granularity} if variant.granularity else {}
     version = {"format-version": str(variant.format_version)}
     lake.spark.sql(set_properties(lake.sql_name(table), {**version, **modes, **granularity}))
-
-
-def planned(spark: SparkSession, table: Identifier) -> Planned:
-    """Plan a full scan of a table (named with its catalog) and count what it opens; one call, however many files."""
-    jvm: Any = spark._jvm
-    spark.sql(f"REFRESH TABLE {identifier(*table)}")
-    reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
-    tasks = load_table(spark, table).newScan().metricsReporter(reporter).planFiles()
-    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
-    tasks.close()
-    report = reporter.scanReport().scanMetrics()
-    return Planned(
-        int(report.resultDataFiles().value()), int(report.totalFileSizeInBytes().value()), int(report.resultDeleteFiles().value())
-    )
 
 
 def write(
@@ -203,20 +181,12 @@ def run_statement(spark: SparkSession, sql: str) -> None:
 
 
 def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: Measured, budget: Budget) -> None:
-    for condition, seconds in ((None, measured.scan_seconds), (read_filter, measured.filtered_seconds)):
-        if condition is None and seconds is measured.filtered_seconds:
-            continue
+    name = lake.sql_name(table)
+    with budget.watching(lake.spark):
+        measured.scan_seconds.append(scan(lake.spark, name))
+    if read_filter is not None:
         with budget.watching(lake.spark):
-            seconds.append(scan(lake.spark, lake.sql_name(table), condition))
-
-
-def scan(spark: SparkSession, table: Identifier, condition: str | None = None) -> float:
-    """Read all columns of a table (named with its catalog), and throw the rows away; seconds."""
-    where = f" WHERE {condition}" if condition else ""
-    frame = spark.sql(f"SELECT * FROM {identifier(*table)}{where}")
-    started = time.monotonic()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.monotonic() - started
+            measured.filtered_seconds.append(scan(lake.spark, name, read_filter))
 
 
 def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget, most_bytes: int = 0) -> None:
@@ -262,6 +232,3 @@ def clean(lake: Lake, place: Place, budget: Budget, progress: Callable[[str], No
     with budget.watching(lake.spark):
         convert(lake.spark, lake.sql_name(place.table))
     compact(lake, place.table, Measured(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
-
-
-__all__ = ["Measured", "Planned", "Trial", "clean", "compact", "planned", "prepare", "run_trial", "scan", "write"]

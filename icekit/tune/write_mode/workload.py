@@ -11,7 +11,7 @@ from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier, literal
 from icekit.tune.statement import Statement
-from icekit.tune.write_mode.history import MERGE_ON_READ, ROW_LEVEL, WriteHistory
+from icekit.tune.write_mode.history import MERGE_ON_READ, WriteHistory
 from icekit.units import count, percent
 from icekit.where import where
 
@@ -75,7 +75,7 @@ def shaped_like(
     file_share: float | None = None,
 ) -> Shape:
     """The shape of a table's row-level commits so far; what is given is taken, what is unknown is the default."""
-    rows = sum(g.record_count for g in facts.of_kind(Kind.DATA))
+    rows = facts.data.record_count
     seen = [o for o in history.row_level if o.kind in OPERATIONS] or list(history.row_level)
     if operation is not None:
         seen = [o for o in seen if o.kind == operation] or seen
@@ -135,14 +135,16 @@ def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[I
 def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool) -> tuple[list[str], float]:
     """Where each commit's rows are, and the share of all rows that one such place holds: partitions where there are, else files."""
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
-    total = sum(g.record_count for g in groups)
+    total = facts.data.record_count
     files = max(1, round(shape.file_share * facts.data.file_count))
     specs = {s.spec_id: s for s in facts.specs}
     found: list[str] = []
     rows, left = 0, list(groups)
     while len(found) < commits and left and not specs[left[0].partition.spec_id].is_unpartitioned:
         taken = [left.pop()]
-        while left and sum(g.file_count for g in taken) + left[-1].file_count <= files:
+        count_taken = taken[0].file_count
+        while left and count_taken + left[-1].file_count <= files:
+            count_taken += left[-1].file_count
             taken.append(left.pop())
         predicate = where(facts.catalog, specs, facts.columns, [g.partition for g in taken], of_rows=True)
         if predicate is None:
@@ -164,6 +166,3 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied
     parts = [listed[i * each : (i + 1) * each] for i in range(commits)]
     predicates = [f"_file IN ({', '.join(literal(row.file_path) for row in part)})" for part in parts]
     return predicates, sum(row.record_count for part in parts for row in part) / commits / max(total, 1)
-
-
-__all__ = ["CLUSTERED", "DEFAULT_SHARE", "OPERATIONS", "ROW_LEVEL", "SCATTERED", "Shape", "Workload", "own", "shaped_like", "synthetic"]

@@ -8,8 +8,8 @@ from typing import Any
 from icekit.facts.model import TableFacts
 from icekit.tune.advice import Advice
 from icekit.tune.write_mode.advise import advise, current_variant
-from icekit.tune.write_mode.history import WriteHistory, write_history
-from icekit.tune.write_mode.model import COPY_ON_WRITE, MERGE_ON_READ, Comparison, Costs, Variant
+from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
+from icekit.tune.write_mode.model import Comparison, Costs, Variant
 from tests import factories
 
 TABLE = ("lake", "db", "my table")
@@ -37,7 +37,7 @@ def advised(
 def test_few_reads_get_merge_on_read_with_the_statement_that_sets_it() -> None:
     advice = advised(0.5)["write.merge.mode"]
 
-    assert (advice.now, advice.value) == (COPY_ON_WRITE, MERGE_ON_READ)
+    assert (advice.current, advice.proposed) == (COPY_ON_WRITE, MERGE_ON_READ)
     assert advice.sql == "ALTER TABLE `lake`.`db`.`my table` SET TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
     assert advice.evidence.startswith("Saves ")
 
@@ -67,7 +67,7 @@ def test_unknown_reads_change_nothing_and_tell_the_break_even() -> None:
 def test_a_newer_format_version_is_an_advice_that_names_what_it_breaks() -> None:
     advice = advised(20.0)["format-version"]
 
-    assert advice.value == "3"
+    assert advice.proposed == "3"
     assert advice.breaks is not None
     assert "no way back" in advice.breaks
     assert advice.sql is not None
@@ -84,7 +84,7 @@ def test_the_mode_advised_is_of_the_version_that_the_table_has() -> None:
 
 
 def test_granularity_is_advised_with_merge_on_read_only() -> None:
-    assert advised(0.5)["write.delete.granularity"].value == "file"
+    assert advised(0.5)["write.delete.granularity"].proposed == "file"
     assert "write.delete.granularity" not in advised(500.0)
     assert advised(0.5, COW, replace(FILE, write_seconds=9.0), replace(PARTITION, open_seconds=0.0001))["write.delete.granularity"].sql
 
@@ -113,7 +113,7 @@ def test_a_table_of_version_1_gets_version_2_with_merge_on_read() -> None:
     assert advice["write.merge.mode"].sql is not None
     assert "'format-version' = '2'" in advice["write.merge.mode"].sql
     assert advice["write.merge.mode"].breaks is not None
-    assert advice["format-version"].now == "1"
+    assert advice["format-version"].current == "1"
 
 
 def test_compacting_that_never_pays_is_said_not_to() -> None:

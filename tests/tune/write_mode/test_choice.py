@@ -13,8 +13,8 @@ from icekit.catalog import Lake, session
 from icekit.clone import NAMESPACE
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, identifier
+from icekit.tune import place as placing
 from icekit.tune.write_mode import WriteModeChoice, choose_write_mode
-from icekit.tune.write_mode import place as placing
 from tests.resolve.tables import Table as Upserted
 
 pytestmark = pytest.mark.spark

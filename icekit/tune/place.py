@@ -11,7 +11,7 @@ from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scr
 from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, identifier, literal
+from icekit.sql import Identifier, identifier, literal, transform_of
 from icekit.tune.budget import Budget
 from icekit.units import percent, size
 from icekit.where import where
@@ -90,7 +90,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]
         for field in facts.default_spec.fields:
             if field.source is not None and field.transform != "void":
                 column = next(c for c in facts.columns if c.field_id == field.source_id)
-                lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {_transform(field.transform, identifier(*column.names))}")
+                lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), field.transform)}")
         version = f"VERSION AS OF {facts.snapshot_id}"
         lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, sample_bytes)}")
         got = lake.spark.sql(f"SELECT coalesce(sum(file_size_in_bytes), 0) FROM {identifier(*lake.sql_name(made), 'data_files')}").collect()
@@ -126,11 +126,3 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
         f"LIMIT {max(1, int(sample_bytes / mean))}"
     ).collect()
     return f"_file IN ({', '.join(literal(row.file_path) for row in listed)})"
-
-
-def _transform(transform: str, column: str) -> str:
-    """A partition transform of a quoted column as Spark's DDL writes it."""
-    kind, _, argument = transform.partition("[")
-    if kind in ("bucket", "truncate"):
-        return f"{kind}({argument.rstrip(']')}, {column})"
-    return column if kind == "identity" else f"{kind}s({column})"
