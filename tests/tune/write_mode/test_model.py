@@ -10,8 +10,6 @@ from hypothesis import strategies as some
 
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ
 from icekit.tune.write_mode.model import (
-    COPY_ON_WRITE,
-    MERGE_ON_READ,
     Comparison,
     Costs,
     Variant,
