@@ -64,12 +64,12 @@ def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
 
     Raises ValueError or OverflowError for a time that has no literal, as do its neighbours.
     """
-    return f"{term} IN ({', '.join(_literal(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
+    return f"{term} IN ({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
 
 
 def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
     """A predicate for rows in which a term lies between two values, both included."""
-    return f"{term} >= {_literal(kind, low)} AND {term} <= {_literal(kind, high)}"
+    return f"{term} >= {literal_of(kind, low)} AND {term} <= {literal_of(kind, high)}"
 
 
 def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
             if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
                 _start(field.transform, value + 1)
             elif value is not None and field.transform in {"identity", "truncate"}:
-                _literal(field.result_type, value)
+                literal_of(field.result_type, value)
     except (OverflowError, ValueError):
         return False
     return not any(v == "nan" and f.result_type in {"float", "double"} for f, v in zip(spec.fields, partition.values, strict=True))
@@ -160,7 +160,7 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None, of_ro
                 # True of the rows; Iceberg's planner has no such filter, see askable().
                 parts.append(f"isnan({source})")
                 present.remove("nan")
-            written = sorted(_literal(kind, v) for v in present)
+            written = sorted(literal_of(kind, v) for v in present)
             if written:
                 parts.append(f"{term} = {written[0]}" if len(written) == 1 else f"{term} IN ({', '.join(written)})")
         return " OR ".join(parts)
@@ -201,7 +201,7 @@ def _moment(kind: str, moment: dt.datetime) -> str:
     return f"TIMESTAMP '{text}+00:00'" if "tz" in kind else f"TIMESTAMP_NTZ '{text}'"
 
 
-def _literal(kind: str, value: Scalar) -> str:
+def literal_of(kind: str, value: Scalar) -> str:
     """A partition value, as facts keep it, as a literal of the column's type."""
     name = kind.partition("(")[0].partition("[")[0]
     if isinstance(value, bool) or name in {"string", "uuid"}:

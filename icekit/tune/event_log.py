@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +28,55 @@ _WRITES = ("ReplaceData", "WriteDelta", "AppendData", "OverwriteByExpression", "
 _DAY_MS = 86_400_000
 
 
-def reads_per_day(path: str, table: Identifier) -> float:
-    """Queries a day that read a table (named without its catalog) in a log, a rolling log's folder or a folder of logs.
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a log: when it began, in milliseconds, and the scans of the table in it, as Iceberg describes them.
 
-    The days are from the first to the last query of the log, one at least. Raises
-    :class:`~icekit.errors.ParameterError` for a file that cannot be read or holds no query.
+    It has none if it does not read the table, or changes it.
     """
-    name = ".".join(table)
-    reads, first, last = 0, None, 0
+
+    at_ms: int
+    scans: tuple[str, ...]
+
+
+def queries(path: str, table: Identifier) -> Iterator[Query]:
+    """The queries of a log, a rolling log's folder or a folder of logs; the table is named without its catalog.
+
+    Raises :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no query at all.
+    """
+    name, found = ".".join(table), False
     for event in _events(Path(path)):
-        moment = int(event.get("time") or 0)
-        first = moment if first is None else min(first, moment)
-        last = max(last, moment)
-        reads += _reads(event.get("sparkPlanInfo") or {}, name)
-    if first is None:
+        found = True
+        yield Query(int(event.get("time") or 0), tuple(_scans(event.get("sparkPlanInfo") or {}, name)))
+    if not found:
         raise ParameterError(f"{path} holds no query; give an event log of Spark SQL (spark.eventLog.enabled=true).")
-    return reads / max(1.0, (last - first) / _DAY_MS)
 
 
-def _reads(plan: Mapping[str, Any], name: str) -> bool:
+def reads_per_day(path: str, table: Identifier) -> float:
+    """Queries a day that read a table.
+
+    The days are from the first to the last query of the log, one at least. Raises as :func:`queries` does.
+    """
+    first, last, reads = None, 0, 0
+    for query in queries(path, table):
+        first = query.at_ms if first is None else min(first, query.at_ms)
+        last = max(last, query.at_ms)
+        reads += bool(query.scans)
+    return reads / max(1.0, (last - (first or 0)) / _DAY_MS)
+
+
+def _scans(plan: Mapping[str, Any], name: str) -> Iterator[str]:
     nodes = list(_nodes(plan))
     for node in nodes:
         if str(node.get("nodeName", "")).startswith(_WRITES):
             # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
             written = str(node.get("simpleString", "")).partition("table=")[2].partition(",")[0].rstrip(")")
             if _is(written, name):
-                return False
-    scanned = (str(node.get("nodeName", "")) for node in nodes)
-    return any(s.startswith("BatchScan ") and _is(s.removeprefix("BatchScan "), name) for s in scanned)
+                return
+    for node in nodes:
+        scanned = str(node.get("nodeName", ""))
+        if scanned.startswith("BatchScan ") and _is(scanned.removeprefix("BatchScan "), name):
+            yield str(node.get("simpleString", ""))
 
 
 def _is(full: str, name: str) -> bool:
@@ -81,11 +103,26 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
             )
         try:
             with pa.input_stream(str(file), compression=_CODECS.get(suffix)) as stream:
-                for line in io.TextIOWrapper(stream, encoding="utf-8"):
-                    # Most events are of tasks, and most of the time goes into reading JSON.
-                    if _START in line:
-                        event = json.loads(line)
-                        if event.get("Event") == _START:
-                            yield event
+                yield from _started(io.TextIOWrapper(stream, encoding="utf-8"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ParameterError(f"{file} cannot be read as an event log of Spark ({type(error).__name__}).") from None
+
+
+def _started(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """The events of queries; the last line of an application that was killed may be cut off, and is left out if others are there."""
+    found, broken = False, None
+    for line in lines:
+        if broken is not None:
+            raise broken
+        # Most events are of tasks, and most of the time goes into reading JSON.
+        if _START in line:
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                broken = error
+                continue
+            if event.get("Event") == _START:
+                found = True
+                yield event
+    if broken is not None and not found:
+        raise broken

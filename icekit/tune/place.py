@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
+#: Files that a sample is made of are named one by one.
+_MOST_FILES = 2_000
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large."""
@@ -106,8 +110,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: g.size_in_bytes)
-    total = sum(g.size_in_bytes for g in groups)
-    if total <= sample_bytes:
+    if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     middle = len(groups) // 2
     taken, reached = [], 0
@@ -120,9 +123,16 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     predicate = where(facts.catalog, specs, facts.columns, taken, of_rows=True) if taken else None
     if predicate is not None:
         return predicate
-    mean = max(1.0, total / max(facts.data.file_count, 1))
+    return some_files(lake, facts, sample_bytes)
+
+
+def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+    """A predicate for the rows of some data files from all over the table, of about this many bytes together; ``true`` if that is all."""
+    if facts.data.size_in_bytes <= sample_bytes:
+        return "true"
+    mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     listed = lake.spark.sql(
         f"SELECT file_path FROM {identifier(*lake.sql_name(facts.table), 'data_files')} ORDER BY xxhash64(file_path) "
-        f"LIMIT {max(1, int(sample_bytes / mean))}"
+        f"LIMIT {min(_MOST_FILES, max(1, int(sample_bytes / mean)))}"
     ).collect()
     return f"_file IN ({', '.join(literal(row.file_path) for row in listed)})"

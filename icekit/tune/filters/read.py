@@ -1,0 +1,147 @@
+"""Find out what queries filter a table by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from icekit.compact.lineage import head
+from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.metadata import leaves as leaves_of
+from icekit.facts.model import TableFacts
+from icekit.facts.parts import Column
+from icekit.sql import display_name, identifier
+from icekit.tune.current import session_of
+from icekit.tune.event_log import queries
+from icekit.tune.filters.describe import Unreadable, filters_of, parse
+from icekit.tune.filters.model import Anything, Filter, Leaf, Node
+from icekit.tune.filters.scan_reports import filters_in
+from icekit.tune.merge.engine import is_scan_of, nodes, query_of
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
+#: Different filters that are looked at; the most frequent.
+MOST_FILTERS = 200
+_NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters, the most frequent first; ``notes`` say in sentences what was left out and why."""
+
+    filters: tuple[Filter, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that queries ask for, by how often."""
+        weights: dict[str, float] = {}
+        for one in self.filters:
+            for column in one.columns:
+                weights[column] = weights.get(column, 0.0) + one.weight
+        return tuple(sorted(weights, key=lambda c: -weights[c]))
+
+
+def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
+    """The filters of queries on a table: ``sql`` predicates or whole queries, those of a Spark event log, of Iceberg scan reports.
+
+    Without any of them, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
+    of scan reports and declared columns have no values, see :func:`icekit.tune.filters.bind`. Raises
+    :class:`~icekit.errors.ParameterError` for what is no predicate on this table, and for a log that cannot be read.
+    """
+    known, gone = names_ever(lake, facts)
+    unknown: set[str] = set()
+    found: list[Filter] = []
+    found += [_stated(lake, facts, text, known, unknown) for text in sql]
+    if event_log:
+        found += _logged(event_log, facts, known, unknown)
+    if scan_reports:
+        found += [Filter(text, tree, 1.0, SCAN_REPORT) for text, tree in filters_in(scan_reports, facts.table, known, unknown)]
+    notes: list[str] = []
+    if not (sql or event_log or scan_reports):
+        found, notes = _declared(facts)
+    for name in sorted(unknown):
+        what = "was dropped" if name in gone else "is not a column of the table whose bounds Iceberg could skip by"
+        notes.append(f"Filters on {name} are left out: it {what}.")
+    kept = _merged(f for f in found if not isinstance(f.tree, Anything))
+    if blind := sum(f.weight for f in found if isinstance(f.tree, Anything)):
+        notes.append(
+            f"{count(round(blind), 'query', 'queries')} asked for nothing that Iceberg can skip files by (no filter, or functions of columns)."
+        )
+    if len(kept) > MOST_FILTERS:
+        notes.append(f"Of {len(kept):,} different filters the {MOST_FILTERS} most frequent are looked at.")
+    return Filters(tuple(kept[:MOST_FILTERS]), tuple(notes))
+
+
+def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], frozenset[str]]:
+    """The table's columns by every name they have had, and the names of those that were dropped."""
+    by_id = {c.field_id: c for c in facts.columns}
+    known: dict[str, Column] = {}
+    gone: set[str] = set()
+    metadata: Any = head(lake, facts.table).metadata
+    for schema in metadata.get("schemas") or [metadata["schema"]]:
+        for field_id, name, *_ in leaves_of(schema["fields"]):
+            if field_id in by_id:
+                known[name] = by_id[field_id]
+            else:
+                gone.add(name)
+    known.update({c.name: c for c in facts.columns})
+    return known, frozenset(gone - known.keys())
+
+
+def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]) -> Filter:
+    """A predicate or a query, as Spark pushes it to Iceberg."""
+    name = lake.sql_name(facts.table)
+    is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
+    with session_of(lake) as spark:
+        try:
+            # Parentheses on lines of their own, as a predicate may end with a comment.
+            query = query_of(spark, text if is_query else f"SELECT * FROM {identifier(*name)} WHERE (\n{text}\n)")
+        except StatementRefused as error:
+            what = "query" if is_query else "predicate on this table"
+            raise ParameterError(f"{text!r} is not a {what}: {error}", detail=error.detail) from None
+        scans = [str(n.scan().description()) for n in nodes(query.executedPlan()) if is_scan_of(n, name)]
+    if is_query and not scans:
+        raise ParameterError(f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or a predicate.")
+    return Filter(text, _tree(scans[0], known, unknown) if scans else Anything(), 1.0, STATED)
+
+
+def _logged(path: str, facts: TableFacts, known: Mapping[str, Column], unknown: set[str]) -> Iterator[Filter]:
+    for query in queries(path, facts.table):
+        for description in query.scans:
+            yield Filter(filters_of(description) or "", _tree(description, known, unknown), 1.0, EVENT_LOG)
+
+
+def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> Node:
+    text = filters_of(description)
+    if not text:
+        return Anything()
+    try:
+        return parse(text, known, unknown)
+    except (Unreadable, ValueError):
+        # Another version of Iceberg may describe a filter otherwise; nothing is known of it then.
+        return Anything()
+
+
+def _declared(facts: TableFacts) -> tuple[list[Filter], list[str]]:
+    found: list[Filter] = []
+    notes: list[str] = []
+    for column in (c for c in facts.columns if c.name in facts.filter_columns):
+        if column.type.startswith(_NO_BOUNDS):
+            notes.append(f"The declared filter column {column.name} is left out: its type has no bounds.")
+        else:
+            found.append(Filter(f"{column.name} = ?", Leaf(column.name, "="), 1.0, DECLARED))
+    return found, notes
+
+
+def _merged(filters: Iterable[Filter]) -> list[Filter]:
+    by_tree: dict[Node, Filter] = {}
+    for one in filters:
+        there = by_tree.get(one.tree)
+        by_tree[one.tree] = one if there is None else replace(there, weight=there.weight + one.weight)
+    return sorted(by_tree.values(), key=lambda f: -f.weight)

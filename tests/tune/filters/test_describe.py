@@ -1,0 +1,85 @@
+"""What Iceberg says of a scan's filters is read back as conditions on columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from icekit.facts.parts import Column
+from icekit.tune.filters.describe import Unreadable, filters_of, parse
+from icekit.tune.filters.model import All, Anything, Either, Filter, Leaf, sql
+
+COLUMNS = {
+    c.name: c
+    for c in (
+        Column(1, "time_hour", "timestamptz", False, 0, "full"),
+        Column(2, "tailnum", "string", False, 1, "full"),
+        Column(3, "flight_date", "date", False, 2, "full"),
+        Column(4, "delay", "int", False, 3, "full"),
+        Column(5, "delay of it", "int", False, 4, "full"),
+        Column(6, "plane.id", "long", False, 5, "full", ("plane", "id")),
+    )
+}
+TABLE = "IcebergScan(table=lake.lab.t, schemaId=0, snapshotId=8, branch=null, filters={}, runtimeFilters=, groupedBy=)"
+
+
+def test_conditions_are_split_where_the_language_goes_on_and_not_inside_texts() -> None:
+    tree = parse("time_hour >= 1357344000000000, tailnum = 'N1'4, UA', delay IS NULL", COLUMNS)
+
+    assert tree == All(
+        (Leaf("time_hour", ">=", (1357344000000000,)), Leaf("tailnum", "=", ("N1'4, UA",)), Leaf("delay", "is null")),
+    )
+
+
+def test_either_in_and_prefix_are_read() -> None:
+    tree = parse("(flight_date = 15737 OR tailnum IN ('UA', 'AA')), tailnum LIKE 'N1%'", COLUMNS)
+
+    assert tree == All(
+        (Either((Leaf("flight_date", "=", (15737,)), Leaf("tailnum", "in", ("UA", "AA")))), Leaf("tailnum", "prefix", ("N1",))),
+    )
+
+
+def test_what_is_negated_is_turned_round_where_bounds_can_tell() -> None:
+    assert parse("NOT (delay > 5)", COLUMNS) == Leaf("delay", "<=", (5,))
+    assert parse("NOT (tailnum = 'N1')", COLUMNS) == Anything()
+    assert parse("NOT ((delay > 5 OR delay IS NULL))", COLUMNS) == All((Leaf("delay", "<=", (5,)), Leaf("delay", "not null")))
+
+
+def test_names_with_spaces_and_dots_are_known_by_the_schema() -> None:
+    assert parse("delay of it = 5, plane.id > 7", COLUMNS) == All((Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,))))
+
+
+def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
+    unknown: set[str] = set()
+
+    assert parse("gone = 5, delay = 6, day(time_hour) = 15710", COLUMNS, unknown) == Leaf("delay", "=", (6,))
+    assert unknown == {"gone", "day(time_hour)"}
+
+
+def test_a_text_that_is_cut_off_is_refused() -> None:
+    for text in ("tailnum = 'N1", "(delay = 5", "delay = ", "what is this"):
+        with pytest.raises(Unreadable):
+            parse(text, COLUMNS)
+
+
+def test_filters_are_found_in_a_scans_description() -> None:
+    assert filters_of(TABLE.format("delay = 5, tailnum = 'a, b'")) == "delay = 5, tailnum = 'a, b'"
+    assert filters_of(TABLE.format("")) == ""
+    assert filters_of("FileScan parquet") is None
+
+
+def test_a_tree_is_written_as_sql_with_literals_of_the_columns_types() -> None:
+    tree = parse("(flight_date = 15737 OR plane.id IN (1, 2)), time_hour < 1357344000000000, tailnum LIKE 'O'H%'", COLUMNS)
+
+    assert sql(tree, COLUMNS) == (
+        "((`flight_date` = DATE '2013-02-01') OR (`plane`.`id` IN (1L, 2L))) AND (`time_hour` < TIMESTAMP '2013-01-05 00:00:00+00:00')"
+        " AND (startswith(`tailnum`, 'O\\'H'))"
+    )
+
+
+def test_a_filter_knows_its_columns_and_what_it_asks_of_one() -> None:
+    tree = parse("time_hour IS NOT NULL, delay = 5, tailnum LIKE 'N%'", COLUMNS)
+    asked = Filter("", tree)
+
+    assert asked.columns == ("delay", "tailnum")
+    assert asked.only("delay").tree == Leaf("delay", "=", (5,))
+    assert asked.only("flight_date").tree == Anything()

@@ -1,0 +1,73 @@
+"""Filters are found where queries leave them, and Iceberg plans with them what the table's own queries would read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.errors import ParameterError
+from icekit.tune.event_log import _START
+from icekit.tune.filters import Leaf, bind, read_filters, sample
+from icekit.tune.filters.model import All, sql
+from icekit.tune.reading import planned
+
+pytestmark = pytest.mark.spark
+SCAN = "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"
+
+
+def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake) -> None:
+    facts = lake.observe("lab.evolved")
+
+    found = read_filters(
+        lake,
+        facts,
+        sql=["tail_number = 'N14228' -- one aircraft", "SELECT carrier FROM lab.evolved WHERE distance > 1000", "lower(carrier) = 'ua'"],
+    )
+
+    assert [f.tree for f in found.filters] == [
+        All((Leaf("tail_number", "not null"), Leaf("tail_number", "=", ("N14228",)))),
+        All((Leaf("distance", "not null"), Leaf("distance", ">", (1000,)))),
+        Leaf("carrier", "not null"),
+    ]
+    columns = {c.name: c for c in facts.columns}
+    whole = planned(lake.spark, ("lake", "lab", "evolved"))
+    some = planned(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
+    assert 0 < some.data_files <= whole.data_files
+
+
+@pytest.mark.parametrize("text", ["carrier =", "no_such = 1", "year", "SELECT 1"])
+def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, text: str) -> None:
+    with pytest.raises(ParameterError, match=r"\.$"):
+        read_filters(lake, lake.observe("lab.evolved"), sql=[text])
+
+
+def test_logs_and_reports_of_before_a_rename_are_understood_and_dropped_columns_named(lake: Lake, tmp_path: Path) -> None:
+    facts = lake.observe("lab.evolved")
+    log, reports = tmp_path / "log", tmp_path / "reports.json"
+    node = {"nodeName": "BatchScan lake.lab.evolved", "simpleString": SCAN.format("tailnum = 'N1', minute = 5"), "children": []}
+    event = json.dumps({"Event": _START, "time": 1, "sparkPlanInfo": node})
+    # An application that was killed leaves half a line.
+    log.write_text(f"{event}\n{event}\n{event[:200]}")
+    report = {"table-name": "lake.lab.evolved", "filter": {"type": "eq", "term": "tailnum", "value": "(hash-1)"}}
+    reports.write_text(json.dumps(report))
+
+    found = read_filters(lake, facts, event_log=str(log), scan_reports=str(reports))
+
+    assert [(f.tree, f.weight) for f in found.filters] == [(Leaf("tail_number", "=", ("N1",)), 2.0), (Leaf("tail_number", "="), 1.0)]
+    assert any("minute" in note and "dropped" in note for note in found.notes)
+
+
+def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
+    facts = lake.observe("lab.unclustered", filter_columns=["tailnum"])
+    found = read_filters(lake, facts)
+
+    drawn = sample(lake, facts, ["tailnum", "time_hour", "flight_date"], rows=500)
+    bound = bind(found.filters, drawn)
+
+    assert drawn.rows == 500
+    assert all(isinstance(v, int) for v in drawn.columns["time_hour"] + drawn.columns["flight_date"])
+    assert sum(f.weight for f in bound) == pytest.approx(1.0)
+    assert {f.is_bound for f in bound} == {True}
