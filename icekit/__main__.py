@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import clones, compact, convert, maintain, merge, write_mode
+from icekit.commands import clones, compact, convert, maintain, merge, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, nearest
 from icekit.secrets import scrub
@@ -64,6 +64,7 @@ def _parser() -> _Parser:
     maintain.add_parser(commands, common, judging)
     write_mode.add_parser(commands, common)
     merge.add_parser(commands, common)
+    tune.add_parser(commands, common)
     clones.add_parser(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
@@ -144,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "convert": convert.convert,
         "maintain": maintain.maintain,
         "write-mode": write_mode.write_mode,
+        "tune": tune.tune,
         "review-merge": merge.review_merge,
         "clones": clones.clones,
         "tables": _tables,

@@ -124,8 +124,8 @@ def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
 
 
 def unset_properties(table: Sequence[str], names: Sequence[str]) -> str:
-    """Write ``ALTER TABLE … UNSET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
-    return f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES ({', '.join(map(literal, names))})"
+    """Write ``ALTER TABLE … UNSET TBLPROPERTIES IF EXISTS (…)``; ``table`` includes the catalog."""
+    return f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
 
 
 def transform_of(column: str, transform: str) -> str:

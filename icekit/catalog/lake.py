@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from icekit.compact import Outcome, Plan
     from icekit.facts import TableFacts
     from icekit.findings import Findings
+    from icekit.tune.answer import Answer
     from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
 
@@ -148,6 +149,15 @@ class Lake:
         from icekit.tune.merge import review_merge
 
         return review_merge(self, sql, **options)
+
+    def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
+        """Measure how a table should be written or laid out; the table is only read.
+
+        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.questions.tune`.
+        """
+        from icekit.tune.questions import tune
+
+        return tune(self, question, table, **options)
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
         """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.

@@ -1,6 +1,6 @@
 """What the notebooks' set-up and closing cells call; a person's cells call the package itself."""
 
-from icekit.notebook.asking import calibration, erased, observe, policy, read_now, review, sampled, stock, try_write_modes
+from icekit.notebook.asking import calibration, connected, erased, observe, policy, read_now, review, sampled, stock, try_write_modes
 from icekit.notebook.closing import (
     Unhealthy,
     finish,
@@ -20,6 +20,7 @@ __all__ = [
     "calibration",
     "check_gate",
     "check_names",
+    "connected",
     "erased",
     "finish",
     "finish_answer",

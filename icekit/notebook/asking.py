@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from icekit.tune.write_mode import WriteModeChoice
 
 
+def connected(catalog: str) -> Lake:
+    """The catalog that a notebook's parameter names; an empty text is the embedded lake."""
+    require("catalog", catalog, str, "a text")
+    return connect(catalog or None)
+
+
 def observe(
     catalog: str,
     table: str,

@@ -23,7 +23,7 @@ def test_properties_are_set_in_one_statement_and_taken_back_to_what_they_were() 
     )
     assert found.undo == (
         "ALTER TABLE `lake`.`db`.`odd``name` SET TBLPROPERTIES ('write.distribution-mode' = 'none')",
-        "ALTER TABLE `lake`.`db`.`odd``name` UNSET TBLPROPERTIES ('write.spark.advisory-partition-size-bytes')",
+        "ALTER TABLE `lake`.`db`.`odd``name` UNSET TBLPROPERTIES IF EXISTS ('write.spark.advisory-partition-size-bytes')",
     )
 
 

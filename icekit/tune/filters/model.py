@@ -111,7 +111,9 @@ def conjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
     flat: list[Node] = []
     for part in parts:
         flat += part.parts if isinstance(part, All) else [] if isinstance(part, Anything) else [part]
-    unique = tuple(dict.fromkeys(flat))
+    # Spark asks of every column that it be not null; what compares with a value says so too.
+    compared = {part.column for part in flat if isinstance(part, Leaf) and part.kind != NULLS}
+    unique = tuple(dict.fromkeys(p for p in flat if not (isinstance(p, Leaf) and p.op == "not null" and p.column in compared)))
     return Anything() if not unique else unique[0] if len(unique) == 1 else All(unique)
 
 

@@ -11,7 +11,7 @@ from icekit.catalog import Lake
 from icekit.errors import ParameterError
 from icekit.tune.event_log import _START
 from icekit.tune.filters import Leaf, bind, read_filters, sample
-from icekit.tune.filters.model import All, sql
+from icekit.tune.filters.model import sql
 from icekit.tune.reading import planned
 
 pytestmark = pytest.mark.spark
@@ -28,8 +28,8 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     )
 
     assert [f.tree for f in found.filters] == [
-        All((Leaf("tail_number", "not null"), Leaf("tail_number", "=", ("N14228",)))),
-        All((Leaf("distance", "not null"), Leaf("distance", ">", (1000,)))),
+        Leaf("tail_number", "=", ("N14228",)),
+        Leaf("distance", ">", (1000,)),
         Leaf("carrier", "not null"),
     ]
     columns = {c.name: c for c in facts.columns}

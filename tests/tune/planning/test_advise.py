@@ -1,0 +1,101 @@
+"""Planning, storage and encoding are changed where that was measured to pay, and left alone elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from icekit.tune.planning import advise
+from icekit.tune.planning.encoding import Encoding, candidates
+from icekit.tune.planning.manifests import Read, Rewritten
+from icekit.tune.planning.measure import Timing
+from icekit.tune.planning.storage import Storage
+from icekit.tune.reading import Planned
+from tests import factories
+from tests.tune.planning.test_mode import LARGE, MB, stated
+
+TABLE = ("lake", "db", "events")
+FACTS = factories.table_facts()
+FILES = Storage("file", "HadoopFileIO", False, 1_000, 10, 10, 0.5, 0.0, 0, 100.0, 10, None)
+S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
+NOW = Encoding("zstd, as now", (), 1_000, 10.0, 5.0)
+
+
+def timings(local: float, distributed: float) -> list[Timing]:
+    return [Timing("local", local), Timing("distributed", distributed)]
+
+
+def rewritten(before: int, after: int) -> Rewritten:
+    whole = Read(None, 1.0, Planned(50, 1, 0, 100, 0, 2.0), Planned(50, 1, 0, 10, 0, 0.5))
+    asked = Read("a = 1", 2.0, Planned(5, 1, 0, before, 0, 1.0), Planned(5, 1, 0, after, 0, 0.1))
+    return Rewritten(100, 10, 10 * MB, 9 * MB, (whole, asked))
+
+
+def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
+    advice = advise.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
+
+    assert advice.properties == (("read.data-planning-mode", "distributed"),)
+    assert advice.verified is not None
+    assert "4.00 s by the executors" in advice.verified
+
+
+def test_a_difference_within_noise_moves_nothing() -> None:
+    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(1.0, 0.5)).is_change
+    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(20.0, 18.0)).is_change
+    assert not advise.planning_mode(TABLE, FACTS, LARGE, timings(9.0, 4.0)).is_change
+    assert not advise.planning_mode(TABLE, FACTS, LARGE, []).is_change
+
+
+def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
+    advice = advise.planning_mode(TABLE, FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
+
+    assert (advice.setting, advice.current, advice.proposed) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB")
+    assert advice.sql is None
+
+
+def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
+    advice = advise.manifests(TABLE, FACTS, rewritten(80, 2))
+
+    assert advice.sql is not None
+    assert advice.sql.startswith("CALL `lake`.system.rewrite_manifests(")
+    assert "80 of 100" in advice.evidence
+
+
+def test_manifests_that_filters_skip_already_are_left() -> None:
+    assert not advise.manifests(TABLE, FACTS, rewritten(3, 1)).is_change
+    assert not advise.manifests(TABLE, FACTS, rewritten(40, 25)).is_change
+    assert not advise.manifests(TABLE, FACTS, None).is_change
+
+
+def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
+    assert advise.object_storage(TABLE, FACTS, replace(S3, gets_per_second=20_000.0)).is_change
+    assert advise.object_storage(TABLE, FACTS, replace(S3, puts_per_commit=5_000)).is_change
+
+
+def test_paths_stay_on_file_systems_at_low_rates_and_where_they_are_hashed() -> None:
+    busy = replace(S3, gets_per_second=20_000.0)
+    for storage in (FILES, S3, replace(busy, is_enabled=True), replace(busy, hashed_share=1.0), replace(busy, scheme="hdfs")):
+        assert not advise.object_storage(TABLE, FACTS, storage).is_change
+
+
+def test_an_encoding_that_is_smaller_and_no_slower_is_advised_with_its_figures() -> None:
+    smaller = Encoding("zstd 9", (("write.parquet.compression-level", "9"),), 700, 10.5, 5.0)
+    advice = advise.encoding(TABLE, FACTS, [NOW, smaller], 5)
+
+    assert advice.properties == (("write.parquet.compression-level", "9"),)
+    assert "saves 30 %" in advice.evidence
+
+
+def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
+    slow = Encoding("gzip", (("write.parquet.compression-codec", "gzip"),), 500, 10.0, 6.0)
+    little = replace(slow, size_in_bytes=900, scan_seconds=5.0)
+
+    assert not advise.encoding(TABLE, FACTS, [NOW, slow], 5).is_change
+    assert not advise.encoding(TABLE, FACTS, [NOW, little], 5).is_change
+    assert not advise.encoding(TABLE, FACTS, [NOW], 5).is_change
+    assert not advise.encoding(TABLE, FACTS, [], 5).is_change
+
+
+def test_only_parquet_is_tried_in_other_ways() -> None:
+    assert "zstd, as now" in candidates(FACTS)
+    orc = replace(FACTS, settings=tuple(replace(s, value="orc") if s.name == "write.format.default" else s for s in FACTS.settings))
+    assert candidates(orc) == {}

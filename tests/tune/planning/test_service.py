@@ -1,0 +1,60 @@
+"""Planning is measured on real tables: a fragmented one is mended, a healthy one left alone, and nothing stays behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.clone.stale import stale_clones
+from icekit.errors import ParameterError
+from icekit.show import planning_charts
+from icekit.tune.planning import encoding, tune_planning
+from icekit.tune.planning.advise import MANIFEST_GAIN
+
+pytestmark = pytest.mark.spark
+
+
+def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The notebook tries them all.
+    monkeypatch.setattr(encoding, "_CODECS", (("snappy", None),))
+    before = lake.observe("lab.fragmented_manifests").snapshot_id
+
+    answer = tune_planning(lake, "lab.fragmented_manifests", filters=["carrier = 'HA'"], repeats=1, sample_bytes="1 MB")
+
+    assert answer.rewritten is not None
+    assert answer.rewritten.mean_after < MANIFEST_GAIN * answer.rewritten.count_before
+    assert answer.rewritten.reads[0].before.data_files == answer.rewritten.reads[0].after.data_files
+    assert [a.setting for a in answer.advice if a.is_change] == ["manifests"]
+    assert [e.name for e in answer.encodings] == ["zstd, as now", "snappy", "row groups a quarter", "pages a quarter"]
+    assert answer.encodings[1].size_in_bytes > answer.encodings[0].size_in_bytes
+    assert {t.name for t in answer.modes} == {"local", "distributed"}
+    assert answer.storage.scheme == "file"
+    assert answer.write_into(tmp_path).read_text().count("rewrite_manifests") >= 1
+    for chart in (planning_charts.manifests_chart(answer), planning_charts.encodings_chart(answer)):
+        assert chart.figure is not None
+    # The table itself is as it was, and no clone is left.
+    assert lake.observe("lab.fragmented_manifests").snapshot_id == before
+    assert not stale_clones(lake)
+
+
+@pytest.mark.parametrize("table", ["healthy_unpartitioned", "empty"])
+def test_what_is_healthy_is_left_alone(lake: Lake, table: str) -> None:
+    answer = tune_planning(lake, f"lab.{table}", trial=False, repeats=1)
+
+    assert not answer.is_change
+    assert "Nothing to change" in answer.summary()
+    assert answer.script.sql == ()
+
+
+def test_a_trial_ends_at_its_budget_and_says_so(lake: Lake) -> None:
+    answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=0)
+
+    assert answer.stopped is not None
+    assert "Partial: the budget of 0 s was spent." in repr(answer)
+
+
+def test_repeats_are_at_least_one(lake: Lake) -> None:
+    with pytest.raises(ParameterError, match="repeats is 0"):
+        tune_planning(lake, "lab.empty", repeats=0)

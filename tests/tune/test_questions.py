@@ -1,0 +1,27 @@
+"""A question that is not there and an option that it does not take are refused with the nearest ones."""
+
+from __future__ import annotations
+
+import pytest
+
+import icekit
+from icekit.errors import ParameterError
+from icekit.tune.questions import QUESTIONS, answering
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_is_answered_with_a_budget_and_without_a_trial(question: str) -> None:
+    import inspect
+
+    options = inspect.signature(answering(question)).parameters
+
+    assert {"budget_seconds", "budget_bytes", "sample_bytes", "trial", "progress"} <= options.keys()
+
+
+def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
+    lake = icekit.connect()
+
+    with pytest.raises(ParameterError, match="file-sizes"):
+        lake.tune("file-size", "lab.empty")
+    with pytest.raises(ParameterError, match="planning takes no filter"):
+        lake.tune("planning", "lab.empty", filter=["a = 1"])
