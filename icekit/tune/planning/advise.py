@@ -48,7 +48,26 @@ def planning_mode(table: Identifier, facts: TableFacts, c: Circumstances, timing
     evidence = f"{said[:1].upper()}{said[1:]}; it is {why}."
     if c.data_mode.links[0].value is not None:
         evidence += f" The session's {c.data_mode.links[0].name} overrides the table's and has to go."
-    return to_set(table, facts.properties, {name: better}, current=now, evidence=evidence, verified=f"{said}.")
+    # Both kinds were measured in one place, and are set to it; named after the first.
+    properties = {**({"read.delete-planning-mode": better} if c.deletes.count else {}), name: better}
+    return to_set(table, facts.properties, properties, current=now, evidence=evidence, verified=f"{said}.")
+
+
+def worker_threads(c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:
+    """Whether more threads in the driver plan faster; no statement sets them, so only a clear gain is named."""
+    if not timings or decide(c)[0].place != LOCAL:
+        return ()
+    # What was tried is up to the number in force, or just above it.
+    seconds = {int(t.name): t.seconds for t in timings}
+    here = seconds[max((n for n in seconds if n <= c.threads), default=min(seconds))]
+    best = min(seconds, key=lambda n: seconds[n])
+    if best <= c.threads or here - seconds[best] < max(MODE_SECONDS, MODE_GAIN * here):
+        return ()
+    evidence = (
+        f"Planning a full scan takes {here:.2f} s with {count(c.threads, 'thread')} of the driver and {seconds[best]:.2f} s with {best}: it waits for storage. "
+        f"Start the session with spark.driver.extraJavaOptions=-Diceberg.worker.num-threads={best}."
+    )
+    return (Advice("iceberg.worker.num-threads", str(c.threads), str(best), evidence, verified="planned with that many threads."),)
 
 
 def manifests(table: Identifier, facts: TableFacts, tried: Rewritten | None) -> Advice:

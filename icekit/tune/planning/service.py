@@ -186,6 +186,7 @@ def _advice(answer: Planning) -> list[Advice]:
     table, facts = answer.table, answer.facts
     return [
         advise.planning_mode(table, facts, answer.circumstances, answer.modes),
+        *advise.worker_threads(answer.circumstances, answer.threads),
         advise.manifests(table, facts, answer.rewritten),
         advise.object_storage(table, facts, answer.storage),
         advise.encoding(table, facts, answer.encodings, answer.sampled_bytes),

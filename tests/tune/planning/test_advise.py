@@ -33,7 +33,8 @@ def rewritten(before: int, after: int) -> Rewritten:
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
     advice = advise.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
 
-    assert advice.properties == (("read.data-planning-mode", "distributed"),)
+    assert dict(advice.properties) == {"read.delete-planning-mode": "distributed", "read.data-planning-mode": "distributed"}
+    assert advice.setting == "read.data-planning-mode"
     assert advice.verified is not None
     assert "4.00 s by the executors" in advice.verified
 
@@ -50,6 +51,18 @@ def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
 
     assert (advice.setting, advice.current, advice.proposed) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB")
     assert advice.sql is None
+
+
+def test_threads_are_named_where_storage_is_waited_for() -> None:
+    slow = [Timing("1", 40.0), Timing("2", 20.0), Timing("4", 10.0), Timing("8", 5.0), Timing("16", 2.5)]
+    few = replace(stated("local"), threads=2)
+    (advice,) = advise.worker_threads(few, slow)
+
+    assert (advice.current, advice.proposed) == ("2", "16")
+    assert advise.worker_threads(replace(few, threads=16), slow) == ()
+    assert advise.worker_threads(few, [Timing("1", 0.5), Timing("2", 0.4), Timing("4", 0.1)]) == ()
+    assert advise.worker_threads(LARGE, slow) == ()
+    assert advise.worker_threads(few, []) == ()
 
 
 def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
