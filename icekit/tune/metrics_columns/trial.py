@@ -71,7 +71,9 @@ def try_metrics(
         stopped = str(error)
     trial = Trial(done, total, before, after, tuple(read), time.monotonic() - started, is_sample, stopped)
     if trial.shrinks is not None:
-        progress(f"tried on a clone: entries of {count(done, 'data file')}, manifests {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks > 0 else 'larger'}")
+        progress(
+            f"tried on a clone: entries of {count(done, 'data file')}, manifests {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks > 0 else 'larger'}"
+        )
     return trial
 
 
