@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icekit.tune.answer import Shown
-from icekit.tune.metrics_columns.model import LENGTHS, Skipping
+from icekit.tune.metrics_columns.model import LENGTHS, Skipping, files_said
 from icekit.units import count, percent, shorten, size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def summary(answer: MetricsColumns) -> str:
     counted = sum(bool(c.counted_files) for c in entry.columns)
     per = facts.manifests.bytes_per_data_entry
     said = f"Each data file carries statistics of {counted:,} of {len(facts.columns):,} columns in its manifest entry" + (
-        f" ({size(per)} as stored)." if per is not None else "."
+        f" ({size(per)} as stored, its share of the manifest's header included)." if per is not None else "."
     )
     changes = [a for a in answer.advice if a.is_change]
     if not answer.filters.filters:
@@ -37,7 +37,7 @@ def summary(answer: MetricsColumns) -> str:
         shown = f" On a clone manifests became {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}"
         if trial.reads is not None:
             before, after = trial.reads
-            shown += f", and a filter reads {after:,.3g} data files on average instead of {before:,.3g}"
+            shown += f", and a filter reads {files_said(after)} on average instead of {number(before)}"
         shown += "."
     return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
 
@@ -67,7 +67,7 @@ def _columns(answer: MetricsColumns) -> Shown:
         bare = sum(not c.counted_files for c in rest)
         rows.append(
             (
-                f"{len(rest):,} others",
+                count(len(rest), "other"),
                 "",
                 f"{bare:,} without",
                 "–",
@@ -86,11 +86,11 @@ def _skipping(answer: MetricsColumns) -> Shown:
         (
             shorten(s.column, 40),
             ", ".join(sorted(s.kinds)) or "–",
-            _number(s.now),
-            *(_number(dict(s.by_mode).get(f"truncate({LENGTHS[0]})")) for _ in (0,)),
+            number(s.now),
+            number(s.by_mode[0][1] if s.by_mode else None),
             _best(s),
-            _number(s.full),
-            _number(s.if_sorted),
+            number(s.full),
+            number(s.if_sorted),
         )
         for s in answer.skipping[:MOST_ROWS]
     )
@@ -99,7 +99,7 @@ def _skipping(answer: MetricsColumns) -> Shown:
 
 
 def _best(skip: Skipping) -> str:
-    return f"{skip.best[0]}: {_number(skip.best[1])}" if skip.best is not None else "–"
+    return f"{skip.best[0]}: {number(skip.best[1])}" if skip.best is not None else "–"
 
 
 def _prefixes(answer: MetricsColumns) -> Shown:
@@ -127,7 +127,7 @@ def _filters(answer: MetricsColumns) -> Shown:
 
 def basis(answer: MetricsColumns) -> list[str]:
     """What the answer rests on and what limits it."""
-    said = list(answer.notes)
+    said = [*answer.notes, *_gaps(answer)]
     sampled = max((s.sampled for s in answer.skipping), default=0)
     if sampled:
         scaled = "" if sampled >= answer.facts.data.file_count else ", scaled to all of them"
@@ -147,5 +147,23 @@ def basis(answer: MetricsColumns) -> list[str]:
     return said
 
 
-def _number(value: float | None) -> str:
+def _gaps(answer: MetricsColumns) -> list[str]:
+    """Columns past the limit of inferred metrics, and columns that are needed and have no bounds."""
+    facts, kept = answer.facts, answer.entry.by_name
+    said = []
+    limit = facts.setting("write.metadata.metrics.max-inferred-column-defaults")
+    bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
+    if limit is not None and facts.top_level_column_count > int(limit) and "write.metadata.metrics.default" not in facts.properties:
+        said.append(
+            f"The table has {facts.top_level_column_count:,} columns: {count(len(bare), 'column')} past the first {limit} get no metrics."
+        )
+    without = [(n, uses) for n, uses in answer.roles.items() if n in kept and not kept[n].bounded_files and answer.entry.files]
+    if without:
+        named = ", ".join(f"{name} ({', '.join(uses)})" for name, uses in without[:MOST_ROWS])
+        said.append(f"Without bounds in every sampled file: {named}.")
+    return said
+
+
+def number(value: float | None) -> str:
+    """A mean number of files, or a dash."""
     return "–" if value is None else f"{value:,.0f}" if value >= 100 or abs(value - round(value)) < 0.05 else f"{value:,.1f}"

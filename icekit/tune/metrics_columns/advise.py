@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from icekit.facts.files import Kind
+from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.findings import Thresholds
@@ -136,8 +136,10 @@ def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Ad
         kept = {f"{COLUMN}{n}": _longer(columns[n].metrics_mode, m) for n, m in modes.items() if f"{COLUMN}{n}" not in facts.properties}
         kept |= {f"{COLUMN}{n}": m for n, m in wanted.items()}
         found.append(to_set(table, facts.properties, {**kept, DEFAULT: NONE}, current=now, evidence=f"{said}.", breaks=_BREAKS))
+        # Bounds of the few columns that matter cost little beside what goes.
+        wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m)}
     elif idle:
-        rule = f"a change pays from {percent(UNUSED_SHARE)} and {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)} on"
+        rule = f"a change is advised from {percent(UNUSED_SHARE)} on, and {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)}"
         found.append(Advice(DEFAULT, now, now, f"Leave it as it is. {said}; {rule}."))
     prefixes = {p.column: p for p in measures.prefixes}
     for name, skip in by_column.items():
@@ -181,6 +183,8 @@ def _of_column(
     if prefix is not None and prefix.common >= DEFAULT_LENGTH:
         said += f"; all its values begin with the same {prefix.common} characters"
     if wanted is not None:
+        if not gains(skip):
+            said += "; bounds of a column that queries filter by cost little, and skip as soon as the rows lie in its order"
         return to_set(table, facts.properties, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
     if mode is None:
         return Advice(setting, now, now, f"Leave it as it is: type {column.type} has no bounds.")
@@ -228,7 +232,8 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
 
 def _portion(facts: TableFacts) -> tuple[str | None, int]:
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
-    taken, reached, files = [], 0, 0
+    taken: list[Partition] = []
+    reached = files = 0
     while groups and (not taken or reached + groups[-1].size_in_bytes <= PORTION_BYTES):
         group = groups.pop()
         taken.append(group.partition)

@@ -18,17 +18,17 @@ from icekit.facts.parts import Column
 from icekit.facts.values import from_bytes
 from icekit.sql import identifier
 from icekit.tune.filters.skipping import Bounds
-from icekit.tune.metrics_columns.model import FULL
+from icekit.tune.metrics_columns.model import FULL, NONE
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 #: Data files whose footers are read to simulate with.
-SAMPLED_FOOTERS = 300
+SAMPLED_FOOTERS = 200
 
 
 def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check: Callable[[], None]) -> dict[str, Bounds]:
-    """The whole bounds of columns in up to 300 Parquet files from all over the table, by name; empty where there are none.
+    """The whole bounds of columns in up to 200 Parquet files from all over the table, by name; empty where there are none.
 
     Reads footers alone. ``check`` is called before each file, and may raise. Needs the JVM bridge.
     """
@@ -39,7 +39,7 @@ def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check:
         f"WHERE upper(file_format) = 'PARQUET' ORDER BY xxhash64(file_path) LIMIT {SAMPLED_FOOTERS}"
     ).collect()
     footers = Footers(lake, load(lake.spark, lake.sql_name(facts.table)))
-    config = footers.config({"write.metadata.metrics.default": FULL})
+    config = footers.config({"write.metadata.metrics.default": NONE} | {f"write.metadata.metrics.column.{c.name}": FULL for c in columns})
     rows: list[list[tuple[Any, Any, bool, bool]]] = []
     for row in listed:
         check()
@@ -94,7 +94,7 @@ class Footers:
 
 def _bounds(rows: Sequence[tuple[Any, Any, bool, bool]]) -> Bounds:
     def column(place: int, kind: type) -> Any:
-        found = np.empty(len(rows), dtype=kind)
+        found: Any = np.empty(len(rows), dtype=kind)
         found[:] = [row[place] for row in rows]
         return found
 

@@ -77,9 +77,9 @@ def layout(raw: bytes, records: int = SAMPLED_FILES) -> tuple[int, tuple[int, in
     # An empty manifest is all header.
     for number, block in enumerate(fastavro.block_reader(io.BytesIO(raw))):
         if not number:
-            header = int(block.offset)  # type: ignore[attr-defined]
+            header = int(block.offset)
         held += int(block.num_records)
-        stored += int(block.size)  # type: ignore[attr-defined]
+        stored += int(block.size)
         decoded += len(block.bytes_.getvalue())  # type: ignore[attr-defined]
         if held >= records:
             break

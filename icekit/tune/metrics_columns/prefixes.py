@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +18,8 @@ def prefix_of(column: str, values: Iterable[Any]) -> Prefix | None:
         return None
     needed = next((n for n in LENGTHS if colliding(distinct, n) <= _COLLIDING), None)
     # The first and the last in order share what all share.
-    common = len(os.path.commonprefix([min(distinct), max(distinct)]))
+    first, last = min(distinct), max(distinct)
+    common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return Prefix(column, len(distinct), common, colliding(distinct, DEFAULT_LENGTH), needed)
 
 

@@ -65,7 +65,7 @@ def tune_metrics_columns(
         raise ParameterError(f"budget_seconds is {budget_seconds}; give a number above 0.")
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     bytes_read = size_in_bytes(sample_bytes)
-    facts = lake.observe(table, collector="spark")
+    facts = lake.observe(table)
     bridged = has_bridge(lake.spark)
     if not bridged and (filters or event_log):
         raise ParameterError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from icekit.tune.filters.model import Filter, leaves
@@ -64,5 +65,5 @@ def _sorted(filters: Sequence[Filter], column: str, values: Sequence[Any], files
         return None
     rows = [*present, *([None] * (len(values) - len(present)))]
     cuts = [len(rows) * i // groups for i in range(groups + 1)]
-    made = bounds_of([rows[low:high] for low, high in zip(cuts, cuts[1:], strict=False)])
+    made = bounds_of([rows[low:high] for low, high in pairwise(cuts)])
     return files * _share(filters, column, made)
