@@ -47,12 +47,21 @@ _BREAKS = (
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What the judgement rests on; ``is_known`` tells whether it is known what queries filter by."""
+    """What the judgement rests on; ``unknown`` says why it is not known what queries filter by or skip, None where it is."""
 
     entry: EntryBytes
     skipping: tuple[Skipping, ...]
     prefixes: tuple[Prefix, ...]
-    is_known: bool
+    unknown: str | None = None
+
+
+def undeclared(table: Identifier) -> str:
+    """Why nothing is advised while nobody has said what queries filter by, and how to say it."""
+    declare = set_properties(table, {"icekit.filter-columns": "a,b"})
+    return (
+        "what queries filter by is not known, so no statistics can be called useless. "
+        f"Declare it ({declare}), or give filters, a Spark event log or scan reports"
+    )
 
 
 def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -113,17 +122,8 @@ def _is_none(facts: TableFacts, name: str) -> bool:
 def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Advice, ...]:
     """What to set, in order of weight; ``table`` is named with its catalog."""
     now = facts.properties.get(DEFAULT) or _inferred(facts)
-    if not measures.is_known:
-        declare = set_properties(table, {"icekit.filter-columns": "a,b"})
-        return (
-            Advice(
-                DEFAULT,
-                now,
-                now,
-                f"Leave it as it is: what queries filter by is not known, so no statistics can be called useless. Declare it ({declare}), "
-                "or give filters, a Spark event log or scan reports.",
-            ),
-        )
+    if measures.unknown is not None:
+        return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
     columns = {c.name: c for c in facts.columns}
     modes = needed(facts, measures)
     by_column = {s.column: s for s in measures.skipping}
@@ -145,11 +145,7 @@ def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Ad
     for name, skip in by_column.items():
         if name in columns:
             found.append(_of_column(facts, table, columns[name], skip, wanted.get(name), modes.get(name), prefixes.get(name)))
-    behind = [
-        s
-        for s in by_column.values()
-        if s.column in columns and s.column in modes and (s.column in wanted or (gains(s) and _is_kept(columns[s.column], modes)))
-    ]
+    behind = [s for s in by_column.values() if s.column in modes and _is_worth(s, columns[s.column])]
     if is_wide or behind:
         found.append(_rewrite(facts, behind))
     return tuple(found)
@@ -160,10 +156,6 @@ def _is_worth(skip: Skipping | None, column: Column) -> bool:
         return False
     # Where nothing could be simulated, a column without bounds is known to skip nothing.
     return gains(skip) or (skip.full is None and column.metrics_mode in {NONE, COUNTS})
-
-
-def _is_kept(column: Column, modes: Mapping[str, str]) -> bool:
-    return rank(column.metrics_mode) >= rank(modes[column.name])
 
 
 def _longer(one: str, other: str) -> str:
@@ -212,25 +204,31 @@ def _figures(skip: Skipping) -> str:
 def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
     """The rewrite that applies settings to files that are there: to run where it lets filters skip, to leave to compaction elsewhere."""
     options = {"rewrite-all": "true", "partial-progress.enabled": "true"}
-    data = facts.data
-    given: dict[str, str] = {}
-    portion = "all of them"
-    if data.size_in_bytes > PORTION_BYTES:
-        taken, files = _portion(facts)
-        # Where no predicate can name partitions, a number of files bounds the run.
-        given = {"where": taken} if taken else {}
-        portion = f"{count(files, 'data file')} at a time: go on with other partitions"
-        if not taken:
-            options |= {"max-files-to-rewrite": str(files)}
+    data, portion, given = facts.data, "all of them", {}
+    is_large = data.size_in_bytes > PORTION_BYTES
+    taken, files = _portion(facts) if is_large else (None, data.file_count)
+    if taken is not None:
+        given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
     sql = call(facts.catalog, "rewrite_data_files", table=facts.name, options=options, **given)
-    old = f"New settings act on new files only. The {count(data.file_count, 'data file')} ({size(data.size_in_bytes)}) that are there keep their metrics until they are rewritten (rewrite_manifests copies metrics as they are)"
-    if behind:
-        names = ", ".join(s.column for s in behind)
+    old = (
+        f"New settings act on new files only. The {count(data.file_count, 'data file')} ({size(data.size_in_bytes)}) that are there keep their metrics "
+        "until they are rewritten (rewrite_manifests copies metrics as they are)"
+    )
+    names = ", ".join(s.column for s in behind)
+    if behind and (taken is not None or not is_large):
         return Advice("rewrite_data_files", None, portion, f"{old}, and filters on {names} skip no more files than now until then.", sql)
+    if behind:
+        return Advice(
+            "rewrite_data_files",
+            None,
+            None,
+            f"{old}, and filters on {names} skip no more files than now until then: run {sql} with a where that keeps each run small.",
+        )
     return Advice("rewrite_data_files", None, None, f"{old}: leave it to compaction, which rewrites them anyway. To do it at once: {sql}.")
 
 
 def _portion(facts: TableFacts) -> tuple[str | None, int]:
+    """A predicate for the last partitions that fit into one run, and their files; None where no predicate can name them."""
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
     taken: list[Partition] = []
     reached = files = 0
@@ -238,8 +236,7 @@ def _portion(facts: TableFacts) -> tuple[str | None, int]:
         group = groups.pop()
         taken.append(group.partition)
         reached, files = reached + group.size_in_bytes, files + group.file_count
-    predicate = where(facts.catalog, {s.spec_id: s for s in facts.specs}, facts.columns, taken)
-    return predicate, files if predicate else max(1, int(PORTION_BYTES / max(facts.data.mean_bytes or 1, 1)))
+    return where(facts.catalog, {s.spec_id: s for s in facts.specs}, facts.columns, taken), files
 
 
 def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:

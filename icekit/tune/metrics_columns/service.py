@@ -16,8 +16,9 @@ from icekit.sql import Identifier
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
 from icekit.tune.filters.model import sql as sql_of
+from icekit.tune.filters.read import EVENT_LOG, STATED
 from icekit.tune.filters.skipping import Bounds
-from icekit.tune.metrics_columns.advise import NO_BOUNDS, Measures, advise, roles
+from icekit.tune.metrics_columns.advise import NO_BOUNDS, Measures, advise, roles, undeclared
 from icekit.tune.metrics_columns.footers import real_bounds
 from icekit.tune.metrics_columns.manifest_bytes import measure
 from icekit.tune.metrics_columns.model import EntryBytes, Prefix, Skipping, Trial
@@ -81,7 +82,9 @@ def tune_metrics_columns(
     progress(
         f"{facts.name}: {count(facts.data.file_count, 'data file')}, {count(len(asked.filters), 'filter')} on {count(len(asked.columns), 'column')}"
     )
+    name = lake.sql_name(facts.table)
     stopped: str | None = None
+    unknown = None if asked.filters else undeclared(name)
     skips: tuple[Skipping, ...] = ()
     prefixes: tuple[Prefix, ...] = ()
     bound: tuple[Filter, ...] = ()
@@ -94,21 +97,21 @@ def tune_metrics_columns(
             skips = _skipping(lake, facts, asked, bound, drawn, budget, bridged, notes)
         except BudgetSpent as error:
             stopped = str(error)
+            unknown = unknown or f"what filters skip was not measured to the end, as {stopped}"
     else:
         notes.append("The table has no data files: there is nothing to measure yet, and settings apply from the first file on.")
-    advice = advise(
-        facts, lake.sql_name(facts.table), Measures(entry, skips, prefixes, bool(asked.filters) and stopped is None and bool(skips))
-    )
-    properties = {name: value for one in reversed(advice) for name, value in one.properties}
+    if unknown is None and not skips:
+        unknown = "the filters ask for no column whose bounds Iceberg could skip by"
+    advice = advise(facts, name, Measures(entry, skips, prefixes, unknown))
+    properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
     tried: Trial | None = None
     if trial and bridged and stopped is None and facts.data.file_count and any(a.is_change for a in advice):
         tried = try_metrics(
             lake, facts, properties, _planned_filters(facts, bound), sample_bytes=bytes_read, budget=budget, progress=progress
         )
         advice, stopped = confirmed(advice, tried), tried.stopped
-    return MetricsColumns(
-        lake.sql_name(facts.table), facts, advice, stopped, entry, roles(facts, asked.columns), asked, skips, prefixes, tried, tuple(notes)
-    )
+    needed_as = roles(facts, asked.columns)
+    return MetricsColumns(name, facts, advice, stopped, entry, needed_as, asked, skips, prefixes, tried, tuple(notes))
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
@@ -187,5 +190,5 @@ def _planned_filters(facts: TableFacts, filters: Sequence[Filter]) -> list[tuple
             predicate = sql_of(one.tree, columns)
         except (KeyError, ValueError, OverflowError):
             continue
-        found.append((predicate if not one.is_bound or one.origin == "declared" else one.text, predicate, one.weight))
+        found.append((one.text if one.origin in {STATED, EVENT_LOG} else predicate, predicate, one.weight))
     return found
