@@ -61,11 +61,12 @@ def try_metrics(
             if is_sample:
                 total = lake.observe(place.table, collector="spark").data.file_count
             entries = _Entries(lake, place, budget)
-            before = entries.write(None)
+            before = entries.write(by_settings=False)
             done = entries.number
             first = {sql: entries.reads(sql) for _, sql, _ in filters}
-            lake.spark.sql(set_properties(lake.sql_name(place.table), dict(properties)))
-            after = entries.write(properties)
+            if properties:
+                lake.spark.sql(set_properties(lake.sql_name(place.table), dict(properties)))
+            after = entries.write(by_settings=True)
             read = [FilterReads(text, weight, first[sql], entries.reads(sql)) for text, sql, weight in filters]
     except BudgetSpent as error:
         stopped = str(error)
@@ -91,11 +92,11 @@ class _Entries:
         self._rest: list[list[Any]] = []
         self._read()
 
-    def write(self, properties: Mapping[str, str] | None) -> Manifests:
+    def write(self, *, by_settings: bool) -> Manifests:
         """Put the chosen entries into manifests of their own, with the metrics they have or those of the clone's settings."""
         table = load(self._lake.spark, self._name)
         footers = Footers(self._lake, table)
-        config = self._iceberg.MetricsConfig.forTable(table) if properties is not None else None
+        config = self._iceberg.MetricsConfig.forTable(table) if by_settings else None
 
         def measured(file: Any) -> Any:
             self._budget.check()
