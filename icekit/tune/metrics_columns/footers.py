@@ -17,6 +17,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.facts.values import from_bytes
 from icekit.sql import identifier
+from icekit.tune.filters.read import names_ever
 from icekit.tune.filters.skipping import Bounds
 from icekit.tune.metrics_columns.model import FULL, NONE
 
@@ -39,7 +40,7 @@ def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check:
         f"WHERE upper(file_format) = 'PARQUET' ORDER BY xxhash64(file_path) LIMIT {SAMPLED_FOOTERS}"
     ).collect()
     footers = Footers(lake, load(lake.spark, lake.sql_name(facts.table)))
-    config = footers.config({"write.metadata.metrics.default": NONE} | {f"write.metadata.metrics.column.{c.name}": FULL for c in columns})
+    config = footers.config(names_ever(lake, facts)[0], {c.field_id: FULL for c in columns})
     rows: list[list[tuple[Any, Any, bool, bool]]] = []
     for row in listed:
         check()
@@ -58,11 +59,18 @@ class Footers:
         mapping = table.properties().get("schema.name-mapping.default")
         self._mapping = self._iceberg.mapping.NameMappingParser.fromJson(mapping) if mapping else None
 
-    def config(self, properties: Mapping[str, str]) -> Any:
-        """Iceberg's reading of some properties alone."""
+    def config(self, known: Mapping[str, Column], modes: Mapping[int, str]) -> Any:
+        """A ``MetricsConfig`` of modes by field id, and none for the rest; ``known`` are the columns by every name they ever had.
+
+        Of a footer Iceberg resolves modes by the names in the file: those of its day, with characters that Avro does not take spelt out.
+        """
         given = self._java.HashMap()
-        for name, value in properties.items():
-            given.put(name, value)
+        given.put("write.metadata.metrics.default", NONE)
+        for name, column in known.items():
+            parts = column.names if name == column.name else name.split(".")
+            spelt = ".".join(str(self._iceberg.avro.AvroSchemaUtil.makeCompatibleName(part)) for part in parts)
+            for one in (name, spelt):
+                given.put(f"write.metadata.metrics.column.{one}", modes.get(column.field_id, NONE))
         return self._iceberg.MetricsConfig.fromProperties(given)
 
     def metrics(self, path: str, config: Any) -> Any:

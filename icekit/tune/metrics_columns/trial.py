@@ -16,6 +16,7 @@ from icekit.compact.predict import load
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns.footers import Footers
 from icekit.tune.metrics_columns.manifest_bytes import layout
 from icekit.tune.metrics_columns.model import FilterReads, Manifests, Trial
@@ -96,7 +97,10 @@ class _Entries:
         """Put the chosen entries into manifests of their own, with the metrics they have or those of the clone's settings."""
         table = load(self._lake.spark, self._name)
         footers = Footers(self._lake, table)
-        config = self._iceberg.MetricsConfig.forTable(table) if by_settings else None
+        config = None
+        if by_settings:
+            now = self._lake.observe(self._place.table)
+            config = footers.config(names_ever(self._lake, now)[0], {c.field_id: c.metrics_mode for c in now.columns})
 
         def measured(file: Any) -> Any:
             self._budget.check()

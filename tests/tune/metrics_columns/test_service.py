@@ -15,6 +15,7 @@ from icekit.compact.predict import load
 from icekit.errors import ParameterError
 from icekit.sql import identifier
 from icekit.tune.budget import Budget
+from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
 from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT
 from icekit.tune.metrics_columns.footers import Footers
@@ -141,6 +142,8 @@ def odd(lake: Lake, scratch: str) -> Iterator[tuple[str, ...]]:
             f"INSERT INTO {identifier(*name)} SELECT id, named_struct(\"it's\", concat('tenant-0000000000-', id + 100)), "
             f"if(id % 7 = 0, null, 'x'), id / 4, timestamp_seconds(id) FROM range({low}, {low + 50}, 1, 1)"
         )
+    # The files have the old name, the property is renamed with its column.
+    lake.spark.sql(f"ALTER TABLE {identifier(*name)} RENAME COLUMN t TO `at`")
     yield name
     lake.spark.sql(f"DROP TABLE {identifier(*name)} PURGE")
 
@@ -149,7 +152,8 @@ def test_footers_tell_what_a_writer_under_the_same_settings_has_written(lake: La
     table = load(lake.spark, odd)
     java: Any = lake.spark._jvm
     footers = Footers(lake, table)
-    config = java.org.apache.iceberg.MetricsConfig.forTable(table)
+    facts = lake.observe(odd[1:])
+    config = footers.config(names_ever(lake, facts)[0], {c.field_id: c.metrics_mode for c in facts.columns})
     reader = java.org.apache.iceberg.ManifestFiles
     manifests = table.currentSnapshot().dataManifests(table.io())
 
@@ -168,7 +172,7 @@ def test_nested_and_oddly_named_columns_are_measured_and_set_by_their_names(lake
     answer = asked(lake, f"{odd[1]}.{odd[2]}")
 
     assert {s.column: s.now for s in answer.skipping} == {"who.it's": 2.0, "amount": 1.0}
-    assert {c.column: c.bounded_files for c in answer.entry.columns} == {"who.it's": 2, "amount": 2, "t": 2, "n": 0, "a b": 0}
+    assert {c.column: c.bounded_files for c in answer.entry.columns} == {"who.it's": 2, "amount": 2, "at": 2, "n": 0, "a b": 0}
     # Iceberg refuses a property of a column that it does not find.
     assert next(a for a in answer.advice if a.is_change).properties == ((f"{COLUMN}who.it's", "truncate(24)"),)
     assert answer.trial is not None
