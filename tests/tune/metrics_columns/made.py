@@ -32,8 +32,8 @@ def entry(facts: TableFacts, other_bytes: float = 100.0) -> EntryBytes:
 def skip(column: str = "key", now: float | None = 40.0, full: float | None = 40.0, **overrides: Any) -> Skipping:
     """Lookups on a column of forty files."""
     by_mode = () if full is None else (("truncate(16)", now or 40.0), ("truncate(48)", full), ("full", full))
-    made: dict[str, Any] = {"by_mode": by_mode, "if_sorted": 1.0, "sampled": 40, "kinds": frozenset({"equality"})}
-    return Skipping(column, 1.0, files=40, now=now, **made | overrides)
+    made: dict[str, Any] = {"files": 40, "by_mode": by_mode, "if_sorted": 1.0, "sampled": 40, "kinds": frozenset({"equality"})}
+    return Skipping(column, 1.0, now=now, **made | overrides)
 
 
 def measures(facts: TableFacts, *skips: Skipping, unknown: str | None = None) -> Measures:

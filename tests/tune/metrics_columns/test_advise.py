@@ -46,6 +46,12 @@ def test_a_healthy_table_of_few_columns_is_left_as_it_is() -> None:
     assert all(a.evidence.startswith("Leave it as it is") for a in advice)
 
 
+def test_a_table_of_one_file_that_every_filter_reads_is_left_as_it_is() -> None:
+    facts = factories.table_facts(groups=(factories.file_group(factories.MIB),))
+
+    assert not any(a.is_change for a in advise(facts, TABLE, measures(facts, skip("carrier", now=1.0, full=1.0, files=1))))
+
+
 def test_nothing_is_called_useless_while_filters_are_not_known() -> None:
     facts = wide()
     advice = advise(facts, TABLE, measures(facts, unknown=undeclared(TABLE)))
