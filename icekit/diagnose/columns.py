@@ -116,6 +116,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     if not sick:
         return None
     names = [seen.column for seen, _ in sick]
+    texts = any(c.type == "string" and c.metrics_mode.startswith("truncate") for c in facts.columns if c.name in names)
+    alike = " Texts that share a long beginning no sorting helps while bounds are cut: tune the metrics first." if texts else ""
     quoted = [sql.identifier(*name.split(".")) for name in names]
     # Sorted by several columns only the first is clustered; a space-filling curve serves them all.
     order = f"{quoted[0]} ASC NULLS LAST" if len(names) == 1 else f"zorder({', '.join(quoted)})"
@@ -133,7 +135,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
         source=CHOICE,
         effect="Bounds are kept and read, and skip almost nothing: each file holds the whole range of values.",
-        remedy="Sort by these columns, in portions: well-sized files are taken only with the option rewrite-all, so give it with a where filter that keeps each run small.",
+        remedy="Sort by these columns, in portions: well-sized files are taken only with the option rewrite-all, so give it with a where filter that keeps each run small."
+        + alike,
         sql=tuple(statements),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -150,6 +153,8 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
     if not facts.filter_columns:
         return ()
     wanted = [*facts.filter_columns, *(f.source for f in facts.default_spec.fields if f.source), *(f.source for f in facts.sort_order)]
+    # Without bounds of its key a data file loads every equality delete file (DeleteFileIndex).
+    wanted += [c.name for c in facts.columns if any(c.field_id in key.field_ids for key in facts.equality_keys)]
     properties = {"write.metadata.metrics.default": "none"}
     properties.update({f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)})
     return (context.alter(properties),)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from icekit.catalog import session
 from icekit.errors import ParameterError, nearest
-from icekit.lab import deletes, flights, healthy, history, layout, merges, upserts
+from icekit.lab import deletes, flights, healthy, history, layout, merges, upserts, urls
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
 from icekit.sql import identifier
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 TABLES: Mapping[str, LabTable] = MappingProxyType(
-    {table.name: table for room in (healthy, layout, merges, deletes, upserts, history) for table in room.TABLES}
+    {table.name: table for room in (healthy, layout, urls, merges, deletes, upserts, history) for table in room.TABLES}
 )
 
 # What the tables' files depend on, so that they do not depend on the machine: the number of

@@ -75,7 +75,11 @@ def _wide_table(lab: Lab) -> None:
     columns = {**{name: flights.COLUMNS[name] for name in first}, **dict.fromkeys(one_hot, "int"), **dict.fromkeys(last, "string")}
     ddl = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
     lab.create(
-        "months(time_hour)", {FILTER_COLUMNS: "tailnum,carrier"}, columns=ddl, target_size_bytes=64 * lab.target_size_bytes, rolls=False
+        "days(time_hour), origin",
+        {FILTER_COLUMNS: "tailnum,carrier"},
+        columns=ddl,
+        target_size_bytes=64 * lab.target_size_bytes,
+        rolls=False,
     )
     lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 2")
 

@@ -1,0 +1,249 @@
+"""From what statistics cost and what they let queries skip to table properties. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from icekit.facts.files import Kind, Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.parts import Column
+from icekit.findings import Thresholds
+from icekit.sql import Identifier, call, set_properties
+from icekit.tune.advice import Advice, to_set
+from icekit.tune.metrics_columns.model import (
+    COUNTS,
+    DEFAULT_LENGTH,
+    DELETE_KEY,
+    FILTER,
+    FULL,
+    NONE,
+    PARTITION,
+    SORT,
+    EntryBytes,
+    Prefix,
+    Skipping,
+    files_said,
+    rank,
+    truncate,
+)
+from icekit.units import count, percent, size
+from icekit.where import where
+
+DEFAULT = "write.metadata.metrics.default"
+COLUMN = "write.metadata.metrics.column."
+#: A choice: a longer bound is advised where its filters read this share fewer files, and at least one.
+GAIN = 0.1
+#: Choices: statistics that nothing uses are worth a change from this share of an entry on, of so many columns or bytes of manifests.
+UNUSED_SHARE, UNUSED_COLUMNS, UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
+#: A choice: what one run of a rewrite takes at most.
+PORTION_BYTES = 10 << 30
+NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
+_BREAKS = (
+    "filters on the columns that then have none skip no file in new files (a MERGE's keys and runtime filters among them), "
+    "and their MIN, MAX and COUNT are no longer answered from metadata"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the judgement rests on; ``unknown`` says why it is not known what queries filter by or skip, None where it is."""
+
+    entry: EntryBytes
+    skipping: tuple[Skipping, ...]
+    prefixes: tuple[Prefix, ...]
+    unknown: str | None = None
+
+
+def undeclared(table: Identifier) -> str:
+    """Why nothing is advised while nobody has said what queries filter by, and how to say it."""
+    declare = set_properties(table, {"icekit.filter-columns": "a,b"})
+    return (
+        "what queries filter by is not known, so no statistics can be called useless. "
+        f"Declare it ({declare}), or give filters, a Spark event log or scan reports"
+    )
+
+
+def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What each column is needed for, by name: filters, sort order, partitioning, keys of equality deletes.
+
+    A data file without bounds of a key loads every equality delete file of its partition (``DeleteFileIndex``).
+    """
+    by_id = {c.field_id: c.name for c in facts.columns}
+    keys = [by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id]
+    sources = [f.source for f in facts.default_spec.fields if f.source and f.transform != "void"]
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in ((FILTER, filtered), (SORT, [f.source for f in facts.sort_order]), (PARTITION, sources), (DELETE_KEY, keys)):
+        for name in dict.fromkeys(names):
+            found[name] = (*found.get(name, ()), role)
+    return found
+
+
+def needed(facts: TableFacts, measures: Measures) -> dict[str, str]:
+    """The mode that each column with a role needs: as short as skips as much as whole bounds, and never less than it uses."""
+    columns = {c.name: c for c in facts.columns}
+    by_column = {s.column: s for s in measures.skipping}
+    found = {}
+    for name, uses in roles(facts, list(by_column)).items():
+        column = columns.get(name)
+        if column is None or column.type.startswith(NO_BOUNDS):
+            continue
+        skip = by_column.get(name)
+        mode = truncate(DEFAULT_LENGTH)
+        if skip is not None and skip.kinds == {"nulls"} and uses == (FILTER,):
+            mode = COUNTS
+        elif skip is not None and skip.best is not None and gains(skip):
+            mode = skip.best[0]
+        found[name] = mode
+    return found
+
+
+def gains(skip: Skipping) -> bool:
+    """Tell whether whole bounds would skip clearly more files than are skipped now."""
+    return skip.now is not None and skip.full is not None and skip.now - skip.full >= max(1.0, GAIN * skip.now)
+
+
+def unused(facts: TableFacts, measures: Measures, modes: Mapping[str, str]) -> tuple[list[str], float, float]:
+    """Columns with statistics that nothing known uses and nobody asked for by name; the share of an entry that they take; bytes of all manifests."""
+    idle = [
+        c
+        for c in measures.entry.columns
+        if c.counted_files and c.column not in modes and f"{COLUMN}{c.column}" not in facts.properties and not _is_none(facts, c.column)
+    ]
+    share = sum(c.size_in_bytes for c in idle) / measures.entry.entry_bytes if measures.entry.entry_bytes else 0.0
+    stored = share * measures.entry.entry_bytes * measures.entry.stored_share * facts.data.file_count
+    return [c.column for c in idle], share, min(stored, float(facts.manifests.data_bytes))
+
+
+def _is_none(facts: TableFacts, name: str) -> bool:
+    return next((c.metrics_mode for c in facts.columns if c.name == name), NONE) == NONE
+
+
+def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Advice, ...]:
+    """What to set, in order of weight; ``table`` is named with its catalog."""
+    now = facts.properties.get(DEFAULT) or _inferred(facts)
+    if measures.unknown is not None:
+        return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
+    columns = {c.name: c for c in facts.columns}
+    modes = needed(facts, measures)
+    by_column = {s.column: s for s in measures.skipping}
+    wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m) and _is_worth(by_column.get(n), columns[n])}
+    idle, share, stored = unused(facts, measures, modes)
+    is_wide = share >= UNUSED_SHARE and (len(idle) >= UNUSED_COLUMNS or stored >= UNUSED_BYTES)
+    said = f"Statistics of {count(len(idle), 'column')} serve no known filter, sort order, partitioning or delete key: {percent(share)} of each manifest entry, about {size(stored)} of {size(facts.manifests.data_bytes)}"
+    found: list[Advice] = []
+    if is_wide:
+        kept = {f"{COLUMN}{n}": _longer(columns[n].metrics_mode, m) for n, m in modes.items() if f"{COLUMN}{n}" not in facts.properties}
+        kept |= {f"{COLUMN}{n}": m for n, m in wanted.items()}
+        found.append(to_set(table, facts.properties, {**kept, DEFAULT: NONE}, current=now, evidence=f"{said}.", breaks=_BREAKS))
+        # Bounds of the few columns that matter cost little beside what goes.
+        wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m)}
+    elif idle:
+        rule = f"a change is advised from {percent(UNUSED_SHARE)} on, and {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)}"
+        found.append(Advice(DEFAULT, now, now, f"Leave it as it is. {said}; {rule}."))
+    prefixes = {p.column: p for p in measures.prefixes}
+    for name, skip in by_column.items():
+        if name in columns:
+            found.append(_of_column(facts, table, columns[name], skip, wanted.get(name), modes.get(name), prefixes.get(name)))
+    behind = [s for s in by_column.values() if s.column in modes and _is_worth(s, columns[s.column])]
+    if is_wide or behind:
+        found.append(_rewrite(facts, behind))
+    return tuple(found)
+
+
+def _is_worth(skip: Skipping | None, column: Column) -> bool:
+    if skip is None:
+        return False
+    # Where nothing could be simulated, a column without bounds is known to skip nothing.
+    return gains(skip) or (skip.full is None and column.metrics_mode in {NONE, COUNTS})
+
+
+def _longer(one: str, other: str) -> str:
+    return one if rank(one) >= rank(other) else other
+
+
+def _inferred(facts: TableFacts) -> str:
+    limit = facts.setting("write.metadata.metrics.max-inferred-column-defaults")
+    return f"truncate(16) for the first {limit} columns"
+
+
+def _of_column(
+    facts: TableFacts, table: Identifier, column: Column, skip: Skipping, wanted: str | None, mode: str | None, prefix: Prefix | None
+) -> Advice:
+    setting, now = f"{COLUMN}{column.name}", column.metrics_mode
+    said = _figures(skip)
+    if prefix is not None and prefix.common >= DEFAULT_LENGTH:
+        said += f"; all its values begin with the same {prefix.common} characters"
+    if wanted is not None:
+        if not gains(skip):
+            said += "; bounds of a column that queries filter by cost little, and skip as soon as the rows lie in its order"
+        return to_set(table, facts.properties, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
+    if mode is None:
+        return Advice(setting, now, now, f"Leave it as it is: type {column.type} has no bounds.")
+    if gains(skip):
+        why = f"{said}; the mode in force is enough, and files written before it are the rest"
+    elif skip.if_sorted is not None and skip.now is not None and skip.now - skip.if_sorted >= max(1.0, GAIN * skip.now):
+        why = f"{said}; what keeps files from being skipped is the order of the rows"
+    else:
+        why = said
+    return Advice(setting, now, now, f"Leave it as it is: {why}.")
+
+
+def _figures(skip: Skipping) -> str:
+    parts = [
+        f"its filters read {files_said(skip.now)} of {skip.files:,}" if skip.now is not None else "what its filters read could not be told"
+    ]
+    if skip.full is not None and skip.best is not None:
+        best, files = skip.best
+        parts.append(f"with whole bounds {skip.full:,.3g}" + (f", with {best} {files:,.3g}" if best != FULL else ""))
+    if skip.if_sorted is not None:
+        parts.append(f"sorted by it about {skip.if_sorted:,.3g}")
+    return "; ".join(parts)
+
+
+def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
+    """The rewrite that applies settings to files that are there: to run where it lets filters skip, to leave to compaction elsewhere."""
+    options = {"rewrite-all": "true", "partial-progress.enabled": "true"}
+    data, portion, given = facts.data, "all of them", {}
+    is_large = data.size_in_bytes > PORTION_BYTES
+    taken, files = _portion(facts) if is_large else (None, data.file_count)
+    if taken is not None:
+        given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
+    sql = call(facts.catalog, "rewrite_data_files", table=facts.name, options=options, **given)
+    old = (
+        f"New settings act on new files only. The {count(data.file_count, 'data file')} ({size(data.size_in_bytes)}) that are there keep their metrics "
+        "until they are rewritten (rewrite_manifests copies metrics as they are)"
+    )
+    names = ", ".join(s.column for s in behind)
+    if behind and (taken is not None or not is_large):
+        return Advice("rewrite_data_files", None, portion, f"{old}, and filters on {names} skip no more files than now until then.", sql)
+    if behind:
+        return Advice(
+            "rewrite_data_files",
+            None,
+            None,
+            f"{old}, and filters on {names} skip no more files than now until then: run {sql} with a where that keeps each run small.",
+        )
+    return Advice("rewrite_data_files", None, None, f"{old}: leave it to compaction, which rewrites them anyway. To do it at once: {sql}.")
+
+
+def _portion(facts: TableFacts) -> tuple[str | None, int]:
+    """A predicate for the last partitions that fit into one run, and their files; None where no predicate can name them."""
+    groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
+    taken: list[Partition] = []
+    reached = files = 0
+    while groups and (not taken or reached + groups[-1].size_in_bytes <= PORTION_BYTES):
+        group = groups.pop()
+        taken.append(group.partition)
+        reached, files = reached + group.size_in_bytes, files + group.file_count
+    return where(facts.catalog, {s.spec_id: s for s in facts.specs}, facts.columns, taken), files
+
+
+def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
+    """The advice with nothing to change, where a trial has spoken against it."""
+    return tuple(
+        replace(a, proposed=a.current, evidence=f"Leave it as it is: {why}. {a.evidence}", sql=None, undo=None, breaks=None, properties=())
+        if a.is_change
+        else a
+        for a in advice
+    )

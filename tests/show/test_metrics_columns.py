@@ -1,0 +1,116 @@
+"""What metrics cost and skip, as text, HTML and pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from icekit.show.metrics_columns_charts import bytes_chart, length_chart, skipping_chart
+from icekit.tune.filters import Filter, Filters, Leaf
+from icekit.tune.metrics_columns import MetricsColumns
+from icekit.tune.metrics_columns.advise import advise, roles, undeclared
+from icekit.tune.metrics_columns.model import EntryBytes, Prefix
+from icekit.tune.metrics_columns.verify import confirmed
+from tests import factories
+from tests.tune.metrics_columns.made import TABLE, entry, measures, skip, trial, wide
+
+LOOKUP = Filter("key = 'a'", Leaf("key", "=", ("a",)))
+
+
+def answer(*, tried: bool = True) -> MetricsColumns:
+    facts, one = wide(), skip(now=40.0, full=1.0)
+    advice = advise(facts, TABLE, measures(facts, one))
+    shown = trial() if tried else None
+    prefix = Prefix("key", 900, 41, 1.0, 48)
+    return MetricsColumns(
+        TABLE,
+        facts,
+        confirmed(advice, shown) if shown else advice,
+        None,
+        entry(facts),
+        roles(facts, ["key"]),
+        Filters((LOOKUP,)),
+        (one,),
+        (prefix,),
+        shown,
+        ("A note.",),
+    )
+
+
+def unknown() -> MetricsColumns:
+    facts = wide()
+    return replace(
+        answer(tried=False),
+        advice=advise(facts, TABLE, measures(facts, unknown=undeclared(TABLE))),
+        filters=Filters(()),
+        roles={},
+        skipping=(),
+        prefixes=(),
+    )
+
+
+def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> None:
+    said = repr(answer())
+
+    assert "carries statistics of 100 of 121 columns" in said
+    assert "manifests became 80 % smaller, and a filter reads 1 data file on average instead of 40" in said
+    assert "'write.metadata.metrics.default' = 'none'" in said
+    assert "121 columns: 21 columns past the first 100 get no metrics" in said
+    assert "Without bounds in every sampled file: key (filter)." in said
+    assert "A note." in said
+
+
+def test_what_is_not_known_to_be_filtered_by_is_said_with_how_to_say_it() -> None:
+    said = repr(unknown())
+
+    assert "nothing is advised: declare icekit.filter-columns" in said
+    assert "To set it" not in said
+
+
+def test_html_escapes_names() -> None:
+    one = answer()
+    named = replace(one, facts=replace(one.facts, table=("db", "<script>")))
+
+    assert "<script>alert" not in named._repr_html_()
+    assert "&lt;script&gt;" in named._repr_html_()
+
+
+def test_a_long_list_of_columns_is_cut_and_the_rest_is_summed() -> None:
+    shown = answer().tables()[0]
+
+    assert len(shown.rows) == 21
+    assert shown.rows[0][0] == "key"
+    assert shown.rows[-1][0] == "101 others"
+
+
+def test_charts_tell_the_same_figures_as_their_tables() -> None:
+    one = answer()
+    bytes_of, skips, lengths = bytes_chart(one), skipping_chart(one), length_chart(one)
+
+    for chart in (bytes_of, skips, lengths):
+        assert chart.png().startswith(b"\x89PNG")
+    assert "95 % of the 2.1 KiB of an entry" in bytes_of.alt
+    assert len(bytes_of.table) == 101
+    assert skips.table.iloc[0].to_list() == ["key", 40.0, 40.0, 1.0, 1.0]
+    assert "key need truncate(48) to read 1 data file" in lengths.alt
+
+
+def test_charts_of_nothing_are_a_sentence() -> None:
+    facts = factories.empty_facts()
+    nothing = replace(unknown(), facts=facts, entry=EntryBytes(0, 0, 0.0, 0.0, 1.0, ()))
+
+    for chart in (bytes_chart(nothing), skipping_chart(nothing), length_chart(nothing)):
+        assert chart.figure is None
+        assert chart.alt
+
+
+def test_the_document_is_plain_data(tmp_path: Path) -> None:
+    path = answer().write_into(tmp_path)
+    read = json.loads(path.read_text())
+
+    assert path.name == "db.events.metrics-columns.json"
+    assert read["question"] == "metrics-columns"
+    assert read["figures"]["skipping"][0]["by_mode"] == {"truncate(16)": 40.0, "truncate(48)": 1.0, "full": 1.0}
+    assert read["figures"]["trial"]["shrinks"] == 0.8
+    assert json.loads(unknown().write_into(tmp_path).read_text())["figures"]["trial"] is None
