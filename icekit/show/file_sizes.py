@@ -26,7 +26,8 @@ def summary(answer: FileSizes) -> str:
     changes = [a for a in answer.advice if a.is_change]
     lines = [head]
     if changes:
-        lines.append("; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes).capitalize() + ".")
+        told = "; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes)
+        lines.append(f"{told[:1].upper()}{told[1:]}.")
     elif answer.next_before is None and answer.size_trial is None:
         lines.append("Nothing was tried, so nothing is advised.")
     else:
@@ -49,8 +50,14 @@ def _next(answer: FileSizes) -> list[str]:
         first = answer.size_trial.before
         now = f"{made(first)} now, {made(chosen)} then" if chosen is not first else made(first)
         mean = chosen.enough_mean
+        share = chosen.well_sized_share
         near = f", within {percent(TOLERANCE)} of the target" if mean is not None and chosen.hits else ""
-        found.append(f"A commit of {size(chosen.size_in_bytes)} writes {now}{near}.")
+        near += (
+            f"; {percent(share)} of its bytes are {'then ' if chosen is not first else ''}in files that no rewrite takes for small"
+            if share is not None
+            else ""
+        )
+        found.append(f"A large commit of {size(chosen.size_in_bytes)} writes {now}{near}.")
     return found
 
 
@@ -120,7 +127,7 @@ def tables(answer: FileSizes) -> tuple[Shown, ...]:
     return tuple(found)
 
 
-_HEAD = ("files", "fewest", "mean", "smallest", "largest", "tasks")
+_HEAD = ("files", "fewest", "mean", "smallest", "largest", "well-sized bytes", "tasks")
 
 
 def _row(written: Written) -> tuple[str, ...]:
@@ -130,6 +137,7 @@ def _row(written: Written) -> tuple[str, ...]:
         "–" if written.mean_bytes is None else size(written.mean_bytes),
         "–" if written.min_bytes is None else size(written.min_bytes),
         "–" if written.max_bytes is None else size(written.max_bytes),
+        "–" if written.well_sized_share is None else percent(written.well_sized_share),
         "–" if written.shuffle is None else f"{written.shuffle.tasks:,}",
     )
 

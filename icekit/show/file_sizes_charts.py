@@ -20,11 +20,11 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 def sizes_table(answer: FileSizes) -> pd.DataFrame:
     """Each commit that was tried, a row; sizes in bytes, the ratio of shuffle to file bytes."""
     rows = [
-        (commit, s.name, w.files, w.fewest, w.mean_bytes, w.min_bytes, w.max_bytes, w.target_bytes, w.ratio)
+        (commit, s.name, w.files, w.fewest, w.mean_bytes, w.min_bytes, w.max_bytes, w.well_sized_share, w.target_bytes, w.ratio)
         for commit, s in _commits(answer)
         for w in (s.written,)
     ]
-    names = "commit settings files fewest_files mean_bytes min_bytes max_bytes target_bytes ratio"
+    names = "commit settings files fewest_files mean_bytes min_bytes max_bytes well_sized_share target_bytes ratio"
     return pd.DataFrame(rows, columns=names.split())
 
 

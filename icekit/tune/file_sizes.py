@@ -34,7 +34,7 @@ from icekit.tune.distribution.cohorts import Cohorts
 from icekit.tune.distribution.modes import Mode
 from icekit.tune.distribution.trial import ModeTrial, try_modes, try_statement
 from icekit.tune.in_force import session_value
-from icekit.tune.place import places
+from icekit.tune.place import Places, places
 from icekit.tune.write_mode.history import MERGE_ON_READ, write_history
 from icekit.tune.write_mode.workload import OPERATIONS, shaped_like, synthetic
 
@@ -193,7 +193,8 @@ class _Run:
         target = aim(facts, self.sample)
         tasks = max(self.chain.cluster.cores, -(-facts.data.size_in_bytes // max(facts.history.lineage_count, 1) // _SPLIT_BYTES))
         often = usual(facts, name, sample_bytes=self.sample, tasks=min(tasks, 200))
-        whole = large(facts, name, target_bytes=target, sample_bytes=self.sample)
+        can_shuffle = not facts.default_spec.is_unpartitioned or bool(facts.sort_order)
+        whole = large(facts, name, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
         assert whole is not None
         with self._places(1) as stack:
             place = stack.places[0].table
@@ -255,7 +256,7 @@ class _Run:
                     )
                 )
 
-    def _places(self, number: int) -> Any:
+    def _places(self, number: int) -> Places:
         return places(
             self.lake, self.facts, number, sample_bytes=self.sample, always_sample=False, budget=self.budget, progress=self.progress
         )

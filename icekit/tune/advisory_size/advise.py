@@ -14,8 +14,8 @@ from icekit.tune.advisory_size.written import TOLERANCE, Written
 from icekit.tune.in_force import SESSION
 from icekit.units import count, percent, size
 
-#: A change must bring this much: as a share of the files.
-_GAIN = 0.05
+#: A change must save this share of the files.
+_GAIN = 0.1
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
@@ -42,7 +42,14 @@ def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial:
     if not chain.adaptive:
         return (_adaptive(chain),)
     if mode == "none":
-        return (Advice(PROPERTY, now, now, "Leave it as it is: rows are not shuffled before they are written, so nobody asks for it."),)
+        return (
+            Advice(
+                PROPERTY,
+                now,
+                now,
+                "Leave it as it is: rows are not shuffled before they are written, so nobody asks for it, and a task leaves a file for what it has read.",
+            ),
+        )
     if trial is None:
         gives = chain.file_bytes
         said = f"by Iceberg's guess of {chain.ratio:g} a full task gives {size(gives)}" if gives is not None else "no shuffle asks for it"
@@ -50,7 +57,7 @@ def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial:
     candidate, after = trial.chosen
     base = trial.base
     made = f"{_made(base)}, where the target is {size(trial.target_bytes)} and {count(base.fewest, 'file')} would do"
-    if candidate is None or (after.files > (1 - _GAIN) * base.files and not (after.hits and not base.hits)):
+    if candidate is None or after.files > (1 - _GAIN) * base.files:
         return (Advice(PROPERTY, now, now, f"Leave it as it is: {made}. {_why_not(base, trial)}".strip(), verified=_tried(trial)),)
     value = scaled(candidate.size_in_bytes, trial.target_bytes, facts.target_bytes)
     evidence = f"The size in force, {now} ({chain.advisory.origin}), makes {made}; {candidate.why}."

@@ -56,7 +56,7 @@ def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> Candidate | N
     """
     shuffled = [w for _, w in tried if w.ratio]
     sizes = [advisory for advisory, _ in tried if advisory is not None]
-    if not shuffled or len(sizes) == _TRIES or any(w.hits for _, w in tried):
+    if not shuffled or len(sizes) == _TRIES or any(w.hits for _, w in tried) or (not sizes and shuffled[-1].is_fine):
         return None
     last = shuffled[-1]
     ratio, target = last.ratio or 0.0, last.target_bytes

@@ -6,7 +6,6 @@ the commit left, or splits of a quarter of the target size.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +23,7 @@ RECENT = 20
 #: Spark's split of a large file; a writer's task reads about as much.
 _SPLIT_BYTES = 128 * 2**20
 _MIN_SPLIT_BYTES = 64 * 2**10
-#: Files per partition that a commit which brought rows together does not leave.
+#: A commit that brought rows together leaves fewer files than this for each partition and each target size.
 SCATTERED = 2.0
 #: A little more than enough, as what is written anew may be smaller.
 _ROOM = 1.25
@@ -61,8 +60,8 @@ def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int
     added = commit.added_bytes or 0
     if added > sample_bytes:
         return None
-    per_partition = (commit.added_data_files or 1) / max(commit.changed_partitions or 1, 1)
-    scattered = per_partition >= SCATTERED
+    # Files that the bytes alone explain are not scattered.
+    scattered = (commit.added_data_files or 1) >= SCATTERED * (max(commit.changed_partitions or 1, 1) + added // facts.target_bytes)
     options = {"start-snapshot-id": str(before.snapshot_id), "end-snapshot-id": str(commit.snapshot_id)}
     if scattered:
         # One task for each file: the tasks that wrote them.
@@ -80,15 +79,6 @@ def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int
     )
 
 
-def median_append(facts: TableFacts) -> tuple[float, float, float] | None:
-    """Files, bytes and partitions of the recent appends, the median of each; None without any."""
-    found = [c for c in facts.history.commits if _is_append(c)][-RECENT:]
-    if not found:
-        return None
-    files, sizes = (statistics.median(getattr(c, name) or 0 for c in found) for name in ("added_data_files", "added_bytes"))
-    return files, sizes, statistics.median(c.changed_partitions or 1 for c in found)
-
-
 def aim(facts: TableFacts, sample_bytes: int) -> int:
     """The target size to try at: the table's own, or a smaller one where the sample does not hold enough files of that."""
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
@@ -98,8 +88,12 @@ def aim(facts: TableFacts, sample_bytes: int) -> int:
     return max(1, int(sample_bytes / ENOUGH / _ROOM))
 
 
-def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_bytes: int) -> Source | None:
-    """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows."""
+def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_bytes: int, shuffled: bool = True) -> Source | None:
+    """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows.
+
+    Where they are to be ``shuffled`` they are read by tasks of a quarter of the target, as Spark's splits of
+    128 MB are of 512 MB; without a shuffle a task's split is what decides, and is the session's own.
+    """
     groups = sorted((g for g in facts.of_kind(Kind.DATA) if g.size_in_bytes), key=lambda g: -g.size_in_bytes)
     if not groups:
         return None
@@ -121,11 +115,11 @@ def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_byt
     else:
         share = 1.0
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    options = {"versionAsOf": str(facts.snapshot_id), "split-size": str(split), "file-open-cost": "0"}
+    options = {"versionAsOf": str(facts.snapshot_id), **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return Source(
-        f"{kept} in one commit ({size(share * total)} as they are now)",
+        f"{kept} in one commit ({size(share * total)} as they are now, read by tasks of {size(split) if shuffled else 'a split'})",
         f"SELECT * FROM {identifier(*table)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
         round(share * total),
         rows,

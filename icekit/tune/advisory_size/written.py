@@ -52,7 +52,7 @@ class Shuffle:
 class Written:
     """What one commit made; ``target_bytes`` is the target it was made under.
 
-    ``fewest`` are the files if each partition touched were cut at 85 % of the target, ``enough_*`` those of
+    ``small_*`` are under the limit of a default rewrite; ``fewest`` are the files if each partition touched were cut at 85 % of the target, ``enough_*`` those of
     partitions with at least :data:`ENOUGH` target sizes. Delete files have their own columns. ``shuffle`` is None
     where rows were not shuffled. Lengths are on the wall, in seconds.
     """
@@ -64,6 +64,7 @@ class Written:
     min_bytes: int | None
     max_bytes: int | None
     small_files: int
+    small_bytes: int
     partitions: int
     fewest: int
     enough_files: int
@@ -85,6 +86,11 @@ class Written:
         return self.enough_bytes / self.enough_files if self.enough_files else None
 
     @property
+    def well_sized_share(self) -> float | None:
+        """The share of the bytes in files that a default rewrite would not take for small."""
+        return 1 - self.small_bytes / self.size_in_bytes if self.size_in_bytes else None
+
+    @property
     def ratio(self) -> float | None:
         """Bytes of shuffle, as adaptive execution sees them, for each byte of data and delete file."""
         total = self.size_in_bytes + self.delete_bytes
@@ -96,6 +102,12 @@ class Written:
         mean = self.enough_mean
         within = mean is None or abs(mean / self.target_bytes - 1) <= TOLERANCE
         return self.files <= self.fewest and within
+
+    @property
+    def is_fine(self) -> bool:
+        """Tell whether there is little to gain: the sizes are right, or a last file or two is all that is amiss."""
+        share = self.well_sized_share
+        return self.hits or (self.files <= (1 + TOLERANCE) * self.fewest and share is not None and share >= 1 - TOLERANCE)
 
     @property
     def is_too_few(self) -> bool:
@@ -131,7 +143,7 @@ def write(
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     after = head(lake, table).snapshot_id
     if after == before or after is None:
-        return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
+        return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
     made = _files(lake, name, after, target_bytes)
     budget.bytes_written += made["size_in_bytes"] + made["delete_bytes"]
     return Written(target_bytes, **made, seconds=seconds, shuffle=_shuffle(frame._jdf.queryExecution()))
@@ -142,14 +154,14 @@ def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict
     cut = max(1, int(target * (1 - TOLERANCE)))
     row = lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(r), 0) AS records,
-              min(lo) AS min_bytes, max(hi) AS max_bytes, coalesce(sum(small), 0) AS small_files,
+              min(lo) AS min_bytes, max(hi) AS max_bytes, coalesce(sum(small), 0) AS small_files, coalesce(sum(sb), 0) AS small_bytes,
               count_if(n > 0) AS partitions, coalesce(sum(ceil(b / {cut})), 0) AS fewest,
               coalesce(sum(IF(b >= {ENOUGH * target}, n, 0)), 0) AS enough_files,
               coalesce(sum(IF(b >= {ENOUGH * target}, b, 0)), 0) AS enough_bytes,
               coalesce(max(b), 0) AS largest_partition_bytes,
               coalesce(sum(dn), 0) AS delete_files, coalesce(sum(db), 0) AS delete_bytes
             FROM (SELECT count_if(c = 0) AS n, sum(IF(c = 0, s, 0)) AS b, sum(IF(c = 0, k, 0)) AS r, min(IF(c = 0, s, NULL)) AS lo,
-                    max(IF(c = 0, s, NULL)) AS hi, count_if(c = 0 AND s < {min_file_size(target)}) AS small,
+                    max(IF(c = 0, s, NULL)) AS hi, count_if(c = 0 AND s < {min_file_size(target)}) AS small, sum(IF(c = 0 AND s < {min_file_size(target)}, s, 0)) AS sb,
                     count_if(c > 0) AS dn, sum(IF(c > 0, s, 0)) AS db
                   FROM (SELECT data_file.content AS c, data_file.file_size_in_bytes AS s,
                           data_file.record_count AS k, data_file.spec_id AS spec, {_partition(lake, table)} AS p

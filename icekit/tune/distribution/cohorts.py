@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.sizes import min_file_size
 from icekit.sql import identifier, literal
+from icekit.tune.advisory_size.source import SCATTERED
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Cohort:
     operation: str | None
     writer: str | None
     committed_at_ms: int | None
+    target_bytes: int
 
     @property
     def files_per_partition(self) -> float:
@@ -44,9 +46,8 @@ class Cohort:
     @property
     def looks_like(self) -> str:
         """What the figures look like; no commit records its distribution mode."""
-        per = self.files_per_partition
-        if per >= 2:
-            return f"none: {count(round(per), 'task')} wrote into each partition"
+        if self.files >= SCATTERED * (max(self.partitions, 1) + self.size_in_bytes // self.target_bytes):
+            return f"none: {count(round(self.files_per_partition), 'task')} wrote into each partition"
         if self.partitions > 1 or self.small_files:
             return "rows were brought together: a small commit"
         return "one task, or a small commit"
@@ -88,7 +89,17 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
     for row in rows:
         commit = known.get(row.snapshot_id)
         told = (commit.operation, commit.writer, commit.committed_at_ms) if commit else (None, None, None)
-        found.append(Cohort(row.snapshot_id, int(row.files), int(row.small_files), int(row.size_in_bytes), int(row.partitions), *told))
+        found.append(
+            Cohort(
+                row.snapshot_id,
+                int(row.files),
+                int(row.small_files),
+                int(row.size_in_bytes),
+                int(row.partitions),
+                *told,
+                facts.target_bytes,
+            )
+        )
     first = rows[0] if rows else None
     return Cohorts(
         tuple(c for c in found if c.small_files),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from icekit.tune.advisory_size.chain import Chain
 from icekit.tune.distribution.modes import HASH, NONE, RANGE
+
+#: Where the writer begins another file, as a share of the target: the open row group counts uncompressed
+#: (ParquetWriter.length); measured at 0.86 to 0.97.
+ROLLS_AT = 0.93
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +18,7 @@ class Spread:
     """How the rows of a commit lie before any shuffle.
 
     ``pairs`` are the (task, partition) pairs that have rows, ``none_files`` and ``hash_files`` the files
-    if each pair, or each partition, were cut at the target size. ``largest_share`` is that of the
+    if each pair, or each partition, were cut where the writer begins another file. ``largest_share`` is that of the
     largest partition, of all rows.
     """
 
@@ -56,7 +61,7 @@ def predict(spread: Spread, chain: Chain, ratio: float) -> tuple[Predicted, ...]
     # Splitting follows the advisory size, which is below the target where it asks for small tasks.
     file_bytes = max(1.0, min(chain.target_bytes, chain.advisory_bytes / ratio if chain.splits and chain.adaptive else chain.target_bytes))
     largest = spread.rows * spread.largest_share * spread.row_bytes
-    more = max(0, round(largest / file_bytes) - max(1, -(-int(largest) // chain.target_bytes)))
+    more = max(0, round(largest / file_bytes) - max(1, math.ceil(largest / (ROLLS_AT * chain.target_bytes))))
     found.append(
         Predicted(
             HASH,

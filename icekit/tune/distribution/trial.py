@@ -13,7 +13,7 @@ from icekit.tune.advisory_size.trial import insert, said
 from icekit.tune.advisory_size.written import Written, write
 from icekit.tune.budget import Budget
 from icekit.tune.distribution.modes import HASH, MODES, NONE, RANGE
-from icekit.tune.distribution.predict import Predicted, Spread, predict
+from icekit.tune.distribution.predict import ROLLS_AT, Predicted, Spread, predict
 from icekit.where import transformed
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ def spread_of(lake: Lake, facts: TableFacts, source: Source, target_bytes: int, 
     width = max(1.0, facts.data.size_in_bytes / max(facts.data.record_count, 1))
     if source.records and source.size_in_bytes:
         width = source.size_in_bytes / source.records
+    cut = max(1.0, ROLLS_AT * target_bytes)
     with budget.watching(lake.spark):
         row = lake.spark.sql(
             f"""SELECT coalesce(max(t), -1) + 1 AS tasks, count(*) AS partitions, coalesce(sum(n), 0) AS rows, coalesce(sum(pairs), 0) AS pairs,
-                  coalesce(sum(f), 0) AS none_files, coalesce(sum(ceil(n * {width} / {target_bytes})), 0) AS hash_files, max(n) AS most
-                FROM (SELECT p, max(t) AS t, count(*) AS pairs, sum(n) AS n, sum(ceil(n * {width} / {target_bytes})) AS f
+                  coalesce(sum(f), 0) AS none_files, coalesce(sum(ceil(n * {width} / {cut})), 0) AS hash_files, max(n) AS most
+                FROM (SELECT p, max(t) AS t, count(*) AS pairs, sum(n) AS n, sum(ceil(n * {width} / {cut})) AS f
                       FROM (SELECT spark_partition_id() AS t, {place} AS p, count(*) AS n FROM ({source.sql}) GROUP BY 1, 2) GROUP BY p)"""
         ).collect()[0]
     rows = int(row.rows)
