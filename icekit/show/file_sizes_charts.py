@@ -9,7 +9,8 @@ import pandas as pd
 from icekit.show.chart import BLACK, BLUE, GREY, ORANGE, VERMILLION, Chart, canvas, legend, named_rows, nothing, styled, whole_numbers
 from icekit.show.file_sizes import made
 from icekit.tune.advisory_size.advise import Step
-from icekit.units import size
+from icekit.tune.advisory_size.written import Written
+from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
@@ -71,7 +72,7 @@ def next_writes_chart(answer: FileSizes) -> Chart:
                 height=0.55,
             )
             axes.annotate(
-                f"{w.files:,} files" if w.files != 1 else "1 file",
+                _label(w),
                 (mean / unit, place),
                 xytext=(5, 0),
                 textcoords="offset points",
@@ -80,8 +81,8 @@ def next_writes_chart(answer: FileSizes) -> Chart:
         axes.axvline(target / unit, color=VERMILLION, linewidth=1.8, label="target")
         axes.axvspan(0.85 * target / unit, 1.15 * target / unit, color=GREY, alpha=0.15, linewidth=0, label="within 15 %")
         named_rows(axes, [label for label, _ in shown])
-        axes.set_xlim(0, 1.35 * max(target, *(w.mean_bytes or 0 for _, w in shown)) / unit)
-        axes.set_xlabel(f"Mean size of a data file ({name})")
+        axes.set_xlim(0, 1.6 * max(target, *(w.mean_bytes or 0 for _, w in shown)) / unit)
+        axes.set_xlabel(f"Mean size of a data file ({name}); share of bytes in well-sized files")
         legend(axes, columns=2)
     return Chart(figure, title, sentence, sizes_table(answer))
 
@@ -123,6 +124,11 @@ def modes_chart(answer: FileSizes) -> Chart:
         legend(axes, columns=2)
     frame = modes_table(answer)
     return Chart(figure, title, sentence, frame[frame["operation"] == trial.operation].reset_index(drop=True))
+
+
+def _label(written: Written) -> str:
+    share = written.well_sized_share
+    return count(written.files, "file") + (f", {percent(share)} well-sized" if share is not None else "")
 
 
 def _commits(answer: FileSizes) -> list[tuple[str, Step]]:

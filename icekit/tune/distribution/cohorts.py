@@ -88,7 +88,6 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
     found = []
     for row in rows:
         commit = known.get(row.snapshot_id)
-        told = (commit.operation, commit.writer, commit.committed_at_ms) if commit else (None, None, None)
         found.append(
             Cohort(
                 row.snapshot_id,
@@ -96,7 +95,9 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
                 int(row.small_files),
                 int(row.size_in_bytes),
                 int(row.partitions),
-                *told,
+                commit.operation if commit else None,
+                commit.writer if commit else None,
+                commit.committed_at_ms if commit else None,
                 facts.target_bytes,
             )
         )

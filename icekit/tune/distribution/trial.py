@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from icekit.sql import Identifier
@@ -112,7 +112,8 @@ def try_statement(
         place = open_place()
         written = write(lake, place, statement(lake.sql_name(place)), target, budget, settings={DISTRIBUTION_SESSION: mode})
         progress(f"{operation} under {mode}: {said(written)}, {written.delete_files:,} delete files")
-        found.append(Tried(mode, None, written))
+        # A shuffle in the search for what changes is none of the writer's.
+        found.append(Tried(mode, None, replace(written, shuffle=None) if mode == NONE else written))
     return ModeTrial(operation, described, now, None, tuple(found))
 
 
