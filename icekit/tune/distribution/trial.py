@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from icekit.facts.files import Kind
+from icekit.facts.sizes import min_file_size
 from icekit.sql import Identifier
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, Chain
 from icekit.tune.advisory_size.source import Source
@@ -50,9 +52,7 @@ def spread_of(lake: Lake, facts: TableFacts, source: Source, target_bytes: int, 
     terms = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields]
     parts = ", ".join(t for t in terms if t is not None)
     place = f"xxhash64({parts})" if parts else "0L"
-    width = max(1.0, facts.data.size_in_bytes / max(facts.data.record_count, 1))
-    if source.records and source.size_in_bytes:
-        width = source.size_in_bytes / source.records
+    width = row_bytes(facts)
     cut = max(1.0, ROLLS_AT * target_bytes)
     with budget.watching(lake.spark):
         row = lake.spark.sql(
@@ -72,6 +72,13 @@ def spread_of(lake: Lake, facts: TableFacts, source: Source, target_bytes: int, 
         int(row.most or 0) / rows if rows else 0.0,
         width,
     )
+
+
+def row_bytes(facts: TableFacts) -> float:
+    """What a row takes in a file of a good size: small files are footers for the most part. All files tell where there are no others."""
+    buckets = [b for g in facts.of_kind(Kind.DATA) for b in g.buckets]
+    good = [b for b in buckets if b.min_bytes >= min_file_size(facts.target_bytes) and b.record_count] or buckets
+    return max(1.0, sum(b.size_in_bytes for b in good) / max(sum(b.record_count for b in good), 1))
 
 
 def try_modes(
