@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from icekit.errors import ParameterError
@@ -10,9 +12,14 @@ from tests.factories import MIB, table_facts
 from tests.tune.advisory_size.making import CLUSTER
 
 
-def of(session: dict[str, str | None] | None = None, mode: str = "hash", operation: str = "append", **properties: str) -> Chain:
-    given = {name.replace("__", "-").replace("_", "."): value for name, value in properties.items()}
-    return chain(table_facts(properties=given), session or {}, CLUSTER, mode=mode, operation=operation)
+def of(
+    session: Mapping[str, str | None] | None = None,
+    *,
+    mode: str = "hash",
+    operation: str = "append",
+    properties: Mapping[str, str] | None = None,
+) -> Chain:
+    return chain(table_facts(properties=properties or {}), session or {}, CLUSTER, mode=mode, operation=operation)
 
 
 def test_by_default_the_files_are_of_128_mib_whatever_the_target() -> None:
@@ -43,10 +50,10 @@ def test_without_a_shuffle_or_adaptive_execution_nobody_asks_for_the_size() -> N
 
 
 def test_only_a_merge_on_read_delete_asks_for_the_size_of_delete_files() -> None:
-    merging = {"write_delete_mode": "merge-on-read", "write_merge_mode": "merge-on-read"}
+    merging = {"write.delete.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
 
-    assert of(operation="delete", **merging).advisory_bytes == 96 * MIB
-    assert of(operation="merge", **merging).advisory_bytes == 384 * MIB
+    assert of(operation="delete", properties=merging).advisory_bytes == 96 * MIB
+    assert of(operation="merge", properties=merging).advisory_bytes == 384 * MIB
     assert of(operation="delete").advisory_bytes == 384 * MIB
 
 

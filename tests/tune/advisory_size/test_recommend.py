@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from icekit.tune.advisory_size.recommend import best, next_candidate, rolled_bytes, rounded, scaled, spill_limit
+from icekit.tune.advisory_size.written import Written
 from tests.tune.advisory_size.making import MIB, TARGET, shuffle, written
 
 SMALL = written(*[TARGET // 4] * 60)
@@ -50,7 +51,7 @@ def test_tasks_that_left_a_sliver_get_more_room() -> None:
 
 def test_where_one_file_a_task_does_not_come_out_several_are_tried_and_then_no_more() -> None:
     poor = written(*[int(0.6 * TARGET)] * 24)
-    tried = [(None, SMALL)]
+    tried: list[tuple[int | None, Written]] = [(None, SMALL)]
     sizes = []
     while (found := next_candidate(tried)) is not None:
         sizes.append(found.size_in_bytes)
