@@ -96,11 +96,12 @@ def tables(answer: FileSizes) -> tuple[Shown, ...]:
                 t.mode + (" (in force)" if t.mode == trial.in_force else ""),
                 "–" if t.predicted is None else f"{t.predicted.files:,}",
                 *_row(t.written),
+                _ratio(t.written),
                 f"{t.written.delete_files:,}",
             )
             for t in trial.tried
         )
-        found.append(Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "delete files"), rows))
+        found.append(Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows))
     if answer.size_trial is not None:
         rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(answer.size_trial))
         found.append(Shown(f"A large commit: {answer.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))

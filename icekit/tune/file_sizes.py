@@ -6,12 +6,10 @@ The table itself is only read. Trials write its own rows again to clones, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.compact.cluster import cluster_of
-from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
 from icekit.diagnose import diagnose
 from icekit.errors import ParameterError
@@ -21,28 +19,23 @@ from icekit.tune import advisory_size as sizes
 from icekit.tune import distribution as spreading
 from icekit.tune.advice import Advice
 from icekit.tune.advisory_size import advise as size_advice
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, ICEBERG_SESSION
-from icekit.tune.advisory_size.source import aim, large, usual
-from icekit.tune.advisory_size.trial import SizeTrial, insert, said, try_sizes
-from icekit.tune.advisory_size.written import Written, write
+from icekit.tune.advisory_size.trial import SizeTrial
+from icekit.tune.advisory_size.written import Written
 from icekit.tune.answer import Answer, Shown
-from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.distribution import advise as mode_advice
 from icekit.tune.distribution.cadence import Cadence, Until, cadence, commits_for, until_sick
 from icekit.tune.distribution.cohorts import Cohorts
 from icekit.tune.distribution.modes import Mode
-from icekit.tune.distribution.trial import ModeTrial, try_modes, try_statement
+from icekit.tune.distribution.trial import ModeTrial
+from icekit.tune.file_sizes_trials import Trials
 from icekit.tune.in_force import session_value
-from icekit.tune.place import Places, places
-from icekit.tune.write_mode.history import MERGE_ON_READ, write_history
-from icekit.tune.write_mode.workload import OPERATIONS, shaped_like, synthetic
+from icekit.tune.write_mode.workload import OPERATIONS
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
     from icekit.facts.model import TableFacts
-
-_SPLIT_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,152 +145,52 @@ def tune_file_sizes(
         session = {name: session_value(lake.spark, name) for name in sizes.SESSION}
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
-        run = _Run(lake, facts, chain, found, sample, budget, progress)
-        stopped: str | None = None
+        run = Trials(lake, facts, chain, found, sample, budget, progress)
+        stopped = None
         if trial and has_bridge(lake.spark):
-            try:
-                run.all(operation)
-            except BudgetSpent as error:
-                stopped = str(error)
-                progress(f"stopped: {stopped}; what follows rests on the part that was measured")
+            run.run(operation)
         elif trial:
             stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics, so nothing was tried"
-        return run.answer(stopped, spreading.cohorts(lake, facts))
+        return _answer(run, run.stopped or stopped, spreading.cohorts(lake, facts))
 
 
-class _Run:
-    """The trials of one answer, as far as they got."""
+def _answer(run: Trials, stopped: str | None, cohorts: Cohorts) -> FileSizes:
+    """Put the answer together from what was measured."""
+    facts, appends = run.facts, run.mode_trials[0] if run.mode_trials else None
+    table = run.lake.sql_name(facts.table)
+    mode = mode_advice.advised_mode(facts, run.modes[0], appends)
+    unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
+    rhythm = cadence(facts)
+    before, after = _until(rhythm, run.before), _until(rhythm, run.after)
+    advice = (
+        *mode_advice.advise(table, facts, run.modes[0], appends),
+        *size_advice.advise(table, facts, run.chain, mode, run.size_trial),
+        *mode_advice.advise_order(table, facts, facts.filter_columns if unclustered else ()),
+        *_interval(facts, rhythm, run.after),
+    )
+    return FileSizes(
+        table,
+        facts,
+        advice,
+        stopped,
+        run.chain,
+        run.modes,
+        cohorts,
+        rhythm,
+        tuple(run.mode_trials),
+        run.before,
+        run.after,
+        run.size_trial,
+        before,
+        after,
+        run.past_ratio,
+    )
 
-    def __init__(
-        self,
-        lake: Lake,
-        facts: TableFacts,
-        chain: sizes.Chain,
-        modes: tuple[Mode, ...],
-        sample: int,
-        budget: Budget,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.lake, self.facts, self.chain, self.modes = lake, facts, chain, modes
-        self.sample, self.budget, self.progress = sample, budget, progress
-        self.mode_trials: list[ModeTrial] = []
-        self.size_trial: SizeTrial | None = None
-        self.before: Written | None = None
-        self.after: Written | None = None
-        self.past_ratio: float | None = None
 
-    def all(self, operation: str | None) -> None:
-        """Appends, then what changes rows."""
-        lake, facts = self.lake, self.facts
-        name = lake.sql_name(facts.table)
-        target = aim(facts, self.sample)
-        tasks = max(self.chain.cluster.cores, -(-facts.data.size_in_bytes // max(facts.history.lineage_count, 1) // _SPLIT_BYTES))
-        often = usual(facts, name, sample_bytes=self.sample, tasks=min(tasks, 200))
-        can_shuffle = not facts.default_spec.is_unpartitioned or bool(facts.sort_order)
-        whole = large(facts, name, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
-        assert whole is not None
-        with self._places(1) as stack:
-            place = stack.places[0].table
-            if often is not None:
-                self.progress(f"{display_name(facts.table)}: {often.described}")
-            self.mode_trials.append(try_modes(lake, facts, place, often or whole, self.chain, self.budget, self.progress))
-            mode = mode_advice.advised_mode(facts, self.modes[0], self.mode_trials[0])
-            if often is not None:
-                self._next(mode, facts.history.commits)
-            self.progress(f"{display_name(facts.table)}: {whole.described}")
-            other = mode if mode != self.modes[0].value else None
-            self.size_trial = try_sizes(lake, facts, place, whole, target, other, self.chain.advisory_bytes, self.budget, self.progress)
-            candidate, _ = self.size_trial.chosen
-            if often is not None and candidate is not None and target == facts.target_bytes:
-                under = {DISTRIBUTION_SESSION: mode, ICEBERG_SESSION: str(candidate.size_in_bytes)}
-                self.after = write(
-                    lake, place, insert(lake, place, often), target, self.budget, settings=under, expected_bytes=often.size_in_bytes
-                )
-                self.progress(f"the usual commit as advised: {said(self.after)}")
-        self._row_level(operation)
-
-    def _next(self, mode: str, commits: Sequence[Any]) -> None:
-        trial = self.mode_trials[0]
-        there, then = trial.of(self.modes[0].value), trial.of(mode)
-        self.before, self.after = there.written if there else None, then.written if then else None
-        shuffled = next((t.written for t in trial.tried if t.written.shuffle and t.written.records), None)
-        rows, size = (
-            sum(c.added_records or 0 for c in commits if c.operation == "append"),
-            sum(c.added_bytes or 0 for c in commits if c.operation == "append"),
-        )
-        if shuffled is not None and shuffled.shuffle is not None and rows and size:
-            self.past_ratio = shuffled.shuffle.planned_bytes / shuffled.records / (size / rows)
-
-    def _row_level(self, operation: str | None) -> None:
-        lake, facts = self.lake, self.facts
-        history = write_history(head(lake, facts.table).lineage())
-        kinds = [operation] if operation else [o.kind for o in history.row_level if o.kind in OPERATIONS]
-        for kind in dict.fromkeys(kinds):
-            workload = synthetic(lake, facts, shaped_like(facts, history, operation=kind), 1)
-            now = next(m.value for m in self.modes if m.operation == kind)
-            merging = (facts.setting(f"write.{kind}.mode") or "") == MERGE_ON_READ
-            with ExitStack() as stack:
-
-                def place(stack: ExitStack = stack) -> Identifier:
-                    return stack.enter_context(self._places(1)).places[0].table
-
-                self.mode_trials.append(
-                    try_statement(
-                        lake,
-                        facts,
-                        place,
-                        kind,
-                        workload.described,
-                        workload.statements[0],
-                        now,
-                        merging and kind == "delete",
-                        self.budget,
-                        self.progress,
-                    )
-                )
-
-    def _places(self, number: int) -> Places:
-        return places(
-            self.lake, self.facts, number, sample_bytes=self.sample, always_sample=False, budget=self.budget, progress=self.progress
-        )
-
-    def answer(self, stopped: str | None, cohorts: Cohorts) -> FileSizes:
-        """Put the answer together from what was measured."""
-        facts, appends = self.facts, self.mode_trials[0] if self.mode_trials else None
-        table = self.lake.sql_name(facts.table)
-        mode = mode_advice.advised_mode(facts, self.modes[0], appends)
-        unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
-        rhythm = cadence(facts)
-        before, after = self._until(rhythm, self.before), self._until(rhythm, self.after)
-        advice = (
-            *mode_advice.advise(table, facts, self.modes[0], appends),
-            *size_advice.advise(table, facts, self.chain, mode, self.size_trial),
-            *mode_advice.advise_order(table, facts, facts.filter_columns if unclustered else ()),
-            *_interval(facts, rhythm, self.after),
-        )
-        return FileSizes(
-            table,
-            facts,
-            advice,
-            stopped,
-            self.chain,
-            self.modes,
-            cohorts,
-            rhythm,
-            tuple(self.mode_trials),
-            self.before,
-            self.after,
-            self.size_trial,
-            before,
-            after,
-            self.past_ratio,
-        )
-
-    @staticmethod
-    def _until(rhythm: Cadence | None, written: Written | None) -> Until | None:
-        if rhythm is None or written is None or not written.partitions:
-            return None
-        return until_sick(rhythm, written.small_files / written.partitions)
+def _until(rhythm: Cadence | None, written: Written | None) -> Until | None:
+    if rhythm is None or written is None or not written.partitions:
+        return None
+    return until_sick(rhythm, written.small_files / written.partitions)
 
 
 def _interval(facts: TableFacts, rhythm: Cadence | None, after: Written | None) -> tuple[Advice, ...]:

@@ -70,7 +70,7 @@ def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial:
             current=facts.properties.get(PROPERTY) or f"{now} by {chain.advisory.origin}",
             evidence=evidence,
             verified=_tried(trial),
-            breaks=_breaks(chain, value, after),
+            breaks=_breaks(facts, chain, value, after),
         )
     ]
     if decides is not None and decides.where == SESSION:
@@ -159,8 +159,13 @@ def _why_not(written: Written, trial: SizeTrial) -> str:
     return "No size that was tried did better." if trial.tried else "There was nothing to try."
 
 
-def _breaks(chain: Chain, value: int, after: Written) -> str | None:
+def _breaks(facts: TableFacts, chain: Chain, value: int, after: Written) -> str | None:
+    found = []
     limit = spill_limit(after, chain.cluster.task_memory_bytes)
     if limit is not None and value > limit:
-        return f"a task sorts more than the {size(chain.cluster.task_memory_bytes)} of memory it has here and would spill: give tasks more memory, or lower the target"
-    return None
+        found.append(
+            f"a task sorts more than the {size(chain.cluster.task_memory_bytes)} of memory it has here and would spill (give tasks more memory, or lower the target)"
+        )
+    if facts.setting("write.delete.mode") == "merge-on-read":
+        found.append("a merge-on-read DELETE asks for the same size, where its default is a quarter of that of data")
+    return "; ".join(found) or None

@@ -34,8 +34,7 @@ _ALONE = str(2**40)
 class Source:
     """Rows to write: ``sql`` reads them, ``size_in_bytes`` is what they take in the table now.
 
-    ``as_written`` tells whether the tasks are those of the writer that wrote the rows first. ``commits``
-    are the commits they stand for, None where they are not of commits.
+    ``as_written`` tells whether the tasks are those of the writer that wrote the rows first.
     """
 
     described: str
@@ -44,7 +43,6 @@ class Source:
     records: int
     partitions: int | None
     as_written: bool
-    commits: int | None
 
 
 def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int) -> Source | None:
@@ -75,7 +73,6 @@ def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int
         commit.added_records or 0,
         commit.changed_partitions,
         scattered,
-        1,
     )
 
 
@@ -125,7 +122,6 @@ def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_byt
         rows,
         len(taken),
         False,
-        None,
     )
 
 

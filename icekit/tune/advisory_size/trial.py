@@ -11,7 +11,7 @@ from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, ICEBERG_SESSIO
 from icekit.tune.advisory_size.recommend import Candidate, best, next_candidate
 from icekit.tune.advisory_size.source import Source
 from icekit.tune.advisory_size.written import Written, write
-from icekit.tune.budget import Budget
+from icekit.tune.budget import Budget, BudgetSpent
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class SizeTrial:
     """Commits of the same rows: ``before`` as things are, ``base`` with the distribution advised, then each size tried.
 
     ``target_bytes`` is the target they were made under: smaller than the table's own where a sample
-    holds too few files of that.
+    holds too few files of that. ``stopped`` says why sizes were left untried.
     """
 
     source: Source
@@ -34,6 +34,7 @@ class SizeTrial:
     before: Written
     base: Written
     tried: tuple[tuple[Candidate, Written], ...]
+    stopped: str | None = None
 
     @property
     def chosen(self) -> tuple[Candidate | None, Written]:
@@ -72,11 +73,15 @@ def try_sizes(
     under = {DISTRIBUTION_SESSION: distribution} if distribution else {}
     base = made({**now, **under}) if under else before
     tried: list[tuple[Candidate, Written]] = []
-    while (candidate := next_candidate([(None, base), *((c.size_in_bytes, w) for c, w in tried)])) is not None:
-        written = made({**under, ICEBERG_SESSION: str(candidate.size_in_bytes)})
-        tried.append((candidate, written))
-        progress(f"advisory size {size(candidate.size_in_bytes)}: {said(written)}")
-    return SizeTrial(source, target_bytes, before, base, tuple(tried))
+    stopped = None
+    try:
+        while (candidate := next_candidate([(None, base), *((c.size_in_bytes, w) for c, w in tried)])) is not None:
+            written = made({**under, ICEBERG_SESSION: str(candidate.size_in_bytes)})
+            tried.append((candidate, written))
+            progress(f"advisory size {size(candidate.size_in_bytes)}: {said(written)}")
+    except BudgetSpent as error:
+        stopped = str(error)
+    return SizeTrial(source, target_bytes, before, base, tuple(tried), stopped)
 
 
 def insert(lake: Lake, place: Identifier, source: Source) -> str:

@@ -105,7 +105,7 @@ def _leave(mode: Mode, trial: ModeTrial) -> str:
     there, hashed = trial.of(mode.value), trial.of(HASH)
     made = f"{_files(there)} under {mode.value}" if there else f"{mode.value} was not tried"
     if mode.value == NONE and hashed is not None:
-        return f"Leave it as it is: {made}, {_files(hashed)} under hash, so a shuffle would save nothing (the rows come clustered already)."
+        return f"Leave it as it is: {made}, {_files(hashed)} under hash, so a shuffle would save nothing{' (the rows come clustered already)' if trial.spread and trial.spread.is_clustered else ''}."
     others = ", ".join(f"{_files(t)} under {t.mode}" for t in trial.tried if t.mode != mode.value)
     return f"Leave it as it is: {made}{f', {others}' if others else ''}, of {trial.described}."
 

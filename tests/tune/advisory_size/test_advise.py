@@ -12,7 +12,7 @@ from tests.factories import MIB, table_facts
 from tests.tune.advisory_size.making import CLUSTER, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
-SOURCE = Source("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False, None)
+SOURCE = Source("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
 SMALL = written(*[TARGET // 4] * 60)
 
 

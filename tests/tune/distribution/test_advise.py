@@ -16,7 +16,7 @@ NONE = {"write.distribution-mode": "none"}
 
 
 def trial(in_force: str, share: float = 0.1, **files: int) -> ModeTrial:
-    spread = Spread(4, 2, 100, 8, 8, 2, share, 1.0)
+    spread = Spread(4, 2, 100, files.get("none", 8), 8, 2, share, 1.0)
     tried = tuple(Tried(m, Predicted(m, n, "so"), written(*[10 * KIB] * n, partitions=2, fewest=2)) for m, n in files.items())
     return ModeTrial("append", "a usual commit", in_force, spread, tried)
 
