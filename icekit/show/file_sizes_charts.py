@@ -77,6 +77,7 @@ def next_writes_chart(answer: FileSizes) -> Chart:
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
             )
         axes.axvline(target / unit, color=VERMILLION, linewidth=1.8, label="target")
         axes.axvspan(0.85 * target / unit, 1.15 * target / unit, color=GREY, alpha=0.15, linewidth=0, label="within 15 %")
@@ -128,7 +129,7 @@ def modes_chart(answer: FileSizes) -> Chart:
 
 def _label(written: Written) -> str:
     share = written.well_sized_share
-    return count(written.files, "file") + (f", {percent(share)} well-sized" if share is not None else "")
+    return count(written.files, "file") + (f", {percent(share)} well-sized" if share else "")
 
 
 def _commits(answer: FileSizes) -> list[tuple[str, Step]]:
