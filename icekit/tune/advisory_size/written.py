@@ -1,0 +1,208 @@
+"""Write rows to a trial's place and measure what came of it: files by Iceberg's metadata, the shuffle by Spark's own metrics.
+
+Files are rolled up by Spark; what the driver gets is one row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.catalog.session import lent
+from icekit.compact.lineage import head
+from icekit.errors import StatementRefused
+from icekit.facts.bridge import reason
+from icekit.facts.sizes import min_file_size
+from icekit.secrets import scrub
+from icekit.sql import Identifier, identifier, literal
+from icekit.tune.budget import Budget
+from icekit.tune.merge.engine import kind, nodes, nodes_with_searches
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+#: How near the mean must come to the target.
+TOLERANCE = 0.15
+#: Below so many target sizes in a partition its last file decides the mean: the writer begins another file at about
+#: 93 % of the target, and 12 ÷ 13 of that is within 15 %.
+ENOUGH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """The shuffle before a writer, in bytes.
+
+    ``size_in_bytes`` went over the wire, ``planned_bytes`` is what adaptive execution took it for
+    (Spark keeps sizes of map outputs to within a tenth, rounded up), ``row_bytes`` the rows in memory.
+    ``tasks`` wrote files; ``split_count`` of them came of a partition that was split. ``spilled_bytes``
+    are of sorting.
+    """
+
+    size_in_bytes: int
+    planned_bytes: int
+    row_bytes: int
+    tasks: int
+    split_count: int
+    spilled_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one commit made; ``target_bytes`` is the target it was made under.
+
+    ``small_*`` are under the limit of a default rewrite; ``fewest`` are the files if each partition touched were cut at 85 % of the target, ``enough_*`` those of
+    partitions with at least :data:`ENOUGH` target sizes. Delete files have their own columns. ``shuffle`` is None
+    where rows were not shuffled. Lengths are on the wall, in seconds.
+    """
+
+    target_bytes: int
+    files: int
+    size_in_bytes: int
+    records: int
+    min_bytes: int | None
+    max_bytes: int | None
+    small_files: int
+    small_bytes: int
+    partitions: int
+    fewest: int
+    enough_files: int
+    enough_bytes: int
+    largest_partition_bytes: int
+    delete_files: int
+    delete_bytes: int
+    seconds: float
+    shuffle: Shuffle | None
+
+    @property
+    def mean_bytes(self) -> float | None:
+        """Mean size of a data file."""
+        return self.size_in_bytes / self.files if self.files else None
+
+    @property
+    def enough_mean(self) -> float | None:
+        """Mean size of a data file where the data suffice; None where they do nowhere."""
+        return self.enough_bytes / self.enough_files if self.enough_files else None
+
+    @property
+    def well_sized_share(self) -> float | None:
+        """The share of the bytes in files that a default rewrite would not take for small."""
+        return 1 - self.small_bytes / self.size_in_bytes if self.size_in_bytes else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes of shuffle, as adaptive execution sees them, for each byte of data and delete file."""
+        total = self.size_in_bytes + self.delete_bytes
+        return self.shuffle.planned_bytes / total if self.shuffle and total else None
+
+    @property
+    def hits(self) -> bool:
+        """Tell whether the sizes are right: no more files than 85 % of the target gives, and none far beyond it."""
+        mean = self.enough_mean
+        within = mean is None or abs(mean / self.target_bytes - 1) <= TOLERANCE
+        return self.files <= self.fewest and within
+
+    @property
+    def is_fine(self) -> bool:
+        """Tell whether there is little to gain: the sizes are right, or a last file or two is all that is amiss."""
+        share = self.well_sized_share
+        return self.hits or (self.files <= (1 + TOLERANCE) * self.fewest and share is not None and share >= 1 - TOLERANCE)
+
+    @property
+    def is_too_few(self) -> bool:
+        """Tell whether no partition got as much as one target size, so that no setting makes a full file."""
+        return self.largest_partition_bytes < self.target_bytes
+
+
+def write(
+    lake: Lake,
+    table: Identifier,
+    statement: str,
+    target_bytes: int,
+    budget: Budget,
+    *,
+    settings: Mapping[str, str] | None = None,
+    expected_bytes: int = 0,
+) -> Written:
+    """Run a statement that writes to ``table`` (without its catalog) under settings lent to the session, and measure its commit."""
+    spark = lake.spark
+    before = head(lake, table).snapshot_id
+    with lent(spark, settings or {}):
+        started = time.monotonic()
+        with budget.watching(spark, expected_bytes):
+            try:
+                frame = spark.sql(statement)
+            except Exception as error:
+                raise StatementRefused(
+                    f"Spark could not write the trial's rows ({reason(error)}); the table was not touched. Try a smaller sample_bytes.",
+                    detail=scrub(str(error)),
+                ) from error
+        seconds = time.monotonic() - started
+    name = lake.sql_name(table)
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    after = head(lake, table).snapshot_id
+    if after == before or after is None:
+        return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
+    made = _files(lake, name, after, target_bytes)
+    budget.bytes_written += made["size_in_bytes"] + made["delete_bytes"]
+    return Written(target_bytes, **made, seconds=seconds, shuffle=_shuffle(frame._jdf.queryExecution()))
+
+
+def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict[str, Any]:
+    """The files that a snapshot added, rolled up by partition and then in all."""
+    cut = max(1, int(target * (1 - TOLERANCE)))
+    row = lake.spark.sql(
+        f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(r), 0) AS records,
+              min(lo) AS min_bytes, max(hi) AS max_bytes, coalesce(sum(small), 0) AS small_files, coalesce(sum(sb), 0) AS small_bytes,
+              count_if(n > 0) AS partitions, coalesce(sum(ceil(b / {cut})), 0) AS fewest,
+              coalesce(sum(IF(b >= {ENOUGH * target}, n, 0)), 0) AS enough_files,
+              coalesce(sum(IF(b >= {ENOUGH * target}, b, 0)), 0) AS enough_bytes,
+              coalesce(max(b), 0) AS largest_partition_bytes,
+              coalesce(sum(dn), 0) AS delete_files, coalesce(sum(db), 0) AS delete_bytes
+            FROM (SELECT count_if(c = 0) AS n, sum(IF(c = 0, s, 0)) AS b, sum(IF(c = 0, k, 0)) AS r, min(IF(c = 0, s, NULL)) AS lo,
+                    max(IF(c = 0, s, NULL)) AS hi, count_if(c = 0 AND s < {min_file_size(target)}) AS small, sum(IF(c = 0 AND s < {min_file_size(target)}, s, 0)) AS sb,
+                    count_if(c > 0) AS dn, sum(IF(c > 0, s, 0)) AS db
+                  FROM (SELECT data_file.content AS c, data_file.file_size_in_bytes AS s,
+                          data_file.record_count AS k, data_file.spec_id AS spec, {_partition(lake, table)} AS p
+                        FROM {identifier(*table, "entries")} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)})
+                  GROUP BY spec, p)"""
+    ).collect()[0]
+    return {name: None if value is None else int(value) for name, value in row.asDict().items()}
+
+
+def _partition(lake: Lake, table: Identifier) -> str:
+    """The partition of an entry as SQL; an unpartitioned table's entries have no such column."""
+    kinds = lake.spark.table(identifier(*table, "entries")).schema["data_file"].dataType
+    return "to_json(data_file.partition)" if "partition" in kinds.fieldNames() else "''"  # type: ignore[attr-defined]
+
+
+def _shuffle(query: Any) -> Shuffle | None:
+    """The last shuffle before the writer, from the metrics of the plan that was run."""
+    command = next((n for n in nodes(query.commandExecuted()) if kind(n) == "CommandResult"), None)
+    if command is None:
+        return None
+    spilled = 0
+    read: dict[str, int] = {}
+    for node in nodes_with_searches(command.commandPhysicalPlan()):
+        name = kind(node)
+        if name == "SortExec":
+            spilled += metric(node, "spillSize")
+        elif name == "AQEShuffleReadExec" and not read:
+            read = {k: metric(node, k) for k in ("numPartitions", "partitionDataSize", "numSkewedSplits")}
+        elif name == "ShuffleExchangeExec":
+            if "RoundRobin" in str(node.outputPartitioning().toString()):
+                # Of the trial's own rows, not of the writer.
+                return None
+            whole = metric(node, "shuffleBytesWritten")
+            tasks = read.get("numPartitions") or metric(node, "numPartitions")
+            return Shuffle(
+                whole, read.get("partitionDataSize") or whole, metric(node, "dataSize"), tasks, read.get("numSkewedSplits", 0), spilled
+            )
+    return None
+
+
+def metric(node: Any, name: str) -> int:
+    """A metric of a node of a plan that was run; 0 where it has none of that name."""
+    found = node.metrics().get(name)
+    return int(found.get().value()) if found.isDefined() else 0

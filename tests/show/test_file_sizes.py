@@ -1,0 +1,121 @@
+"""File sizes in words and pictures: what the next writes are, what to set, what limits them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from icekit.facts.model import TableFacts
+from icekit.show import file_sizes_charts as charts
+from icekit.show.answer import answer_html, answer_text
+from icekit.show.file_sizes import interval
+from icekit.tune.advice import Advice, to_set
+from icekit.tune.advisory_size.chain import chain
+from icekit.tune.advisory_size.recommend import Candidate
+from icekit.tune.advisory_size.source import Source
+from icekit.tune.advisory_size.trial import SizeTrial
+from icekit.tune.advisory_size.written import Written
+from icekit.tune.distribution.cadence import cadence, until_sick
+from icekit.tune.distribution.cohorts import Cohort, Cohorts
+from icekit.tune.distribution.modes import modes
+from icekit.tune.distribution.predict import Predicted
+from icekit.tune.distribution.trial import ModeTrial, Tried
+from icekit.tune.file_sizes import FileSizes
+from tests.factories import MIB, TARGET, commit, history, partition, table_facts
+from tests.factories import file_group as group
+from tests.tune.advisory_size.making import CLUSTER, written
+
+SMALL = written(*[TARGET // 4] * 60)
+TABLE = ("prod", "db", "events")
+
+
+def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -> FileSizes:
+    """An answer whose trial of sizes made these commits, the first as things are."""
+    facts = facts or table_facts()
+    rhythm = cadence(facts)
+    first, *rest = tried or (written(),)
+    source = Source("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
+    trial = SizeTrial(source, TARGET, first, first, tuple((Candidate(900 * MIB, "one file a task"), w) for w in rest))
+    mode_trial = ModeTrial(
+        "append", "a usual commit", "hash", None, (Tried("none", Predicted("none", 8, "so"), SMALL), Tried("hash", None, first))
+    )
+    made = FileSizes(
+        table=TABLE,
+        facts=facts,
+        advice=(Advice("write.distribution-mode", "hash", "hash", "Leave it as it is."),),
+        stopped=None,
+        chain=chain(facts, {}, CLUSTER, mode="hash"),
+        modes=modes(facts),
+        cohorts=Cohorts((Cohort(7, 8, 8, 8 * MIB, 2, None, None, None, TARGET),), 1, 10, 8),
+        cadence=rhythm,
+        mode_trials=(mode_trial,),
+        next_before=first,
+        next_after=first,
+        size_trial=trial,
+        until_before=until_sick(rhythm, 4.0) if rhythm else None,
+        until_after=until_sick(rhythm, 1.0) if rhythm else None,
+        past_ratio=2.5,
+    )
+    return replace(made, **overrides)
+
+
+def test_a_healthy_table_is_told_to_stay_as_it_is() -> None:
+    said = answer_text(answer())
+
+    assert "Leave it as it is" in said
+    assert "To set it" not in said
+    assert "✔ leave it" in answer_html(answer())
+
+
+def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
+    advice = (to_set(TABLE, {}, {"write.spark.advisory-partition-size-bytes": "943718400"}, current="384 MiB", evidence="So."),)
+
+    found = answer(SMALL, written(), advice=advice)
+
+    assert "Set write.spark.advisory-partition-size-bytes to 943718400." in found.summary()
+    assert "60 files of 128 MiB now, 12 files of 512 MiB then, within 15 % of the target" in found.summary()
+    assert "To take it back" in answer_text(found)
+
+
+def test_without_a_trial_nothing_is_said_to_be_right() -> None:
+    found = answer(mode_trials=(), next_before=None, next_after=None, size_trial=None, until_before=None, stopped="there is no bridge")
+
+    assert "Nothing was tried" in found.summary()
+    assert "Partial: there is no bridge." in answer_text(found)
+    assert charts.next_writes_chart(found).figure is None
+    assert charts.modes_chart(found).figure is None
+
+
+def test_expired_commits_are_listed_as_such_and_the_next_rewrite_is_foretold() -> None:
+    said = answer_text(answer())
+
+    assert "expired" in said
+    assert "enough small files for a rewrite after 2 commits to it" in said
+    assert "as advised after 5 commits to it" in said
+
+
+def test_the_chart_says_in_words_what_it_shows_and_has_its_figures() -> None:
+    chart = charts.next_writes_chart(answer(SMALL, written(), next_before=SMALL, next_after=written()))
+
+    assert chart.alt.startswith("The target is 512 MiB. Usual, as it is: 60 files of 128 MiB. Usual, as advised: 12 files of 512 MiB.")
+    assert list(chart.table["files"]) == [60, 12, 60, 12]
+    assert chart.png()
+
+
+def test_commits_that_are_too_small_are_told_how_many_would_do_or_that_the_partitioning_is_too_fine() -> None:
+    few = written(TARGET // 8)
+    roomy = table_facts(history=history(*(commit(n) for n in (2, 1, 0))))
+    fine = table_facts(groups=tuple(group(10 * MIB, of=partition(20_454 + n)) for n in range(9)))
+    rhythm = cadence(roomy)
+    assert rhythm is not None
+
+    assert "8 such commits in one would: one commit every 8 hours instead of every 1 hour" in interval(roomy, rhythm, few, 8)
+    assert "partition more coarsely" in interval(fine, rhythm, few, 8)
+
+
+def test_the_document_holds_bytes_and_not_text() -> None:
+    figures = answer(SMALL, written()).figures()
+
+    assert figures["target_bytes"] == TARGET
+    assert [step["files"] for step in figures["large_commit"]] == [60, 12]
+    assert figures["large_commit"][1]["hits"] is True
