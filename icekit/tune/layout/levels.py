@@ -5,8 +5,8 @@ Partitions are judged from the facts, manifests and files by Iceberg's own plann
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,7 +80,6 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, Pl
         by_text.setdefault((one.text, one.origin), []).append(one)
     found = []
     for (text, origin), same in by_text.items():
-        seen = [opened[f] for f in same if f in opened]
         found.append(
             Level(
                 text,
@@ -89,10 +88,10 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, Pl
                 sum(f.weight for f in same),
                 len(same),
                 weighted({f: parts[f] for f in same}),
-                _mean(p.manifests for p in seen),
-                _mean(p.skipped_manifests for p in seen),
-                _mean(p.data_files for p in seen),
-                _mean(p.data_bytes / total for p in seen),
+                _mean(opened, same, lambda p: p.manifests),
+                _mean(opened, same, lambda p: p.skipped_manifests),
+                _mean(opened, same, lambda p: p.data_files),
+                _mean(opened, same, lambda p: p.data_bytes / total),
             )
         )
     return tuple(sorted(found, key=lambda level: -level.weight))
@@ -104,6 +103,6 @@ def share_read(facts: TableFacts, opened: dict[Filter, Planned]) -> float | None
     return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
 
 
-def _mean(values: Iterable[Any]) -> float | None:
-    listed = [float(v) for v in values]
-    return sum(listed) / len(listed) if listed else None
+def _mean(opened: dict[Filter, Planned], same: Sequence[Filter], of: Callable[[Planned], float]) -> float | None:
+    seen = {f: of(opened[f]) for f in same if f in opened}
+    return weighted(seen) if seen else None

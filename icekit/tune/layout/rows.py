@@ -42,7 +42,10 @@ class Column:
         kept = [v for v, there in zip(values, present, strict=True) if there]
         array: Any = np.array(kept) if kept and isinstance(kept[0], (int, float)) else np.array(kept, dtype=object)
         ranks = np.full(len(values), -1, dtype=np.int64)
-        distinct, ranks[present] = np.unique(array, return_inverse=True) if kept else (array, [])
+        if not kept:
+            return cls(kind, array, ranks)
+        distinct, places = np.unique(array, return_inverse=True)
+        ranks[present] = places
         return cls(kind, distinct, ranks)
 
     @cached_property

@@ -79,9 +79,7 @@ def advise(table: Identifier, facts: TableFacts, found: Sizing | None) -> tuple[
             f"{size(found.writer_bytes)} of its {size(heap)} of heap in this session."
         )
         if wanted < found.row_group_bytes:
-            return (
-                to_set(table, facts.properties, {ROW_GROUP: str(wanted)}, current=current, evidence=evidence),
-            )
+            return (to_set(table, facts.properties, {ROW_GROUP: str(wanted)}, current=current, evidence=evidence),)
     if found.chunk_bytes < SMALL_CHUNK and found.row_group_bytes < facts.target_bytes and facts.target_bytes >= _LEAST_ROW_GROUP:
         wanted = _power(min(facts.target_bytes, _MOST_ROW_GROUP, found.columns * 2 * SMALL_CHUNK))
         if wanted > found.row_group_bytes and (heap is None or wanted * found.open_files <= SHARE_OF_HEAP * heap):

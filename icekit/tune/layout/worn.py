@@ -34,7 +34,9 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Worn, .
     scope = ["spec_id", *(f"p{i}" for i in range(len(names)))]
     keys = ", ".join(scope)
     bound = f"readable_metrics.{identifier(column)}"
-    ranges = files.selectExpr("spec_id", *parts, "file_size_in_bytes AS size", f"{bound}.lower_bound AS low", f"{bound}.upper_bound AS high")
+    ranges = files.selectExpr(
+        "spec_id", *parts, "file_size_in_bytes AS size", f"{bound}.lower_bound AS low", f"{bound}.upper_bound AS high"
+    )
     # A range opens before another closes at the same value, as bounds include their ends.
     ends = ranges.where("low IS NOT NULL").selectExpr(
         *scope, "size", "explode(array(struct(low AS at, 0 AS closes), struct(high AS at, 1 AS closes))) AS e"
@@ -49,7 +51,9 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Worn, .
         .selectExpr(*scope, "`avg(depth)` AS depth", "`sum(size)` AS size", "`count(1)` AS files")
         .where(f"depth >= {WORN}")
     )
-    table = worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
+    table = (
+        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
+    )
     specs = {s.spec_id: s for s in facts.specs}
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(

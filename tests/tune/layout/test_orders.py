@@ -32,7 +32,9 @@ def equal(column: str, *values: Any) -> list[Filter]:
 def square() -> Rows:
     """Two numbers that know nothing of each other, in no order."""
     draw = random.Random(1)
-    return rows({"a": [draw.randrange(1000) for _ in range(6400)], "b": [draw.randrange(1000) for _ in range(6400)]}, {"a": "int", "b": "int"})
+    return rows(
+        {"a": [draw.randrange(1000) for _ in range(6400)], "b": [draw.randrange(1000) for _ in range(6400)]}, {"a": "int", "b": "int"}
+    )
 
 
 def test_rows_in_no_order_are_all_read_and_sorted_ones_are_not(square: Rows) -> None:
@@ -68,8 +70,10 @@ def test_columns_are_added_while_they_pay(square: Rows) -> None:
     both = choose(square, (), equal("a", 10, 500, 900) + equal("b", 20, 450, 870), ["a", "b"], None, most=4, files=16)
     one = choose(square, (), equal("a", 10, 500, 900), ["a", "b"], None, most=4, files=16)
 
-    assert both.best is not None and both.best.order.kind in {ZORDER, HILBERT}
-    assert one.best is not None and one.best.order == Order(SORT, ("a",))
+    assert both.best is not None
+    assert both.best.order.kind in {ZORDER, HILBERT}
+    assert one.best is not None
+    assert one.best.order == Order(SORT, ("a",))
     assert len(one.steps) == 2
 
 
@@ -114,7 +118,8 @@ def test_files_are_not_told_from_too_few_rows() -> None:
 
     found = few.read((), None, equal("a", 5))
 
-    assert found.is_coarse and found.files == 4
+    assert found.is_coarse
+    assert found.files == 4
 
 
 def test_distinct_values_that_were_not_drawn_are_estimated() -> None:
@@ -148,7 +153,9 @@ def test_a_spec_is_proposed_for_what_filters_ask() -> None:
     assert (Field("at", "day"), Field("tenant", "identity")) in specs
     assert specs[0] == ()
     chosen = best(score(events, specs, filters, None))
-    assert chosen is not None and chosen.fits and chosen.share < 0.5
+    assert chosen is not None
+    assert chosen.fits
+    assert chosen.share < 0.5
 
 
 def test_partitions_that_are_tiny_do_not_fit() -> None:
@@ -158,8 +165,10 @@ def test_partitions_that_are_tiny_do_not_fit() -> None:
     scored = {c.spec: c for c in score(events, candidates(events, (Field("at", "hour"),), filters, ["at"]), filters, Order(SORT, ("at",)))}
 
     hours, years = scored[(Field("at", "hour"),)], scored[(Field("at", "year"),)]
-    assert is_tiny(hours, events.target_bytes) and not hours.fits
-    assert years.fits and not is_tiny(years, events.target_bytes)
+    assert is_tiny(hours, events.target_bytes)
+    assert not hours.fits
+    assert years.fits
+    assert not is_tiny(years, events.target_bytes)
 
 
 def test_a_filter_of_two_columns_reads_what_both_leave(square: Rows) -> None:
