@@ -65,16 +65,16 @@ def propose(
     here, chosen = candidates[0], best(candidates)
     if chosen is None or chosen.spec == here.spec:
         return keep
-    # The same order within other partitions; a spec is dearer to change, so it must save as much again.
+    # A spec is dearer to change than an order, so it must save as much again.
     if pays(share, chosen.share, files, MARGIN):
-        return Proposal(chosen.spec, order or (found.order if own is None and found is not None else None), chosen.share, worn)
+        return Proposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
     if is_tiny(here, facts.target_bytes):
         # Reading one file of a good size is never too much.
         most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
         fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
         if fitting:
             coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
-            return Proposal(coarser.spec, order, coarser.share, worn, coarser=True)
+            return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep
 
 
@@ -193,7 +193,7 @@ def _order(
             ORDER, now, now, _kept_order(facts, proposal, orders, share_now, is_kept), verified=verified(tried) if proposal.order else None
         )
     steps = "; ".join(f"{s.order.name} {percent(s.share)}" for s in orders.steps)
-    beyond = len(order.columns) < len(orders.steps)
+    beyond = orders.best is not None and order == orders.best.order and len(order.columns) < len(orders.steps)
     why = f"Filters read {percent(share_now)} of the bytes now. On the sample they would read, by the number of columns: {steps}." + (
         f" Beyond {count(len(order.columns), 'column')} another saves too little." if beyond else ""
     )

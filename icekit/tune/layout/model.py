@@ -84,12 +84,16 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A partition spec tried on the sample: the share of bytes that filters would read, and its partitions."""
+    """A partition spec tried on the sample: the share of bytes that filters would read, and its partitions.
+
+    ``order`` is that of rows within, None for as they came; ``fits`` tells that partitions are well filled.
+    """
 
     spec: tuple[Field, ...]
     share: float
     spread: Spread
     fits: bool
+    order: Order | None = None
 
     @property
     def name(self) -> str:

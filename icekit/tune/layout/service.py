@@ -23,7 +23,7 @@ from icekit.tune.layout.answer import Layout
 from icekit.tune.layout.levels import fields_of, levels, plans, share_read
 from icekit.tune.layout.model import Candidate, Order, Orders, Worn
 from icekit.tune.layout.rows import Rows
-from icekit.tune.layout.specs import candidates, score
+from icekit.tune.layout.specs import candidates, score, with_own_orders
 from icekit.tune.layout.trial import Trial, run_trial
 from icekit.tune.layout.worn import worn_partitions
 from icekit.tune.reading import Planned
@@ -194,7 +194,8 @@ def _compared(
     followed = own if own is not None and orders.own is not None else orders.best.order if orders.best is not None else None
     better = orders.best is not None and orders.own is not None and orders.best.share < orders.own * 0.8
     order = orders.best.order if better and orders.best is not None else followed
-    return orders, score(rows, candidates(rows, spec, bound, found.columns), bound, order), share_now
+    scored = score(rows, candidates(rows, spec, bound, found.columns), bound, order)
+    return orders, with_own_orders(rows, scored, bound, found.columns, most=most, files=facts.data.file_count), share_now
 
 
 def _drawn(lake: Lake, facts: TableFacts, found: Filters, most_bytes: int) -> tuple[Sample, list[str]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Filter, leaves
 from icekit.tune.layout.model import Candidate, Order
+from icekit.tune.layout.orders import choose, pays
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.transforms import Field
 
@@ -19,8 +21,10 @@ MOST, MOST_COLUMNS = 48, 4
 FEWEST_BUCKETS, MOST_BUCKETS = 4, 1024
 #: A partition should have this share of the target size at least, or no file of it is ever of a good size: a stated choice.
 WELL_FILLED = 0.5
-#: Below this share of the target size partitions are tiny.
-TINY = 0.25
+#: Below this share of the target size partitions are tiny; fewer than so many of them are no burden: stated choices.
+TINY, MANY = 0.25, 16
+#: Specs that get an order of their own, beside the one that is best for the table as it is.
+WITH_OWN_ORDER = 3
 
 
 def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
@@ -50,7 +54,20 @@ def score(rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filt
     for spec in specs:
         spread = rows.spread(spec)
         fits = not spec or spread.mean_bytes >= WELL_FILLED * rows.target_bytes
-        found.append(Candidate(spec, rows.read(spec, order, filters).share, spread, fits))
+        found.append(Candidate(spec, rows.read(spec, order, filters).share, spread, fits, order))
+    return found
+
+
+def with_own_orders(
+    rows: Rows, scored: Sequence[Candidate], filters: Sequence[Filter], columns: Sequence[str], *, most: int, files: int
+) -> list[Candidate]:
+    """The same, with the best order of its own for each of the few best specs that fit, where that pays; never for the first."""
+    best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
+    found = []
+    for one in scored:
+        own = choose(rows, one.spec, filters, columns, None, most=most, files=files).best if one in best_few else None
+        is_better = own is not None and pays(one.share, own.share, files)
+        found.append(replace(one, share=own.share, order=own.order) if own is not None and is_better else one)
     return found
 
 
@@ -64,8 +81,8 @@ def best(scored: Sequence[Candidate]) -> Candidate | None:
 
 
 def is_tiny(candidate: Candidate, target_bytes: int) -> bool:
-    """Tell whether a spec's partitions are too small for a file of a good size."""
-    return candidate.spread.partitions > 1 and candidate.spread.mean_bytes < TINY * target_bytes
+    """Tell whether a spec has many partitions that are too small for a file of a good size."""
+    return candidate.spread.partitions >= MANY and candidate.spread.mean_bytes < TINY * target_bytes
 
 
 def _neighbours(field: Field, rows: Rows) -> list[Field]:
