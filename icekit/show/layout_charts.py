@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.ticker import LogLocator
 
 from icekit.show.chart import (
     BLACK,
@@ -184,7 +185,7 @@ def specs_chart(answer: Layout) -> Chart:
         figure, (axes,) = canvas(title, 5.0)
         for name, colour, marker, chosen in (
             ("well-filled partitions", BLUE, "o", [c for c in others if c.fits]),
-            ("partitions too small", ORANGE, "v", [c for c in others if not c.fits]),
+            ("partitions too small", SKY, "v", [c for c in others if not c.fits]),
             ("now", VERMILLION, "*", [here]),
         ):
             if chosen:
@@ -200,6 +201,7 @@ def specs_chart(answer: Layout) -> Chart:
                 )
         axes.set_xscale("log", base=2)
         axes.axvline(answer.facts.target_bytes, color=GREY, linewidth=1.4, linestyle=":", label="target file size")
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=7))
         axes.xaxis.set_major_formatter(lambda value, _: size(value))
         axes.set_ylim(0, 1.04)
         percentages(axes.yaxis)

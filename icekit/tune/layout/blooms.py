@@ -28,7 +28,7 @@ MAX_BYTES, DICTIONARY, ROW_GROUP = (
 _FPP, _MAX_BYTES, _DICTIONARY = 0.01, 1 << 20, 2 << 20
 #: A lookup that reads this share of the bytes by bounds, or less, needs no bloom filter: a stated choice.
 SKIPPED_BY_BOUNDS = 0.1
-#: A bloom filter must save this share of the rows that lookups read: a stated choice.
+#: A bloom filter must save this share of the rows that lookups read, beyond the share by which files grow: a stated choice.
 SAVES = 0.2
 _TYPES = ("int", "long", "float", "double", "string", "date", "timestamp", "uuid", "binary", "fixed", "decimal", "time")
 
@@ -106,7 +106,7 @@ def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomT
         f"{count(tried.lookups, 'lookup')} read {tried.rows_without:,} rows without and {tried.rows_with:,} with it, "
         f"{percent(max(saved, 0.0))} fewer; data files grew by {percent(max(grown, 0.0))}."
     )
-    if saved < SAVES:
+    if saved - grown < SAVES:
         return Advice(setting, now, now, f"A bloom filter saves too little: {what}", verified=verified)
     return to_set(table, facts.properties, settings(facts, one), current=now, evidence=what, name=setting, verified=verified)
 

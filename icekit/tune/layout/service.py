@@ -11,7 +11,7 @@ from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
 from icekit.facts.bridge import has_bridge
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, display_name
+from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, Filters, Sample, bind, leaves, read_filters, sample
@@ -65,7 +65,7 @@ def tune_layout(
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
-    _check(max_sort_columns, budget_seconds)
+    _check(filters, max_sort_columns, budget_seconds)
     budget, most_sampled = Budget(budget_seconds, size_in_bytes(budget_bytes)), size_in_bytes(sample_bytes)
     with session_of(lake):
         facts = lake.observe(table, collector="spark")
@@ -200,11 +200,15 @@ def _compared(
 
 def _drawn(lake: Lake, facts: TableFacts, found: Filters, most_bytes: int) -> tuple[Sample, list[str]]:
     """Sampled rows of the columns that matter, and what is left out."""
-    known = {c.name: c.type for c in facts.columns}
+    top = set(lake.spark.table(identifier(*lake.sql_name(facts.table))).columns)
+    # What lies inside a list or a map has no value of a row's own; its dotted name has no path.
+    known = {c.name: c.type for c in facts.columns if c.path or c.name in top}
+    inside = [c for c in found.columns if c not in known]
     wanted = [*found.columns, *(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order)]
     usable = [c for c in dict.fromkeys(wanted) if known.get(c, "").startswith(_SAMPLED)]
     left = usable[MOST_SAMPLED:]
     notes = [f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, those most asked for."] if left else []
+    notes += [f"Filters on {name} cannot be used: it lies inside a list or a map, whose values have no order in a file." for name in inside]
     return sample(lake, facts, usable[:MOST_SAMPLED], sample_bytes=most_bytes), notes
 
 
@@ -228,7 +232,11 @@ def _by_column(shares: Mapping[Filter, float]) -> dict[str, float]:
     return found
 
 
-def _check(max_sort_columns: int, budget_seconds: float) -> None:
+def _check(filters: Sequence[str], max_sort_columns: int, budget_seconds: float) -> None:
+    if isinstance(filters, str) or not all(isinstance(f, str) for f in filters):
+        raise ParameterError(
+            f"filters is {filters!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]')."
+        )
     if max_sort_columns < 1:
         raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
     if not budget_seconds > 0:
