@@ -81,10 +81,12 @@ def levels_chart(answer: Layout) -> Chart:
     shown = answer.levels[:_MOST]
     if not shown:
         return nothing(title, _NO_FILTERS)
-    sentence = (
-        f"Together these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; "
-        f"partitions rule nothing out for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}."
+    ignored = (
+        f"partitions rule nothing out for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
     )
+    if answer.facts.default_spec.is_unpartitioned:
+        ignored = "the table is not partitioned"
+    sentence = f"Together these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; {ignored}."
     places = range(len(shown))
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(shown))
@@ -127,7 +129,7 @@ def orders_chart(answer: Layout) -> Chart:
     sentence = (
         f"On the sample {chosen.name} reads {percent(best.share)} of the bytes, where {percent(answer.share_now)} are read now"
         + (f" and {percent(tried.share_after)} when it was tried" if tried else "")
-        + f"; more than {count(len(chosen.columns), 'column')} do not pay."
+        + "; one column more does not pay."
     )
     with styled():
         figure, (axes,) = canvas(title, 5.0)

@@ -5,6 +5,8 @@ Partitions are judged from the facts, manifests and files by Iceberg's own plann
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,12 +58,28 @@ def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filte
 
 
 def plans(
-    spark: SparkSession, table: Identifier, facts: TableFacts, filters: Sequence[Filter], progress: Callable[[str], None]
+    spark: SparkSession,
+    table: Identifier,
+    facts: TableFacts,
+    filters: Sequence[Filter],
+    progress: Callable[[str], None],
+    *,
+    seconds: float = math.inf,
 ) -> dict[Filter, Planned]:
-    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog."""
+    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog.
+
+    No plan is begun after ``seconds``.
+    """
     columns = {c.name: c for c in facts.columns}
     found: dict[Filter, Planned] = {}
-    for one in sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]:
+    ends = time.monotonic() + seconds
+    wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
+    for one in wanted:
+        if found and time.monotonic() > ends:
+            progress(
+                f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, those of the greatest weight; the rest is left out"
+            )
+            break
         try:
             found[one] = planned(spark, table, sql(one.tree, columns))
         except (ValueError, OverflowError):

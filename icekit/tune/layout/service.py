@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Filters with values that layouts are compared by; the most frequent.
 MOST_BOUND = 96
+#: Of the seconds of a budget, for planning lookups on the table as it is.
+PLANNING = 0.2
 #: Columns that are sampled: those most asked for, and the spec's and the order's.
 MOST_SAMPLED = 12
 _SAMPLED = ("int", "long", "float", "double", "string", "boolean", "date", "timestamp", "decimal", "uuid", "binary", "fixed")
@@ -81,7 +83,9 @@ def tune_layout(
         drawn, notes = _drawn(lake, facts, found, most_sampled)
         bound = _most(bind(found.filters, drawn))
         full = lake.sql_name(facts.table)
-        opened = plans(lake.spark, full, facts, bound, progress) if bridged else {}
+        opened = plans(lake.spark, full, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
+        # What is compared is compared by the same lookups.
+        bound = tuple(f for f in bound if f in opened) if opened else bound
         return _answer(
             lake,
             facts,

@@ -60,11 +60,11 @@ class Table:
 def test_a_sorted_table_is_left_until_late_data_wears_it_off(lake: Lake, scratch: str, tmp_path: Path) -> None:
     table = Table(lake, scratch, "sorted", properties=", 'icekit.filter-columns' = 'id'")
     lake.spark.sql(f"ALTER TABLE {table.sql_name} WRITE LOCALLY ORDERED BY id")
-    for first in range(0, 24_000, 4_000):
-        table.append(first, first + 4_000)
+    for first in range(0, 24_000, 6_000):
+        table.append(first, first + 6_000)
 
     fresh = table.tune()
-    for late in range(6):
+    for late in range(4):
         table.append(late, 24_000, 6)
     before = table.state
     worn = table.tune()
@@ -201,7 +201,6 @@ def test_the_hilbert_index_is_icebergs_own(lake: Lake) -> None:
     for place, point in enumerate(points):
         columns = gateway.new_array(jvm.byte, 2, 8)
         for axis in range(2):
-            for i, byte in enumerate(int(point[axis]).to_bytes(8, "big")):
-                columns[axis][i] = byte - 256 if byte > 127 else byte
+            columns[axis] = int(point[axis]).to_bytes(8, "big")
         found = bytes(jvm.org.apache.iceberg.util.HilbertByteUtils.hilbertIndex(columns, 64))
         assert found == b"".join(int(key[place]).to_bytes(8, "big") for key in keys)
