@@ -7,7 +7,7 @@ from typing import Any
 
 from icekit.show.layout_charts import levels_chart, levels_table, orders_chart, orders_table, specs_chart, specs_table, tried_table
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import advise, own_order, propose
+from icekit.tune.layout.advise import advise
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -23,6 +23,7 @@ from icekit.tune.layout.model import (
     Tried,
     Worn,
 )
+from icekit.tune.layout.propose import own_order, propose
 from icekit.tune.layout.transforms import Field
 from tests import factories
 

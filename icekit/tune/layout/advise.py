@@ -1,12 +1,8 @@
-"""From what was measured and tried to settings; pure.
-
-What is proposed is proposed on a sample first (:func:`propose`), then tried, then advised if the trial bears it out (:func:`advise`).
-"""
+"""From what was measured, proposed and tried to settings; pure. What a trial does not bear out is not advised."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, display_name
@@ -15,67 +11,15 @@ from icekit.tune.layout import statements
 from icekit.tune.layout.levels import fields_of
 from icekit.tune.layout.model import SORT, Candidate, Order, Orders, Tried, Worn, spec_name
 from icekit.tune.layout.orders import pays
-from icekit.tune.layout.specs import best, is_tiny
+from icekit.tune.layout.propose import MARGIN, Proposal, own_order
+from icekit.tune.layout.specs import is_tiny
 from icekit.tune.layout.transforms import Field
 from icekit.units import count, percent, size
 from icekit.where import where
 
-#: A new order or spec must save this share of the bytes that filters read now: a stated choice.
-MARGIN = 0.2
 #: Rewrites are advised in portions of about this size.
 PORTION = 100 << 30
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What the sample speaks for: a spec (the current one to keep it) and an order (None to keep it); ``because`` in words.
-
-    ``is_worn`` tells that the order there is is the right one, and files do not follow it.
-    """
-
-    spec: tuple[Field, ...]
-    order: Order | None
-    share: float
-    is_worn: bool = False
-    coarser: bool = False
-
-    def change(self, current: Sequence[Field], own: Order | None) -> tuple[tuple[Field, ...], Order | None] | None:
-        """What a trial writes; None where nothing is proposed."""
-        if self.spec == tuple(current) and self.order is None and not self.is_worn:
-            return None
-        return self.spec, self.order or own
-
-
-def propose(
-    facts: TableFacts, current: tuple[Field, ...], own: Order | None, orders: Orders, candidates: Sequence[Candidate], share_now: float
-) -> Proposal:
-    """What the sample speaks for, against what filters read now; ``candidates`` have the current spec first."""
-    files = facts.data.file_count
-    order, share, worn = None, share_now, False
-    found = orders.best
-    if own is not None and orders.own is not None and (found is None or not pays(orders.own, found.share, files, MARGIN)):
-        if pays(share_now, orders.own, files, MARGIN):
-            share, worn = orders.own, True
-    elif found is not None and pays(share_now, found.share, files, MARGIN):
-        order, share = found.order, found.share
-    keep = Proposal(current, order, share, worn)
-    if not candidates:
-        return keep
-    here, chosen = candidates[0], best(candidates)
-    if chosen is None or chosen.spec == here.spec:
-        return keep
-    # A spec is dearer to change than an order, so it must save as much again.
-    if pays(share, chosen.share, files, MARGIN):
-        return Proposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
-    if is_tiny(here, facts.target_bytes):
-        # Reading one file of a good size is never too much.
-        most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
-        fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
-        if fitting:
-            coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
-            return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
-    return keep
 
 
 def advise(
@@ -102,20 +46,8 @@ def advise(
     found.append(_order(table, facts, order, proposal, orders, spec, share_now, tried, is_kept=kept))
     changed = spec != current or order is not None
     if kept and (changed or proposal.is_worn):
-        own = own_order(facts)
-        # Worn partitions are rewritten by the order that is there.
-        found.append(_old_data(table, facts, order or own, worn if not changed else (), tried))
+        found.append(_old_data(table, facts, order, worn if not changed else (), tried))
     return tuple(found)
-
-
-def own_order(facts: TableFacts) -> Order | None:
-    """The table's sort order, as far as its first fields are plain columns; None without one."""
-    columns: list[str] = []
-    for field in facts.sort_order:
-        if field.transform != "identity":
-            break
-        columns.append(field.source)
-    return Order(SORT, tuple(columns)) if columns else None
 
 
 def _borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
@@ -197,6 +129,9 @@ def _order(
     why = f"Filters read {percent(share_now)} of the bytes now. On the sample they would read, by the number of columns: {steps}." + (
         f" Beyond {count(len(order.columns), 'column')} another saves too little." if beyond else ""
     )
+    if all(order != o for s in orders.steps for o, _ in s.shares):
+        # The best within other partitions.
+        why = f"Filters read {percent(share_now)} of the bytes now, and {percent(proposal.share)} on the sample with this order within {spec_name(spec)}."
     columns = {c.name: c for c in facts.columns}
     if order.kind != SORT:
         # No sort order of a table is a curve: rows that come are in some other order until they are rewritten.
@@ -240,6 +175,8 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
 def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: Sequence[Worn], tried: Tried | None) -> Advice:
     columns = {c.name: c for c in facts.columns}
     catalog, name = table[0], table[1:]
+    # Without a new order, by the one that is there.
+    by_table = order is None and bool(facts.sort_order)
     rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
     if worn:
         specs = {s.spec_id: s for s in facts.specs}
@@ -257,7 +194,7 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
             None,
             f"{count(len(chosen), 'partition')} sorted again",
             f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion.",
-            statements.rewrite(catalog, name, columns, order, predicate),
+            statements.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
     portions = max(1, -(-facts.data.size_in_bytes // PORTION))
@@ -268,7 +205,7 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
         "written anew",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
         f"and to write{rate}. It commits in parts, rows stay the same, and {display_name(name)} needs the room until old snapshots expire.{way}",
-        statements.rewrite(catalog, name, columns, order),
+        statements.rewrite(catalog, name, columns, order, by_table=by_table),
         verified=verified(tried),
     )
 

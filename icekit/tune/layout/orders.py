@@ -13,8 +13,8 @@ from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order, Orders, Step
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.transforms import Field
 
-#: Another column, or a curve in place of a sort, must save this share of what is read without it: a stated choice.
-PAYS = 0.1
+#: Another column must save this share of what is read without it, and a curve that of what a sort reads: stated choices.
+PAYS, CURVE_PAYS = 0.1, 0.2
 #: Columns that are looked at, those most asked for.
 MOST_COLUMNS = 8
 
@@ -67,7 +67,7 @@ def _best(rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: 
     sort = min((o for o in tried if o.kind == SORT), key=lambda o: tried[o])
     curve = min((o for o in tried if o.kind != SORT), key=lambda o: tried[o], default=None)
     # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
-    best = curve if curve is not None and tried[curve] < tried[sort] * (1 - PAYS) else sort
+    best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
     by_kind: dict[str, Order] = {}
     for order in sorted(tried, key=lambda o: tried[o]):
         by_kind.setdefault(order.kind, order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from icekit.compact.policy import size_in_bytes
@@ -18,10 +19,11 @@ from icekit.tune.filters import Filter, Filters, Sample, bind, leaves, read_filt
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import orders as ordering
 from icekit.tune.layout import sizing as sizes
-from icekit.tune.layout.advise import advise, own_order, propose
+from icekit.tune.layout.advise import advise
 from icekit.tune.layout.answer import Layout
 from icekit.tune.layout.levels import fields_of, levels, plans, share_read
-from icekit.tune.layout.model import Candidate, Order, Orders, Worn
+from icekit.tune.layout.model import BloomCheck, Candidate, Order, Orders, Worn
+from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.specs import candidates, score, with_own_orders
 from icekit.tune.layout.trial import Trial, run_trial
@@ -135,21 +137,8 @@ def _answer(
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
     checks = blooming.check(facts, found.filters, rows.columns, _by_column(after.shares if after else {}))
     wanted = [c for c in checks if c.reason is None and not c.is_there]
-    change = proposal.change(current, own)
-    ran = Trial()
-    if trial and (change is not None or wanted):
-        ran = run_trial(
-            lake,
-            facts,
-            found.filters,
-            bound,
-            change,
-            wanted,
-            share_now=share_now,
-            sample_bytes=most_sampled,
-            budget=budget,
-            progress=progress,
-        )
+    proposal, ran = _tried(lake, facts, found, bound, proposal, orders, wanted, share_now, budget, most_sampled, trial, progress)
+    change = proposal.change(current)
     tried = ran.tried if ran.tried is None or not math.isnan(ran.tried.share_after) else None
     sizing = sizes.sizing(facts, sizes.heap_of_task(lake.spark))
     version = sizes.version(full, facts)
@@ -177,6 +166,38 @@ def _answer(
         tried,
         tuple(notes),
     )
+
+
+def _tried(
+    lake: Lake,
+    facts: TableFacts,
+    found: Filters,
+    bound: Sequence[Filter],
+    proposal: Proposal,
+    orders: Orders,
+    wanted: Sequence[BloomCheck],
+    share_now: float,
+    budget: Budget,
+    most_sampled: int,
+    trial: bool,
+    progress: Callable[[str], None],
+) -> tuple[Proposal, Trial]:
+    """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""
+    current = fields_of(facts.default_spec)
+    change = proposal.change(current)
+    if not trial or (change is None and not wanted):
+        return proposal, Trial()
+    limited = partial(run_trial, share_now=share_now, sample_bytes=most_sampled, budget=budget, progress=progress)
+    ran = limited(lake, facts, found.filters, bound, change, wanted)
+    simpler = proposal.simpler(orders, ran.tried)
+    if simpler is None or ran.tried is None:
+        return proposal, ran
+    progress("the curve is no better than a sort promises to be; trying the sort")
+    again = limited(lake, facts, found.filters, bound, simpler.change(current), ())
+    if again.tried is None or again.tried.share_after > ran.tried.share_after * (1 + ordering.PAYS):
+        return proposal, ran
+    ran.tried = again.tried
+    return simpler, ran
 
 
 def _compared(

@@ -66,12 +66,16 @@ def rewrite(
     order: Order | None,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
+    *,
+    by_table: bool = False,
 ) -> str:
     """The call that rewrites old data, sorted where there is an order; ``table`` is named without its catalog.
 
-    It takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
+    ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms included. The call takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
     """
     sorting: dict[str, str] = {} if order is None else {"strategy": "sort", "sort_order": rewrite_order(columns, order)}
+    if by_table:
+        sorting = {"strategy": "sort"}
     asked = {} if where is None else {"where": where}
     return call(catalog, "rewrite_data_files", table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
 

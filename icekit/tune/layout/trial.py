@@ -35,6 +35,10 @@ _LEAST_TARGET = 64 << 10
 LOOKUPS = 8
 
 
+#: A spec, and an order of rows within its partitions; None for the table's own.
+Change = tuple[tuple[Field, ...], Order | None]
+
+
 @dataclass
 class Trial:
     """What was tried; ``stopped`` says why it is not whole."""
@@ -49,7 +53,7 @@ def run_trial(
     facts: TableFacts,
     filters: Sequence[Filter],
     bound: Sequence[Filter],
-    change: tuple[tuple[Field, ...], Order | None] | None,
+    change: Change | None,
     blooms: Sequence[BloomCheck],
     *,
     share_now: float,
@@ -80,7 +84,7 @@ def _try(
     place: Place,
     filters: Sequence[Filter],
     bound: Sequence[Filter],
-    change: tuple[tuple[Field, ...], Order | None] | None,
+    change: Change | None,
     blooms: Sequence[BloomCheck],
     trial: Trial,
     share_now: float,
@@ -107,7 +111,7 @@ def _lay_out(
     facts: TableFacts,
     place: Place,
     asked: Sequence[Filter],
-    change: tuple[tuple[Field, ...], Order | None],
+    change: Change,
     share_now: float,
     budget: Budget,
     progress: Callable[[str], None],
@@ -118,7 +122,9 @@ def _lay_out(
     with budget.watching(spark, place.size_in_bytes):
         for statement in change_spec(table, columns, fields_of(facts.default_spec), spec):
             spark.sql(statement)
-        spark.sql(rewrite(lake.name, place.table, columns, order, options={"partial-progress.enabled": "false"})).collect()
+        whole = {"partial-progress.enabled": "false"}
+        by_table = order is None and bool(facts.sort_order)
+        spark.sql(rewrite(lake.name, place.table, columns, order, options=whole, by_table=by_table)).collect()
     seconds = time.monotonic() - began
     after = lake.observe(place.table, collector="spark")
     budget.bytes_written += after.data.size_in_bytes

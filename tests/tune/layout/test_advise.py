@@ -11,7 +11,7 @@ from icekit.facts.model import PartitionSpec, SortField, TableFacts
 from icekit.facts.parts import PartitionField
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.layout import blooms, sizing, statements
-from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, Proposal, advise, own_order, propose
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, advise
 from icekit.tune.layout.levels import levels, partition_shares
 from icekit.tune.layout.model import (
     HILBERT,
@@ -27,6 +27,7 @@ from icekit.tune.layout.model import (
     Tried,
     Worn,
 )
+from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Column
 from icekit.tune.layout.transforms import Field
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
@@ -65,7 +66,7 @@ def test_a_layout_that_serves_its_filters_is_left() -> None:
 
     proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.03), candidate((MONTH,), 0.03)], 0.03)
 
-    assert proposal.change((DAY,), own_order(facts)) is None
+    assert proposal.change((DAY,)) is None
     assert not any(a.is_change for a in advised(facts, proposal, found, [candidate((DAY,), 0.03)], share_now=0.03).values())
 
 
@@ -108,6 +109,19 @@ def test_a_curve_is_a_rewrite_and_no_table_setting() -> None:
     assert "sort_order => 'hilbert(`carrier`, `event_id`)'" in got[OLD_DATA].sql
 
 
+def test_a_curve_that_is_no_better_when_tried_gives_way_to_a_sort() -> None:
+    curve, sort = Order(HILBERT, ("carrier", "event_id")), Order(SORT, ("carrier",))
+    found = Orders(1.0, None, (Step(sort, 0.2, ((sort, 0.2),)), Step(curve, 0.1, ((curve, 0.1),))), Step(curve, 0.1, ((curve, 0.1),)))
+    proposal = Proposal((DAY,), curve, 0.1)
+
+    simpler = proposal.simpler(found, tried(0.19))
+
+    assert simpler is not None
+    assert simpler.order == sort
+    assert proposal.simpler(found, tried(0.1)) is None
+    assert proposal.simpler(found, None) is None
+
+
 def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
     facts = table_facts(sort_order=BY_TIME)
     found = orders(Order(SORT, ("event_time",)), 0.1, own=0.1)
@@ -119,6 +133,7 @@ def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
     assert proposal.is_worn
     assert not got[ORDER].is_change
     assert "worn off" in got[ORDER].evidence
+    assert "strategy => 'sort', where" in got[OLD_DATA].sql
     assert "TIMESTAMP \\'2026-01-10 00:00:00+00:00\\'" in got[OLD_DATA].sql
     assert "33.0 of 40 files" in got[OLD_DATA].evidence
 
