@@ -108,7 +108,7 @@ def levels_chart(answer: Layout) -> Chart:
                 edgecolor=BLACK,
                 linewidth=0.6,
                 height=0.3,
-                label="left by bounds: what is read",
+                label="left by bounds",
             )
         named_rows(axes, [v.text for v in shown])
         axes.set_xlim(0, 1.02)
@@ -181,14 +181,14 @@ def specs_chart(answer: Layout) -> Chart:
     fitting = sum(c.fits for c in others)
     sentence = (
         f"Of {count(len(others), 'other spec')} {fitting:,} would have partitions of half the target file size ({size(answer.facts.target_bytes)}) "
-        f"or more; {here.name}, which is there now, reads {percent(here.share)} on the sample."
+        f"or more; {here.name}, which is there now, would read {percent(here.share)} with its rows in the best order."
     )
     with styled():
         figure, (axes,) = canvas(title, 5.0)
         for name, colour, marker, chosen in (
             ("well-filled partitions", BLUE, "o", [c for c in others if c.fits]),
             ("partitions too small", SKY, "v", [c for c in others if not c.fits]),
-            ("now", VERMILLION, "*", [here]),
+            ("the spec there is", VERMILLION, "*", [here]),
         ):
             if chosen:
                 axes.plot(
@@ -208,6 +208,6 @@ def specs_chart(answer: Layout) -> Chart:
         axes.set_ylim(0, 1.04)
         percentages(axes.yaxis)
         axes.set_xlabel("Mean bytes of a partition")
-        axes.set_ylabel("Data bytes that filters read, %")
+        axes.set_ylabel("Data bytes that filters read, %,\nrows ordered within partitions")
         legend(axes)
     return Chart(figure, title, sentence, specs_table(answer))
