@@ -17,6 +17,8 @@ from icekit.tune.layout.transforms import Field
 from icekit.units import count, percent, size
 from icekit.where import where
 
+#: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
+GROWN = 1.25
 #: Rewrites are advised in portions of about this size.
 PORTION = 100 << 30
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
@@ -53,6 +55,8 @@ def advise(
 def _borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
     if tried is None:
         return not was_tried
+    if tried.bytes_after > GROWN * tried.bytes_before:
+        return False
     if proposal.coarser:
         least = facts.target_bytes / max(tried.bytes_after, 1)
         return tried.share_after <= max(tried.share_before * (1 + MARGIN), least) and tried.files_after <= max(tried.files_before, 1)

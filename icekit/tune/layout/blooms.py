@@ -45,6 +45,8 @@ def check(
     found = []
     for name in [*there, *sorted(asked - set(there))]:
         column = columns.get(name)
+        if column is None and name not in there:
+            continue  # not sampled: inside a list or a map, or beyond the columns most asked for
         distinct = column.distinct_in_table(facts.data.record_count) if column is not None else 0.0
         a_group = min(distinct, _rows_a_group(facts))
         width = _width(column)
@@ -56,6 +58,12 @@ def check(
 def enabled(properties: Mapping[str, str]) -> list[str]:
     """Columns that have a bloom filter switched on."""
     return sorted(k.removeprefix(ENABLED) for k, v in properties.items() if k.startswith(ENABLED) and v.lower() == "true")
+
+
+def wasted(facts: TableFacts, checks: Iterable[BloomCheck]) -> list[str]:
+    """The properties of bloom filters that are set and serve no filter."""
+    columns = [c.column for c in checks if c.is_there and c.reason is not None]
+    return [k for k in facts.properties if k in {f"{prefix}{c}" for c in columns for prefix in (ENABLED, FPP, NDV)}]
 
 
 def needed_bytes(distinct: float, fpp: float = _FPP) -> int:
@@ -88,11 +96,11 @@ def advise(table: Identifier, facts: TableFacts, checks: Sequence[BloomCheck], t
 def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Advice:
     setting, now = f"{ENABLED}{one.column}", "true" if one.is_there else None
     if one.is_there and one.reason is not None:
-        names = [k for k in facts.properties if k in {setting, f"{FPP}{one.column}", f"{NDV}{one.column}"}]
+        names = wasted(facts, [one])
         back = {k: facts.properties[k] for k in names}
         undo = to_set(table, {}, back, current=None, evidence="").sql
         evidence = f"It costs {_size(facts, one)} a row group to write and serves nothing: {one.reason}."
-        return Advice(setting, now, None, evidence, unset_properties(table, names), undo=undo)
+        return Advice(setting, now, "not set", evidence, unset_properties(table, names), undo=undo)
     if one.reason is not None:
         return Advice(setting, now, now, f"{one.reason[:1].upper()}{one.reason[1:]}.")
     what = f"{one.distinct:,.0f} distinct values or more, {size(one.distinct_bytes)} a row group: too many for a dictionary."

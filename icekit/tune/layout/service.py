@@ -19,7 +19,7 @@ from icekit.tune.filters import Filter, Filters, Sample, bind, leaves, read_filt
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import orders as ordering
 from icekit.tune.layout import sizing as sizes
-from icekit.tune.layout.advise import advise
+from icekit.tune.layout.advise import OLD_DATA, advise
 from icekit.tune.layout.answer import Layout
 from icekit.tune.layout.levels import fields_of, levels, plans, share_read
 from icekit.tune.layout.model import BloomCheck, Candidate, Order, Orders, Worn
@@ -136,8 +136,7 @@ def _answer(
     # Bloom filters are for what the layout that is advised leaves.
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
     checks = blooming.check(facts, found.filters, rows.columns, _by_column(after.shares if after else {}))
-    wanted = [c for c in checks if c.reason is None and not c.is_there]
-    proposal, ran = _tried(lake, facts, found, bound, proposal, orders, wanted, share_now, budget, most_sampled, trial, progress)
+    proposal, ran = _tried(lake, facts, found, bound, proposal, orders, checks, share_now, budget, most_sampled, trial, progress)
     change = proposal.change(current)
     tried = ran.tried if ran.tried is None or not math.isnan(ran.tried.share_after) else None
     sizing = sizes.sizing(facts, sizes.heap_of_task(lake.spark))
@@ -148,6 +147,8 @@ def _answer(
         *sizes.advise(full, facts, sizing),
         *([version] if version else []),
     )
+    # Old data is rewritten when all is set that it is written by.
+    advice = tuple(sorted(advice, key=lambda a: a.setting == OLD_DATA))
     return Layout(
         full,
         facts,
@@ -175,7 +176,7 @@ def _tried(
     bound: Sequence[Filter],
     proposal: Proposal,
     orders: Orders,
-    wanted: Sequence[BloomCheck],
+    checks: Sequence[BloomCheck],
     share_now: float,
     budget: Budget,
     most_sampled: int,
@@ -183,11 +184,13 @@ def _tried(
     progress: Callable[[str], None],
 ) -> tuple[Proposal, Trial]:
     """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""
-    current = fields_of(facts.default_spec)
+    current, wanted = fields_of(facts.default_spec), [c for c in checks if c.reason is None and not c.is_there]
     change = proposal.change(current)
     if not trial or (change is None and not wanted):
         return proposal, Trial()
-    limited = partial(run_trial, share_now=share_now, sample_bytes=most_sampled, budget=budget, progress=progress)
+    limited = partial(
+        run_trial, unset=blooming.wasted(facts, checks), share_now=share_now, sample_bytes=most_sampled, budget=budget, progress=progress
+    )
     ran = limited(lake, facts, found.filters, bound, change, wanted)
     simpler = proposal.simpler(orders, ran.tried)
     if simpler is None or ran.tried is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import SparkUnavailable
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
-from icekit.sql import Identifier, call, display_name, identifier, set_properties
+from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters.model import Filter, Leaf, sql
 from icekit.tune.filters.sampling import bind, sample
@@ -56,6 +56,7 @@ def run_trial(
     change: Change | None,
     blooms: Sequence[BloomCheck],
     *,
+    unset: Sequence[str] = (),
     share_now: float,
     sample_bytes: int,
     budget: Budget,
@@ -63,13 +64,15 @@ def run_trial(
 ) -> Trial:
     """Write the layout that is proposed (a spec and an order; None to keep both) to a place of its own, then bloom filters.
 
-    ``filters`` are as found and ``bound`` with values, ``share_now`` what they read of the table. A table of more than
+    ``unset`` are properties that are advised to go, as bloom filters that serve nobody. ``filters`` are as found and ``bound`` with values, ``share_now`` what they read of the table. A table of more than
     ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are.
     """
     trial = Trial()
     try:
         is_large = facts.data.size_in_bytes > sample_bytes
         with places(lake, facts, 1, sample_bytes=sample_bytes, always_sample=is_large, budget=budget, progress=progress) as stack:
+            if unset:
+                lake.spark.sql(unset_properties(lake.sql_name(stack.places[0].table), unset))
             _try(lake, facts, stack.places[0], filters, bound, change, blooms, trial, share_now, budget, progress)
     except BudgetSpent as error:
         trial.stopped = str(error)

@@ -93,8 +93,9 @@ def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
 
     got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.95), was_tried=True)
     stopped = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=None, was_tried=True)
+    grown = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.1, bytes_after=90_000 * MIB), was_tried=True)
 
-    assert not any(a.is_change for a in (*got.values(), *stopped.values()))
+    assert not any(a.is_change for a in (*got.values(), *stopped.values(), *grown.values()))
     assert "did not bear it out" in got[ORDER].evidence
 
 
