@@ -1,0 +1,230 @@
+"""From what was measured, proposed and tried to settings; pure. What a trial does not bear out is not advised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from icekit.facts.model import TableFacts
+from icekit.sql import Identifier, display_name
+from icekit.tune.advice import Advice
+from icekit.tune.layout import statements
+from icekit.tune.layout.levels import fields_of
+from icekit.tune.layout.model import SORT, Candidate, Order, Orders, Tried, Worn, spec_name
+from icekit.tune.layout.orders import pays
+from icekit.tune.layout.propose import MARGIN, Proposal, own_order
+from icekit.tune.layout.specs import is_tiny
+from icekit.tune.layout.transforms import Field
+from icekit.units import count, percent, size
+from icekit.where import where
+
+#: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
+GROWN = 1.25
+#: Rewrites are advised in portions of about this size.
+PORTION = 100 << 30
+SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
+
+
+def advise(
+    table: Identifier,
+    facts: TableFacts,
+    proposal: Proposal,
+    orders: Orders,
+    candidates: Sequence[Candidate],
+    worn: Sequence[Worn],
+    share_now: float,
+    tried: Tried | None,
+    *,
+    was_tried: bool,
+) -> tuple[Advice, ...]:
+    """The spec, the order, and what of the old data would have to be rewritten; ``table`` is named with its catalog.
+
+    What a trial did not bear out is not advised; ``was_tried`` tells that it should have been.
+    """
+    current = fields_of(facts.default_spec)
+    kept = _borne_out(facts, proposal, tried, was_tried)
+    spec = proposal.spec if kept else current
+    order = proposal.order if kept else None
+    found = [_spec(table, facts, current, spec, candidates, share_now, proposal, tried)]
+    found.append(_order(table, facts, order, proposal, orders, spec, share_now, tried, is_kept=kept))
+    changed = spec != current or order is not None
+    if kept and (changed or proposal.is_worn):
+        found.append(_old_data(table, facts, order, worn if not changed else (), tried))
+    return tuple(found)
+
+
+def _borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
+    if tried is None:
+        return not was_tried
+    if tried.bytes_after > GROWN * tried.bytes_before:
+        return False
+    if proposal.coarser:
+        least = facts.target_bytes / max(tried.bytes_after, 1)
+        return tried.share_after <= max(tried.share_before * (1 + MARGIN), least) and tried.files_after <= max(tried.files_before, 1)
+    return pays(tried.share_before, tried.share_after, facts.data.file_count, MARGIN)
+
+
+def _spec(
+    table: Identifier,
+    facts: TableFacts,
+    current: tuple[Field, ...],
+    spec: tuple[Field, ...],
+    candidates: Sequence[Candidate],
+    share_now: float,
+    proposal: Proposal,
+    tried: Tried | None,
+) -> Advice:
+    now = spec_name(current)
+    by_spec = {c.spec: c for c in candidates}
+    here = by_spec.get(current)
+    filled = f"{count(here.spread.partitions, 'partition')} of {size(here.spread.mean_bytes)} on average" if here else "not sampled"
+    if spec == current:
+        tiny = here is not None and is_tiny(here, facts.target_bytes)
+        why = f"{filled}, where files are to be {size(facts.target_bytes)}."
+        rest = (
+            " They are too small for a file of a good size, but no coarser spec reads as little."
+            if tiny
+            else " No other spec with well-filled partitions saves enough of what filters read."
+        )
+        return Advice(SPEC, now, now, why + rest)
+    columns = {c.name: c for c in facts.columns}
+    there = by_spec[spec]
+    if proposal.coarser:
+        why = (
+            f"{filled}, too small for a file of a good size ({size(facts.target_bytes)}); with {there.name} {count(there.spread.partitions, 'partition')} "
+            f"of {size(there.spread.mean_bytes)}, and filters read {percent(there.share)} of the bytes on the sample ({percent(share_now)} now)."
+        )
+    else:
+        why = (
+            f"Filters read {percent(share_now)} of the bytes now, and {percent(there.share)} on the sample with {there.name}: "
+            f"{count(there.spread.partitions, 'partition')} of {size(there.spread.mean_bytes)} on average. Only new data follows it."
+        )
+    return Advice(
+        SPEC,
+        now,
+        there.name,
+        why,
+        "; ".join(statements.change_spec(table, columns, current, spec)),
+        verified=verified(tried),
+        breaks="jobs that overwrite by partition replace other partitions than before, and storage-partitioned joins need the same buckets on both sides",
+        undo="; ".join(statements.change_spec(table, columns, spec, current)),
+    )
+
+
+def _order(
+    table: Identifier,
+    facts: TableFacts,
+    order: Order | None,
+    proposal: Proposal,
+    orders: Orders,
+    spec: tuple[Field, ...],
+    share_now: float,
+    tried: Tried | None,
+    *,
+    is_kept: bool,
+) -> Advice:
+    own = own_order(facts)
+    now = own.name if own is not None else "unordered" if not facts.sort_order else "an order of transforms"
+    if order is None:
+        return Advice(
+            ORDER, now, now, _kept_order(facts, proposal, orders, share_now, is_kept), verified=verified(tried) if proposal.order else None
+        )
+    steps = "; ".join(f"{s.order.name} {percent(s.share)}" for s in orders.steps)
+    beyond = orders.best is not None and order == orders.best.order and len(order.columns) < len(orders.steps)
+    why = f"Filters read {percent(share_now)} of the bytes now. On the sample they would read, by the number of columns: {steps}." + (
+        f" Beyond {count(len(order.columns), 'column')} another saves too little." if beyond else ""
+    )
+    if all(order != o for s in orders.steps for o, _ in s.shares):
+        # The best within other partitions.
+        why = f"Filters read {percent(share_now)} of the bytes now, and {percent(proposal.share)} on the sample with this order within {spec_name(spec)}."
+    columns = {c.name: c for c in facts.columns}
+    if order.kind != SORT:
+        # No sort order of a table is a curve: rows that come are in some other order until they are rewritten.
+        return Advice(
+            ORDER,
+            now,
+            order.name,
+            f"{why} A curve exists only in a rewrite: what is written later must be rewritten again, so the statement is the rewrite below.",
+            verified=verified(tried),
+        )
+    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
+    by_partition = bool(spec) and mean <= 2 * facts.target_bytes
+    return Advice(
+        ORDER,
+        now,
+        order.name,
+        why,
+        statements.write_order(table, columns, order.columns, by_partition=by_partition),
+        verified=verified(tried),
+        breaks="writes take a shuffle and a sort more",
+        undo=statements.undo_order(table, facts),
+    )
+
+
+def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now: float, is_kept: bool) -> str:
+    if facts.data.file_count < 2:
+        return "The table has one data file, so there is no file to skip; its row groups are skipped by their own statistics."
+    if proposal.order is not None and not is_kept:
+        return f"{proposal.order.name} promised {percent(proposal.share)} of the bytes on the sample, and the trial did not bear it out."
+    if proposal.is_worn and is_kept and orders.own is not None:
+        return (
+            f"The order is the right one and has worn off: filters read {percent(share_now)} of the bytes, "
+            f"and {percent(orders.own)} on the sample where files follow it."
+        )
+    if orders.best is None:
+        return "No filter asks for a column that files could be ordered by."
+    best = f"{orders.best.order.name} would read {percent(orders.best.share)} on the sample"
+    return f"Filters read {percent(share_now)} of the bytes now; {best}, which saves too little."
+
+
+def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: Sequence[Worn], tried: Tried | None) -> Advice:
+    columns = {c.name: c for c in facts.columns}
+    catalog, name = table[0], table[1:]
+    # Without a new order, by the one that is there.
+    by_table = order is None and bool(facts.sort_order)
+    rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
+    if worn:
+        specs = {s.spec_id: s for s in facts.specs}
+        chosen: list[Worn] = []
+        total = 0
+        for one in worn:
+            if chosen and total + one.size_in_bytes > PORTION:
+                break
+            chosen.append(one)
+            total += one.size_in_bytes
+        predicate = where(catalog, specs, facts.columns, [w.partition for w in chosen])
+        said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
+        return Advice(
+            OLD_DATA,
+            None,
+            f"{count(len(chosen), 'partition')} sorted again",
+            f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion.",
+            statements.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
+            verified=verified(tried),
+        )
+    portions = max(1, -(-facts.data.size_in_bytes // PORTION))
+    way = f" Give it a where for one of {portions:,} portions at a time." if portions > 1 else ""
+    return Advice(
+        OLD_DATA,
+        None,
+        "written anew",
+        f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
+        f"and to write{rate}. It commits in parts, rows stay the same, and {display_name(name)} needs the room until old snapshots expire.{way}",
+        statements.rewrite(catalog, name, columns, order, by_table=by_table),
+        verified=verified(tried),
+    )
+
+
+def _minutes(tried: Tried, facts: TableFacts) -> str:
+    seconds = tried.seconds * facts.data.size_in_bytes / max(tried.bytes_before, 1)
+    return f"{seconds:,.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+
+
+def verified(tried: Tried | None) -> str | None:
+    """What the trial showed, in words; None without one."""
+    if tried is None:
+        return None
+    where_ = f"a copied sample ({percent(1 / tried.scale)} of the table)" if tried.is_sample else "a clone"
+    return (
+        f"on {where_}, written in {tried.seconds:,.0f} s, Iceberg plans {percent(tried.share_after)} of the bytes for these filters "
+        f"({percent(tried.share_before)} in the table now), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
+    )

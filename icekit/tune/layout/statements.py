@@ -1,0 +1,97 @@
+"""Write the statements of a layout and those that take them back; pure.
+
+``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
+extensions), so the way back puts that property back as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from icekit.facts.model import TableFacts
+from icekit.facts.parts import Column, SortField
+from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
+from icekit.tune.layout.model import SORT, Order
+from icekit.tune.layout.transforms import Field
+
+DISTRIBUTION = "write.distribution-mode"
+#: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
+_PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
+
+
+def _quoted(columns: Mapping[str, Column], name: str) -> str:
+    found = columns.get(name)
+    return identifier(*(found.names if found is not None else (name,)))
+
+
+def _terms(columns: Mapping[str, Column], names: Sequence[str]) -> str:
+    return ", ".join(f"{_quoted(columns, n)} ASC NULLS FIRST" for n in names)
+
+
+def write_order(table: Identifier, columns: Mapping[str, Column], names: Sequence[str], *, by_partition: bool) -> str:
+    """The statement that new writes are ordered by; ``by_partition`` brings each partition to one task instead of sorting all rows."""
+    how = "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
+    return f"ALTER TABLE {identifier(*table)} {how} {_terms(columns, names)}"
+
+
+def undo_order(table: Identifier, facts: TableFacts) -> str:
+    """The statements that bring back the order and the distribution that are there now."""
+    columns = {c.name: c for c in facts.columns}
+    name = identifier(*table)
+    if facts.sort_order:
+        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(columns, f) for f in facts.sort_order)}"
+    else:
+        order = f"ALTER TABLE {name} WRITE UNORDERED"
+    there = facts.properties.get(DISTRIBUTION)
+    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
+    return f"{order}; {mode}"
+
+
+def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_of(_quoted(columns, field.source), field.transform)
+    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
+
+
+def rewrite_order(columns: Mapping[str, Column], order: Order) -> str:
+    """An order as ``rewrite_data_files`` takes it in ``sort_order``."""
+    if order.kind == SORT:
+        return _terms(columns, order.columns)
+    return f"{order.kind}({', '.join(_quoted(columns, n) for n in order.columns)})"
+
+
+def rewrite(
+    catalog: str,
+    table: Identifier,
+    columns: Mapping[str, Column],
+    order: Order | None,
+    where: str | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    by_table: bool = False,
+) -> str:
+    """The call that rewrites old data, sorted where there is an order; ``table`` is named without its catalog.
+
+    ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms included. The call takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
+    """
+    sorting: dict[str, str] = {} if order is None else {"strategy": "sort", "sort_order": rewrite_order(columns, order)}
+    if by_table:
+        sorting = {"strategy": "sort"}
+    asked = {} if where is None else {"where": where}
+    return call(catalog, "rewrite_data_files", table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+
+
+def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]) -> tuple[str, ...]:
+    """The statements from one spec to another: each replaces, adds or drops one field; called the other way round they undo."""
+    gone = [f for f in old if f not in new]
+    added = [f for f in new if f not in old]
+    name = identifier(*table)
+
+    def term(field: Field) -> str:
+        return transform_of(_quoted(columns, field.column), field.transform)
+
+    both = min(len(gone), len(added))
+    return (
+        *(f"ALTER TABLE {name} REPLACE PARTITION FIELD {term(a)} WITH {term(b)}" for a, b in zip(gone, added, strict=False)),
+        *(f"ALTER TABLE {name} DROP PARTITION FIELD {term(f)}" for f in gone[both:]),
+        *(f"ALTER TABLE {name} ADD PARTITION FIELD {term(f)}" for f in added[both:]),
+    )

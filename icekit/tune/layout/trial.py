@@ -1,0 +1,203 @@
+"""Try a layout on a clone or a copied sample: write it, let Iceberg plan the filters, read lookups; the table is only read."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import SparkUnavailable
+from icekit.facts.model import TableFacts
+from icekit.facts.parts import Column
+from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
+from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.filters.model import Filter, Leaf, sql
+from icekit.tune.filters.sampling import bind, sample
+from icekit.tune.layout.blooms import settings
+from icekit.tune.layout.levels import fields_of, plans, share_read
+from icekit.tune.layout.model import BloomCheck, BloomTrial, Order, Tried
+from icekit.tune.layout.statements import change_spec, rewrite
+from icekit.tune.layout.transforms import Field
+from icekit.tune.merge.engine import kind, nodes
+from icekit.tune.place import Place, places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+
+_TARGET, _ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
+#: A file of a scaled-down trial is no smaller than this.
+_LEAST_TARGET = 64 << 10
+#: Lookups that are read for a bloom filter.
+LOOKUPS = 8
+
+
+#: A spec, and an order of rows within its partitions; None for the table's own.
+Change = tuple[tuple[Field, ...], Order | None]
+
+
+@dataclass
+class Trial:
+    """What was tried; ``stopped`` says why it is not whole."""
+
+    tried: Tried | None = None
+    blooms: dict[str, BloomTrial] = field(default_factory=dict)
+    stopped: str | None = None
+
+
+def run_trial(
+    lake: Lake,
+    facts: TableFacts,
+    filters: Sequence[Filter],
+    bound: Sequence[Filter],
+    change: Change | None,
+    blooms: Sequence[BloomCheck],
+    *,
+    unset: Sequence[str] = (),
+    share_now: float,
+    sample_bytes: int,
+    budget: Budget,
+    progress: Callable[[str], None],
+) -> Trial:
+    """Write the layout that is proposed (a spec and an order; None to keep both) to a place of its own, then bloom filters.
+
+    ``unset`` are properties that are advised to go, as bloom filters that serve nobody. ``filters`` are as found and ``bound`` with values, ``share_now`` what they read of the table. A table of more than
+    ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are.
+    """
+    trial = Trial()
+    try:
+        is_large = facts.data.size_in_bytes > sample_bytes
+        with places(lake, facts, 1, sample_bytes=sample_bytes, always_sample=is_large, budget=budget, progress=progress) as stack:
+            if unset:
+                lake.spark.sql(unset_properties(lake.sql_name(stack.places[0].table), unset))
+            _try(lake, facts, stack.places[0], filters, bound, change, blooms, trial, share_now, budget, progress)
+    except BudgetSpent as error:
+        trial.stopped = str(error)
+    except SparkUnavailable as error:
+        trial.stopped = f"nothing could be tried: {error}"
+    return trial
+
+
+def _try(
+    lake: Lake,
+    facts: TableFacts,
+    place: Place,
+    filters: Sequence[Filter],
+    bound: Sequence[Filter],
+    change: Change | None,
+    blooms: Sequence[BloomCheck],
+    trial: Trial,
+    share_now: float,
+    budget: Budget,
+    progress: Callable[[str], None],
+) -> None:
+    columns = {c.name: c for c in facts.columns}
+    if place.is_sample:
+        _scale(lake, facts, place)
+    asked: Sequence[Filter] = bound
+    if place.is_sample and any(not f.is_bound for f in filters):
+        # Values of the whole table may not be in the sample at all.
+        there = lake.observe(place.table, collector="spark")
+        asked = bind(filters, sample(lake, there, sorted({c for f in filters for c in f.columns}), rows=10_000))
+    if change is not None:
+        progress(f"writing the layout to {'a sample' if place.is_sample else 'a clone'} of the table")
+        trial.tried = _lay_out(lake, facts, place, asked, change, share_now, budget, progress)
+    for one in blooms:
+        trial.blooms[one.column] = _bloom(lake, facts, place, one, columns, budget, progress)
+
+
+def _lay_out(
+    lake: Lake,
+    facts: TableFacts,
+    place: Place,
+    asked: Sequence[Filter],
+    change: Change,
+    share_now: float,
+    budget: Budget,
+    progress: Callable[[str], None],
+) -> Tried:
+    spark, columns = lake.spark, {c.name: c for c in facts.columns}
+    table, (spec, order) = lake.sql_name(place.table), change
+    began = time.monotonic()
+    with budget.watching(spark, place.size_in_bytes):
+        for statement in change_spec(table, columns, fields_of(facts.default_spec), spec):
+            spark.sql(statement)
+        whole = {"partial-progress.enabled": "false"}
+        by_table = order is None and bool(facts.sort_order)
+        spark.sql(rewrite(lake.name, place.table, columns, order, options=whole, by_table=by_table)).collect()
+    seconds = time.monotonic() - began
+    after = lake.observe(place.table, collector="spark")
+    budget.bytes_written += after.data.size_in_bytes
+    read = share_read(after, plans(spark, table, after, asked, progress))
+    return Tried(
+        spec,
+        order,
+        share_now,
+        read if read is not None else math.nan,
+        facts.data.file_count,
+        after.data.file_count,
+        place.size_in_bytes,
+        after.data.size_in_bytes,
+        seconds,
+        place.is_sample,
+        place.scale,
+    )
+
+
+def _scale(lake: Lake, facts: TableFacts, place: Place) -> None:
+    """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table."""
+    there = lake.observe(place.table, collector="spark")
+    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
+    own = there.data.size_in_bytes / max(1, len({g.partition for g in there.groups}))
+    ratio = min(1.0, own / max(mean, 1.0))
+    if ratio < 0.75:
+        target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
+        group = max(_LEAST_TARGET // 2, min(facts.int_setting(_ROW_GROUP), target // 2))
+        lake.spark.sql(set_properties(lake.sql_name(place.table), {_TARGET: str(target), _ROW_GROUP: str(group)}))
+
+
+def _bloom(
+    lake: Lake,
+    facts: TableFacts,
+    place: Place,
+    one: BloomCheck,
+    columns: Mapping[str, Column],
+    budget: Budget,
+    progress: Callable[[str], None],
+) -> BloomTrial:
+    """Rewrite the place without and with the bloom filter, and read the same lookups both times."""
+    spark, table = lake.spark, lake.sql_name(place.table)
+    progress(f"trying a bloom filter on {one.column}")
+    here = lake.observe(place.table, collector="spark")
+    drawn = sample(lake, here, [one.column], rows=10_000)
+    lookup = Filter(f"{one.column} = ?", Leaf(one.column, "="))
+    lookups = list(bind([lookup], drawn))[:LOOKUPS]
+    wheres = [sql(f.tree, columns) for f in lookups]
+    term = identifier(*columns[one.column].names)
+    plain = call(lake.name, "rewrite_data_files", table=display_name(place.table), options={"rewrite-all": "true"})
+    figures = []
+    for properties in ({}, settings(facts, one)):
+        if properties:
+            spark.sql(set_properties(table, properties))
+        with budget.watching(spark, here.data.size_in_bytes):
+            spark.sql(plain).collect()
+            read = sum(rows_read(spark, table, term, where) for where in wheres)
+        now = lake.observe(place.table, collector="spark")
+        budget.bytes_written += now.data.size_in_bytes
+        figures.append((read, now.data.size_in_bytes))
+    (without, bytes_without), (with_it, bytes_with) = figures
+    return BloomTrial(one.column, len(lookups), without, with_it, bytes_without, bytes_with)
+
+
+def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -> int:
+    """Rows that a scan takes out of the files for a query: those of all row groups that no statistics rule out.
+
+    From the scan's own metric: Iceberg's readers give whole row groups to Spark, which filters the rows. ``column`` is SQL.
+    """
+    frame: Any = spark.sql(f"SELECT count({column}) FROM {identifier(*table)} WHERE {where}")
+    frame.collect()
+    scans = [n for n in nodes(frame._jdf.queryExecution().executedPlan()) if kind(n) == "BatchScanExec"]
+    return sum(int(n.metrics().apply("numOutputRows").value()) for n in scans)

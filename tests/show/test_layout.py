@@ -1,0 +1,152 @@
+"""A layout's answer as text, HTML, JSON and pictures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from icekit.show.layout_charts import levels_chart, levels_table, orders_chart, orders_table, specs_chart, specs_table, tried_table
+from icekit.tune.layout import Layout
+from icekit.tune.layout.advise import advise
+from icekit.tune.layout.model import (
+    HILBERT,
+    SORT,
+    ZORDER,
+    BloomCheck,
+    BloomTrial,
+    Candidate,
+    Level,
+    Order,
+    Orders,
+    Spread,
+    Step,
+    Tried,
+    Worn,
+)
+from icekit.tune.layout.propose import own_order, propose
+from icekit.tune.layout.transforms import Field
+from tests import factories
+
+DAY = (Field("event_time", "day"),)
+SORTED, TWO = Order(SORT, ("carrier",)), Order(HILBERT, ("carrier", "event_id"))
+ORDERS = Orders(
+    1.0,
+    None,
+    (
+        Step(SORTED, 0.5, ((SORTED, 0.5),)),
+        Step(TWO, 0.12, ((TWO, 0.12), (Order(ZORDER, TWO.columns), 0.2), (Order(SORT, TWO.columns), 0.45))),
+    ),
+    Step(TWO, 0.12, ((TWO, 0.12),)),
+)
+CANDIDATES = [
+    Candidate(DAY, 0.12, Spread(10, 2e9, 2e9), fits=True),
+    Candidate((), 0.12, Spread(1, 2e10, 2e10), fits=True),
+    Candidate((Field("event_time", "hour"),), 0.1, Spread(240, 8e7, 9e7), fits=False),
+]
+LEVELS = (
+    Level("carrier = '<b>'", "stated", ("carrier",), 2.0, 1, 1.0, 1.0, 0.0, 40.0, 1.0),
+    Level("event_time = ?", "declared", ("event_time",), 1.0, 8, 0.1, None, None, None, None),
+)
+TRIED = Tried(DAY, TWO, 1.0, 0.14, 40, 41, 20_000_000_000, 20_000_000_000, 90.0, is_sample=True, scale=4.0)
+
+
+def layout(**given: Any) -> Layout:
+    facts = given.pop("facts", factories.table_facts())
+    table = ("lake", *facts.table)
+    orders, tried = given.get("orders", ORDERS), given.get("tried", TRIED)
+    share = given.get("share_now", 1.0)
+    proposal = propose(facts, DAY, own_order(facts), orders, CANDIDATES, share)
+    made: dict[str, Any] = {
+        "table": table,
+        "facts": facts,
+        "advice": advise(table, facts, proposal, orders, CANDIDATES, (), share, tried, was_tried=tried is not None),
+        "stopped": None,
+        "levels": LEVELS,
+        "share_now": share,
+        "is_measured": True,
+        "sampled_rows": 100_000,
+        "orders": orders,
+        "candidates": tuple(CANDIDATES),
+        "worn": (),
+        "blooms": (BloomCheck("carrier", False, 1e6, 1e6, None),),
+        "bloom_trials": (BloomTrial("carrier", 8, 100_000, 500, 1_000_000, 1_100_000),),
+        "sizing": None,
+        "tried": tried,
+        "notes": ("Filters on old are left out: it was dropped.",),
+    }
+    return Layout(**made | given)
+
+
+def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> None:
+    said = repr(layout())
+
+    assert "read 100 % of 19.5 GiB in 40 data files, and 14 % when tried: order by hilbert(carrier, event_id)" in said
+    assert "a copied sample (25 % of the table)" in said
+    assert "sort_order => 'hilbert(`carrier`, `event_id`)'" in said
+    assert "ignored" in said
+    assert "← pays up to here" in said
+    assert "it was dropped" in said
+
+
+def test_a_layout_that_is_left_says_so() -> None:
+    own = Orders(0.05, None, (Step(SORTED, 0.05, ((SORTED, 0.05),)),), Step(SORTED, 0.05, ((SORTED, 0.05),)))
+
+    said = layout(orders=own, tried=None, share_now=0.05)
+
+    assert not said.is_change
+    assert "Leave it as it is" in said.summary()
+    assert "✔ leave it" in said._repr_html_()
+
+
+def test_no_filters_are_no_answer_and_no_picture() -> None:
+    none = layout(levels=(), orders=Orders(1.0, None, (), None), candidates=(), tried=None)
+
+    assert "declare columns" in none.summary()
+    for chart in (levels_chart(none), orders_chart(none), specs_chart(none)):
+        assert chart.figure is None
+        assert "No filters" in chart.alt
+
+
+def test_html_escapes_filters() -> None:
+    assert "<b>" not in layout()._repr_html_()
+    assert "&lt;b&gt;" in layout()._repr_html_()
+
+
+def test_worn_partitions_and_bloom_filters_are_listed() -> None:
+    worn = (Worn(factories.partition(), "event_day=2026-01-01", 40, 10**9, 33.0),)
+
+    said = repr(layout(worn=worn))
+
+    assert "event_day=2026-01-01" in said
+    assert "33.0" in said
+    assert "100,000" in said
+
+
+def test_the_document_is_json_with_the_figures() -> None:
+    document = json.loads(json.dumps(layout().document()))
+
+    assert document["question"] == "layout"
+    assert document["figures"]["tried"]["share_after"] == 0.14
+    assert document["figures"]["specs"][0]["name"] == "day(event_time)"
+    assert document["script"]["sql"]
+
+
+def test_charts_say_in_a_sentence_what_they_show() -> None:
+    one = layout()
+
+    assert "19.5 GiB" in levels_chart(one).alt
+    assert "hilbert(carrier, event_id) reads 12 %" in orders_chart(one).alt
+    assert "14 % when it was tried" in orders_chart(one).alt
+    assert "Of 2 other specs 1" in specs_chart(one).alt
+    for chart in (levels_chart(one), orders_chart(one), specs_chart(one)):
+        assert chart.png()[:4] == b"\x89PNG"
+
+
+def test_tables_have_a_row_each() -> None:
+    one = layout()
+
+    assert list(levels_table(one)["ignored_by_spec"]) == [True, False]
+    assert len(orders_table(one)) == 4
+    assert list(specs_table(one)["is_well_filled"]) == [True, True, False]
+    assert list(tried_table(one)["share_read"]) == [1.0, 0.14]
+    assert tried_table(layout(tried=None)).empty

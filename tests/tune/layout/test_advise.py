@@ -1,0 +1,304 @@
+"""What is advised follows from the sample and the trial, and a layout that serves its filters is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from icekit.facts.model import PartitionSpec, SortField, TableFacts
+from icekit.facts.parts import PartitionField
+from icekit.tune.filters.model import All, Filter, Leaf
+from icekit.tune.layout import blooms, sizing, statements
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, advise
+from icekit.tune.layout.levels import levels, partition_shares
+from icekit.tune.layout.model import (
+    HILBERT,
+    SORT,
+    BloomCheck,
+    BloomTrial,
+    Candidate,
+    Order,
+    Orders,
+    Sizing,
+    Spread,
+    Step,
+    Tried,
+    Worn,
+)
+from icekit.tune.layout.propose import Proposal, own_order, propose
+from icekit.tune.layout.rows import Column
+from icekit.tune.layout.transforms import Field
+from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
+
+TABLE = ("prod", "db", "events")
+DAY = Field("event_time", "day")
+MONTH = Field("event_time", "month")
+BY_TIME = (SortField("event_time", "identity", "asc", "nulls-first"),)
+
+
+def orders(best: Order | None, share: float, own: float | None = None, came: float = 1.0) -> Orders:
+    step = None if best is None else Step(best, share, ((best, share),))
+    return Orders(came, own, () if step is None else (step,), step)
+
+
+def candidate(
+    spec: tuple[Field, ...], share: float, partitions: int = 10, mean: float = 2000 * MIB, order: Order | None = None
+) -> Candidate:
+    return Candidate(spec, share, Spread(partitions, mean, mean), mean >= TARGET / 2, order)
+
+
+def tried(share: float, before: float = 1.0, **given: Any) -> Tried:
+    made = Tried((DAY,), None, before, share, 40, 40, 20_000 * MIB, 20_000 * MIB, 60.0, is_sample=False, scale=1.0)
+    return replace(made, **given)
+
+
+def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[Candidate], **given: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {"worn": (), "share_now": 1.0, "tried": None, "was_tried": False, **given}
+    worn, share, trial = options.pop("worn"), options.pop("share_now"), options.pop("tried")
+    return {a.setting: a for a in advise(TABLE, facts, proposal, found, specs, worn, share, trial, **options)}
+
+
+def test_a_layout_that_serves_its_filters_is_left() -> None:
+    facts = table_facts(sort_order=BY_TIME)
+    found = orders(Order(SORT, ("event_time",)), 0.03, own=0.03)
+
+    proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.03), candidate((MONTH,), 0.03)], 0.03)
+
+    assert proposal.change((DAY,)) is None
+    assert not any(a.is_change for a in advised(facts, proposal, found, [candidate((DAY,), 0.03)], share_now=0.03).values())
+
+
+def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
+    facts, best = table_facts(), Order(SORT, ("carrier",))
+    found = orders(best, 0.1)
+    proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.12, order=best), was_tried=True)
+
+    assert got[ORDER].sql == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier` ASC NULLS FIRST"
+    assert got[ORDER].undo == (
+        "ALTER TABLE `prod`.`db`.`events` WRITE UNORDERED; ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES ('write.distribution-mode')"
+    )
+    assert "12 %" in got[ORDER].verified
+    assert "sort_order => '`carrier` ASC NULLS FIRST'" in got[OLD_DATA].sql
+    assert not got[SPEC].is_change
+
+
+def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
+    facts, best = table_facts(), Order(SORT, ("carrier",))
+    found = orders(best, 0.1)
+    proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.95), was_tried=True)
+    stopped = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=None, was_tried=True)
+    grown = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.1, bytes_after=90_000 * MIB), was_tried=True)
+
+    assert not any(a.is_change for a in (*got.values(), *stopped.values(), *grown.values()))
+    assert "did not bear it out" in got[ORDER].evidence
+
+
+def test_a_curve_is_a_rewrite_and_no_table_setting() -> None:
+    facts, best = table_facts(), Order(HILBERT, ("carrier", "event_id"))
+    found = orders(best, 0.1)
+    proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)])
+
+    assert got[ORDER].sql is None
+    assert "sort_order => 'hilbert(`carrier`, `event_id`)'" in got[OLD_DATA].sql
+
+
+def test_a_curve_that_is_no_better_when_tried_gives_way_to_a_sort() -> None:
+    curve, sort = Order(HILBERT, ("carrier", "event_id")), Order(SORT, ("carrier",))
+    found = Orders(1.0, None, (Step(sort, 0.2, ((sort, 0.2),)), Step(curve, 0.1, ((curve, 0.1),))), Step(curve, 0.1, ((curve, 0.1),)))
+    proposal = Proposal((DAY,), curve, 0.1)
+
+    simpler = proposal.simpler(found, tried(0.19))
+
+    assert simpler is not None
+    assert simpler.order == sort
+    assert proposal.simpler(found, tried(0.1)) is None
+    assert proposal.simpler(found, None) is None
+
+
+def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
+    facts = table_facts(sort_order=BY_TIME)
+    found = orders(Order(SORT, ("event_time",)), 0.1, own=0.1)
+    proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.1)], 0.8)
+    worn = [Worn(partition(FIRST_DAY + 9), "event_day=2026-01-10", 40, 400 * MIB, 33.0)]
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], share_now=0.8, worn=worn)
+
+    assert proposal.is_worn
+    assert not got[ORDER].is_change
+    assert "worn off" in got[ORDER].evidence
+    assert "strategy => 'sort', where" in got[OLD_DATA].sql
+    assert "TIMESTAMP \\'2026-01-10 00:00:00+00:00\\'" in got[OLD_DATA].sql
+    assert "33.0 of 40 files" in got[OLD_DATA].evidence
+
+
+def test_a_spec_must_save_more_than_the_order_does() -> None:
+    facts, best = (
+        table_facts(specs=(UNPARTITIONED,), groups=(file_group(*[500 * MIB] * 40, of=partition_of()),)),
+        Order(SORT, ("event_time",)),
+    )
+    near = propose(facts, (), None, orders(best, 0.10), [candidate((), 0.10), candidate((DAY,), 0.095)], 1.0)
+    far = propose(facts, (), None, orders(best, 0.50), [candidate((), 0.50), candidate((DAY,), 0.05)], 1.0)
+
+    assert near.spec == ()
+    assert far.spec == (DAY,)
+    got = advised(facts, far, orders(best, 0.5), [candidate((), 0.5), candidate((DAY,), 0.05)])
+    assert got[SPEC].sql == "ALTER TABLE `prod`.`db`.`events` ADD PARTITION FIELD days(`event_time`)"
+    assert got[SPEC].undo == "ALTER TABLE `prod`.`db`.`events` DROP PARTITION FIELD days(`event_time`)"
+
+
+def partition_of() -> Any:
+    from icekit.facts.model import Partition
+
+    return Partition(0, ())
+
+
+def test_tiny_partitions_are_made_coarser_if_filters_read_no_more() -> None:
+    facts = table_facts()
+    tiny = candidate((DAY,), 0.05, partitions=400, mean=20 * MIB)
+
+    coarser = propose(facts, (DAY,), None, orders(None, 0), [tiny, candidate((MONTH,), 0.05, 14)], 0.05)
+    dearer = propose(facts, (DAY,), None, orders(None, 0), [tiny, candidate((MONTH,), 0.5, 14)], 0.05)
+
+    assert coarser.spec == (MONTH,)
+    assert dearer.spec == (DAY,)
+    got = advised(facts, coarser, orders(None, 0), [tiny, candidate((MONTH,), 0.05, 14)], share_now=0.05)
+    assert got[SPEC].sql == "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)"
+
+
+def test_partitions_are_pruned_by_the_spec_they_were_written_with() -> None:
+    by_carrier = PartitionSpec(1, (PartitionField(1001, "carrier", "identity", 3, "carrier", "string"),))
+    groups = (
+        *(file_group(100 * MIB, of=partition(FIRST_DAY + day)) for day in range(2)),
+        file_group(200 * MIB, of=partition("UA", spec_id=1)),
+    )
+    facts = table_facts(specs=(BY_DAY, by_carrier), groups=groups)
+    carrier, both = Leaf("carrier", "=", ("AA",)), Leaf("event_time", "<", ((FIRST_DAY + 1) * 86_400_000_000,))
+    filters = [Filter("a", carrier), Filter("b", both), Filter("c", All((carrier, both)))]
+
+    assert list(partition_shares(facts, filters).values()) == [0.5, 0.75, 0.25]
+    assert not levels(facts, filters, {})[0].is_ignored_by_spec
+    assert levels(facts, filters, {})[0].file_share is None
+
+
+def column(distinct: int, kind: str = "string") -> Column:
+    return Column.of([f"{n:036}" if kind == "string" else n for n in range(distinct)], kind)
+
+
+def judged(facts: TableFacts, filters: list[Filter], columns: dict[str, Column], **by_bounds: float) -> dict[str, BloomCheck]:
+    return {c.column: c for c in blooms.check(facts, filters, columns, by_bounds)}
+
+
+def test_a_bloom_filter_is_for_equality_on_values_too_many_for_a_dictionary() -> None:
+    facts = table_facts(columns=(*table_facts().columns,))
+    asked = [Filter("carrier", Leaf("carrier", "=", ("x",)))]
+
+    assert judged(facts, asked, {"carrier": column(50_000)})["carrier"].reason is None
+    assert "dictionary" in str(judged(facts, asked, {"carrier": Column.of(["UA", "AA"] * 9, "string")})["carrier"].reason)
+    assert "bounds" in str(judged(facts, asked, {"carrier": column(50_000)}, carrier=0.01)["carrier"].reason)
+    assert judged(facts, [Filter("r", Leaf("carrier", ">", ("x",)))], {"carrier": column(50_000)}) == {}
+
+
+def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
+    name = "write.parquet.bloom-filter-enabled.column.carrier"
+    facts = table_facts(properties={name: "true"})
+    checks = blooms.check(facts, [], {}, {})
+
+    (got,) = blooms.advise(TABLE, facts, checks, {})
+
+    assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES ('{name}')"
+    assert got.undo == f"ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('{name}' = 'true')"
+    assert "no filter asks" in got.evidence
+
+
+@pytest.mark.parametrize(("rows", "is_advised"), [(1_000, True), (90_000, False)])
+def test_a_bloom_filter_is_advised_by_what_lookups_read_with_it(rows: int, is_advised: bool) -> None:
+    check = BloomCheck("carrier", False, 1e6, 36e6, None)
+    trial = BloomTrial("carrier", 8, 100_000, rows, 10 * MIB, 11 * MIB)
+
+    (got,) = blooms.advise(TABLE, table_facts(), [check], {"carrier": trial})
+
+    assert got.is_change == is_advised
+    assert got.verified is not None
+    assert "grew by 10 %" in got.verified
+
+
+def test_a_bloom_filter_has_the_size_that_its_values_need() -> None:
+    # 10 bits a value at 1 %, in powers of two.
+    assert blooms.needed_bytes(100_000) == 131_072
+    assert blooms.needed_bytes(1) == 32
+
+
+def sized(**given: Any) -> Sizing:
+    made: dict[str, Any] = {
+        "row_bytes": 100.0,
+        "columns": 20,
+        "row_group_bytes": 128 * MIB,
+        "rows_a_group": 1e6,
+        "chunk_bytes": 6.4 * MIB,
+        "open_files": 1,
+        "open_files_from": "not partitioned",
+        "heap_bytes": 4096 * MIB,
+    }
+    return Sizing(**made | given)
+
+
+def test_row_groups_are_made_smaller_for_writers_with_many_open_files() -> None:
+    (fits,) = sizing.advise(TABLE, table_facts(), sized())
+    (many,) = sizing.advise(TABLE, table_facts(), sized(open_files=100))
+
+    assert not fits.is_change
+    assert many.properties == ((sizing.ROW_GROUP, str(16 * MIB)),)
+
+
+def test_row_groups_are_made_larger_for_a_table_of_thousands_of_columns() -> None:
+    facts = table_facts(properties={sizing.ROW_GROUP: str(32 * MIB)})
+    narrow = sized(columns=5000, row_group_bytes=32 * MIB, chunk_bytes=32 * MIB / 5000)
+
+    (got,) = sizing.advise(TABLE, facts, narrow)
+
+    assert got.properties == ((sizing.ROW_GROUP, str(512 * MIB)),)
+    assert not sizing.advise(TABLE, facts, replace(narrow, heap_bytes=256 * MIB))[0].is_change
+
+
+def test_format_version_1_is_left_where_nothing_changes_rows() -> None:
+    from tests.factories import history
+
+    assert sizing.version(TABLE, table_facts()) is None
+    kept = sizing.version(TABLE, table_facts(format_version=1))
+    raised = sizing.version(TABLE, table_facts(format_version=1, history=history(operations=(("overwrite", 3),))))
+    assert kept is not None
+    assert not kept.is_change
+    assert raised is not None
+    assert raised.is_change
+    assert raised.undo is None
+
+
+def test_a_spec_is_changed_field_by_field_and_back() -> None:
+    columns = {c.name: c for c in table_facts().columns}
+    old, new = (DAY,), (MONTH, Field("event_id", "bucket[16]"))
+
+    assert statements.change_spec(TABLE, columns, old, new) == (
+        "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)",
+        "ALTER TABLE `prod`.`db`.`events` ADD PARTITION FIELD bucket(16, `event_id`)",
+    )
+    assert statements.change_spec(TABLE, columns, new, old) == (
+        "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD months(`event_time`) WITH days(`event_time`)",
+        "ALTER TABLE `prod`.`db`.`events` DROP PARTITION FIELD bucket(16, `event_id`)",
+    )
+
+
+def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
+    facts = table_facts(sort_order=BY_TIME, properties={"write.distribution-mode": "hash"})
+
+    assert statements.undo_order(TABLE, facts) == (
+        "ALTER TABLE `prod`.`db`.`events` WRITE LOCALLY ORDERED BY `event_time` ASC NULLS FIRST; "
+        "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
+    )

@@ -1,0 +1,206 @@
+"""A layout is measured and tried on a clone; the table is only read, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from icekit.catalog import Lake
+from icekit.clone import NAMESPACE
+from icekit.errors import ParameterError
+from icekit.sql import Identifier, identifier
+from icekit.tune.budget import Budget
+from icekit.tune.filters import Filter, Leaf
+from icekit.tune.layout import Layout, service, tune_layout
+from icekit.tune.layout.advise import OLD_DATA, ORDER
+from icekit.tune.layout.curves import hilbert
+from icekit.tune.layout.levels import partition_shares, plans
+from icekit.tune.layout.model import BloomCheck
+from icekit.tune.layout.statements import undo_order, write_order
+from icekit.tune.layout.trial import run_trial
+
+pytestmark = pytest.mark.spark
+
+SMALL = "'write.target-file-size-bytes' = '65536', 'write.parquet.row-group-size-bytes' = '16384'"
+
+
+class Table:
+    """Ids in order, a key for each that is spread evenly, and a number of three values."""
+
+    def __init__(self, lake: Lake, namespace: str, name: str, partitioned: str = "", properties: str = "") -> None:
+        self.lake, self.name = lake, (namespace, name)
+        self.full: Identifier = lake.sql_name(self.name)
+        self.sql_name = identifier(*self.full)
+        lake.spark.sql(
+            f"CREATE TABLE {self.sql_name} (id bigint, key string, kind int, at timestamp) USING iceberg {partitioned} "
+            f"TBLPROPERTIES ({SMALL}{properties})"
+        )
+
+    def append(self, first: int, last: int, step: int = 1, tasks: int = 1) -> None:
+        self.lake.spark.sql(
+            f"INSERT INTO {self.sql_name} SELECT id, hex(xxhash64(id)), CAST(id % 3 AS int), timestamp_seconds(1704067200 + id * 60) "
+            f"FROM range({first}, {last}, {step}, {tasks})"
+        )
+
+    def tune(self, **options: Any) -> Layout:
+        return tune_layout(self.lake, self.name, **{"progress": lambda _: None, **options})
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        home = Path(self.lake.observe(self.name).location.removeprefix("file:"))
+        scratch = home.parent / NAMESPACE
+        names = [n for n in self.lake.tables.names() if n[0] == NAMESPACE]
+        return self.lake.tables.source(self.name).metadata_location, sorted(home.rglob("*")), scratch.exists(), names
+
+
+def test_a_sorted_table_is_left_until_late_data_wears_it_off(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "sorted", properties=", 'icekit.filter-columns' = 'id'")
+    lake.spark.sql(f"ALTER TABLE {table.sql_name} WRITE LOCALLY ORDERED BY id")
+    for first in range(0, 24_000, 6_000):
+        table.append(first, first + 6_000)
+
+    fresh = table.tune()
+    for late in range(4):
+        table.append(late, 24_000, 6)
+    before = table.state
+    worn = table.tune()
+
+    assert not fresh.is_change
+    assert fresh.tried is None
+    assert "Leave it" in fresh.summary()
+    assert table.state == before
+    assert worn.tried is not None
+    assert worn.tried.share_after < worn.share_now / 2
+    assert worn.worn[0].depth > 3
+    assert [a.setting for a in worn.advice if a.is_change] == [OLD_DATA]
+    document = json.loads(worn.write_into(tmp_path).read_text())
+    assert document["question"] == "layout"
+    assert document["figures"]["worn"][0]["files"] == worn.worn[0].files
+
+
+def test_an_order_that_filters_need_is_tried_and_advised_and_can_be_taken_back(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "unordered")
+    table.append(0, 24_000)
+
+    answer = table.tune(filters=[f"key = hex(xxhash64({n}L))" for n in (7, 12_000, 20_001)])
+
+    change = next(a for a in answer.advice if a.setting == ORDER)
+    assert change.proposed == "key"
+    assert answer.share_now == 1.0
+    assert answer.tried is not None
+    assert answer.tried.share_after == pytest.approx(answer.orders.best.share if answer.orders.best else 0, abs=0.1)
+    facts = answer.facts
+    for statement in (change.sql or "", *str(change.undo).split("; ")):
+        lake.spark.sql(statement)
+    again = lake.observe(table.name)
+    assert again.sort_order == facts.sort_order
+    assert dict(again.properties) == dict(facts.properties)
+
+
+def test_an_order_by_partition_is_taken_back_to_the_one_before(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "ordered", "PARTITIONED BY (kind)")
+    lake.spark.sql(f"ALTER TABLE {table.sql_name} WRITE ORDERED BY id DESC NULLS LAST")
+    facts = lake.observe(table.name)
+    columns = {c.name: c for c in facts.columns}
+
+    lake.spark.sql(write_order(table.full, columns, ["key"], by_partition=True))
+    changed = lake.observe(table.name)
+    for statement in undo_order(table.full, facts).split("; "):
+        lake.spark.sql(statement)
+
+    assert changed.properties["write.distribution-mode"] == "hash"
+    assert [f.source for f in changed.sort_order] == ["key"]
+    again = lake.observe(table.name)
+    assert again.sort_order == facts.sort_order
+    assert dict(again.properties) == dict(facts.properties)
+
+
+def test_partitions_that_are_said_to_be_pruned_are_pruned_by_the_planner(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "pruned", "PARTITIONED BY (days(at), bucket(4, id))")
+    table.append(0, 4_000)
+    facts = lake.observe(table.name, collector="spark")
+    day = 1_704_067_200_000_000
+    filters = [
+        Filter("a day", Leaf("at", "<", (day + 86_400_000_000,))),
+        Filter("an id", Leaf("id", "=", (17,))),
+        Filter("nothing", Leaf("at", "is null")),
+    ]
+
+    shares = partition_shares(facts, filters)
+    opened = plans(lake.spark, table.full, facts, filters, print)
+
+    total = facts.data.size_in_bytes
+    assert opened[filters[0]].data_bytes == pytest.approx(shares[filters[0]] * total)
+    assert 0 < opened[filters[1]].data_bytes <= shares[filters[1]] * total < total
+    assert opened[filters[2]].data_bytes == shares[filters[2]] == 0
+
+
+def test_a_bloom_filter_is_tried_by_rows_that_lookups_read(lake: Lake, scratch: str) -> None:
+    # A dictionary would rule the row groups out as well; the bench has one too small for any.
+    table = Table(lake, scratch, "bloom", properties=", 'write.parquet.dict-size-bytes' = '1024'")
+    table.append(0, 24_000)
+    before = table.state
+    facts = lake.observe(table.name, collector="spark")
+
+    trial = run_trial(
+        lake,
+        facts,
+        (),
+        (),
+        None,
+        [BloomCheck("key", False, 24_000, 400_000, None)],
+        share_now=1.0,
+        sample_bytes=1 << 30,
+        budget=Budget(120, 1 << 30),
+        progress=lambda _: None,
+    )
+
+    assert table.state == before
+    tried = trial.blooms["key"]
+    assert 0.9 < tried.rows_without / (24_000 * tried.lookups) <= 1
+    assert tried.rows_with < tried.rows_without / 10
+    assert tried.bytes_with > tried.bytes_without
+
+
+def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(
+    lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(lake, scratch, "connect", properties=", 'icekit.filter-columns' = 'key'")
+    table.append(0, 8_000)
+    monkeypatch.setattr(service, "has_bridge", lambda _: False)
+
+    answer = table.tune()
+
+    assert not answer.is_measured
+    assert answer.levels[0].files is None
+    assert answer.tried is None
+    with pytest.raises(ParameterError, match="Spark Connect"):
+        table.tune(filters=["key = 'a'"])
+
+
+def test_a_table_without_data_and_parameters_that_cannot_be_are_refused(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "bare")
+
+    with pytest.raises(ParameterError, match="no data files"):
+        table.tune()
+    with pytest.raises(ParameterError, match="max_sort_columns"):
+        table.tune(max_sort_columns=0)
+
+
+def test_the_hilbert_index_is_icebergs_own(lake: Lake) -> None:
+    jvm: Any = lake.spark._jvm
+    gateway: Any = lake.spark._sc._gateway
+    draw = np.random.default_rng(5)
+    points = draw.integers(0, 2**63, size=(6, 2), dtype=np.uint64)
+
+    keys = hilbert([points[:, 0], points[:, 1]])
+    for place, point in enumerate(points):
+        columns = gateway.new_array(jvm.byte, 2, 8)
+        for axis in range(2):
+            columns[axis] = int(point[axis]).to_bytes(8, "big")
+        found = bytes(jvm.org.apache.iceberg.util.HilbertByteUtils.hilbertIndex(columns, 64))
+        assert found == b"".join(int(key[place]).to_bytes(8, "big") for key in keys)

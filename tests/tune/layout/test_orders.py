@@ -1,0 +1,177 @@
+"""Orders and specs are told apart on a sample by what filters would read."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from icekit.tune.filters.model import All, Filter, Leaf
+from icekit.tune.filters.sampling import Sample
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order
+from icekit.tune.layout.orders import choose, pays
+from icekit.tune.layout.rows import Column, Rows
+from icekit.tune.layout.specs import best, candidates, is_tiny, score
+from icekit.tune.layout.transforms import Field
+
+MIB = 1 << 20
+DAY = 86_400_000_000
+
+
+def rows(columns: dict[str, list[Any]], kinds: dict[str, str], *, files: int = 16, modes: dict[str, str] | None = None) -> Rows:
+    number = len(next(iter(columns.values())))
+    return Rows.of(Sample(columns, number), kinds, files * MIB, MIB, modes)
+
+
+def equal(column: str, *values: Any) -> list[Filter]:
+    return [Filter(f"{column} = {v}", Leaf(column, "=", (v,))) for v in values]
+
+
+@pytest.fixture
+def square() -> Rows:
+    """Two numbers that know nothing of each other, in no order."""
+    draw = random.Random(1)
+    return rows(
+        {"a": [draw.randrange(1000) for _ in range(6400)], "b": [draw.randrange(1000) for _ in range(6400)]}, {"a": "int", "b": "int"}
+    )
+
+
+def test_rows_in_no_order_are_all_read_and_sorted_ones_are_not(square: Rows) -> None:
+    filters = equal("a", 10, 500, 900)
+
+    assert square.read((), None, filters).share == 1.0
+    assert square.read((), Order(SORT, ("a",)), filters).share == pytest.approx(1 / 16, abs=0.03)
+    assert square.read((), Order(SORT, ("a",)), equal("b", 10)).share == 1.0
+
+
+def test_a_curve_serves_two_columns_and_a_sort_one(square: Rows) -> None:
+    filters = equal("a", 10, 500, 900) + equal("b", 20, 450, 870)
+
+    sort = square.read((), Order(SORT, ("a", "b")), filters).share
+    curves = [square.read((), Order(kind, ("a", "b")), filters).share for kind in (ZORDER, HILBERT)]
+
+    assert sort > 0.5
+    assert all(share < 0.4 for share in curves)
+
+
+def test_a_text_drowns_a_number_on_a_curve() -> None:
+    # The bits of a text vary from the first byte on, those of a small number in the last two: the curve sorts by the text.
+    draw = random.Random(2)
+    mixed = rows(
+        {"n": [draw.randrange(1000) for _ in range(6400)], "t": [f"{draw.randrange(16**8):08x}" for _ in range(6400)]},
+        {"n": "int", "t": "string"},
+    )
+
+    assert mixed.read((), Order(ZORDER, ("n", "t")), equal("n", 10, 500, 900)).share > 0.9
+
+
+def test_columns_are_added_while_they_pay(square: Rows) -> None:
+    both = choose(square, (), equal("a", 10, 500, 900) + equal("b", 20, 450, 870), ["a", "b"], None, most=4, files=16)
+    one = choose(square, (), equal("a", 10, 500, 900), ["a", "b"], None, most=4, files=16)
+
+    assert both.best is not None
+    assert both.best.order.kind in {ZORDER, HILBERT}
+    assert one.best is not None
+    assert one.best.order == Order(SORT, ("a",))
+    assert len(one.steps) == 2
+
+
+def test_an_identity_partition_column_is_not_ordered_by(square: Rows) -> None:
+    found = choose(square, (Field("a", "identity"),), equal("a", 5), ["a"], None, most=4, files=16)
+
+    assert found.best is None
+
+
+def test_a_change_must_save_a_part_and_half_a_file() -> None:
+    assert pays(1.0, 0.2, 16)
+    assert not pays(1.0, 0.95, 16)
+    assert not pays(1 / 16, 0.5 / 16 + 0.01, 16)
+
+
+def test_a_column_without_bounds_skips_nothing_unless_it_is_sorted_by() -> None:
+    blind = rows({"a": list(range(1600))}, {"a": "int"}, modes={"a": "none"})
+
+    assert blind.read((), None, equal("a", 5)).share == 1.0
+    assert blind.read((), Order(SORT, ("a",)), equal("a", 5)).share < 0.1
+
+
+def test_texts_with_one_long_prefix_are_not_told_apart_by_truncated_bounds() -> None:
+    urls = [f"https://example.org/{n:05}" for n in range(1600)]
+
+    cut = rows({"u": urls}, {"u": "string"}, modes={"u": "truncate(16)"})
+    full = rows({"u": urls}, {"u": "string"}, modes={"u": "full"})
+
+    assert cut.read((), None, equal("u", urls[9])).share == 1.0
+    assert full.read((), None, equal("u", urls[9])).share == pytest.approx(1 / 16)
+
+
+def test_nulls_are_looked_for_where_they_are() -> None:
+    half = rows({"a": [None] * 800 + list(range(800))}, {"a": "int"})
+
+    assert half.read((), None, [Filter("a IS NULL", Leaf("a", "is null"))]).share == 0.5
+    assert half.read((), None, equal("a", 799)).share == pytest.approx(1 / 16)
+
+
+def test_files_are_not_told_from_too_few_rows() -> None:
+    few = rows({"a": list(range(100))}, {"a": "int"}, files=1000)
+
+    found = few.read((), None, equal("a", 5))
+
+    assert found.is_coarse
+    assert found.files == 4
+
+
+def test_distinct_values_that_were_not_drawn_are_estimated() -> None:
+    drawn = Column.of(list(range(1000)), "long")
+
+    assert drawn.distinct_in_table(1_000_000) > 100_000
+    assert Column.of([1, 2] * 500, "long").distinct_in_table(1_000_000) == 2
+    assert Column.of([None, float("nan"), 1.0], "double").ranks.tolist() == [-1, -1, 0]
+
+
+def test_a_spec_is_proposed_for_what_filters_ask() -> None:
+    draw = random.Random(3)
+    events = rows(
+        {
+            "at": [draw.randrange(64) * DAY + 5 for _ in range(6400)],
+            "tenant": [f"t{draw.randrange(8)}" for _ in range(6400)],
+            "id": list(range(6400)),
+        },
+        {"at": "timestamptz", "tenant": "string", "id": "long"},
+        files=64,
+    )
+    filters = [
+        Filter("at", Leaf("at", ">=", (60 * DAY,))),
+        *equal("tenant", "t1", "t5"),
+        *equal("id", 7),
+    ]
+
+    specs = candidates(events, (), filters, ["at", "tenant", "id"])
+
+    assert {(Field("at", "day"),), (Field("tenant", "identity"),), (Field("id", "bucket[64]"),)} <= set(specs)
+    assert (Field("at", "day"), Field("tenant", "identity")) in specs
+    assert specs[0] == ()
+    chosen = best(score(events, specs, filters, None))
+    assert chosen is not None
+    assert chosen.fits
+    assert chosen.share < 0.5
+
+
+def test_partitions_that_are_tiny_do_not_fit() -> None:
+    events = rows({"at": [n * DAY // 4 for n in range(6400)]}, {"at": "timestamptz"}, files=16)
+    filters = [Filter("at", Leaf("at", "=", (3 * DAY,)))]
+
+    scored = {c.spec: c for c in score(events, candidates(events, (Field("at", "hour"),), filters, ["at"]), filters, Order(SORT, ("at",)))}
+
+    hours, years = scored[(Field("at", "hour"),)], scored[(Field("at", "year"),)]
+    assert is_tiny(hours, events.target_bytes)
+    assert not hours.fits
+    assert years.fits
+    assert not is_tiny(years, events.target_bytes)
+
+
+def test_a_filter_of_two_columns_reads_what_both_leave(square: Rows) -> None:
+    both = [Filter("both", All((Leaf("a", "=", (10,)), Leaf("b", "=", (20,)))))]
+
+    assert square.read((Field("a", "bucket[8]"), Field("b", "bucket[2]")), None, both).share < 0.1
