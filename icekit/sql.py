@@ -134,3 +134,9 @@ def transform_of(column: str, transform: str) -> str:
     if width:
         return f"{kind}({width.rstrip(']')}, {column})"
     return column if kind == "identity" else f"{kind}s({column})"
+
+
+def statements(text: str) -> tuple[str, ...]:
+    """Split a text at its semicolons, those inside quotes and backticks left alone; empty parts are dropped."""
+    parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)
+    return tuple(part.strip() for part in parts if part.strip())

@@ -78,3 +78,13 @@ def test_a_list_of_names_is_an_array_with_each_quoted() -> None:
     statement = sql.call("lake", "rewrite_manifests", table="db.t", sort_by=("day", "it's"))
 
     assert statement == r"CALL `lake`.system.rewrite_manifests(table => 'db.t', sort_by => array('day', 'it\'s'))"
+
+
+def test_a_text_is_split_at_semicolons_that_are_no_part_of_a_name_or_a_literal() -> None:
+    text = r"ALTER TABLE `a;``b` SET TBLPROPERTIES ('x;y' = 'it\'s; so'); ALTER TABLE t WRITE UNORDERED;"
+
+    assert sql.statements(text) == (
+        r"ALTER TABLE `a;``b` SET TBLPROPERTIES ('x;y' = 'it\'s; so')",
+        "ALTER TABLE t WRITE UNORDERED",
+    )
+    assert sql.statements("") == ()

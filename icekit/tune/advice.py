@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from icekit.sql import Identifier, set_properties, unset_properties
+from icekit.sql import Identifier, set_properties, statements, unset_properties
 
 #: Properties that no statement takes back.
 _ONE_WAY = frozenset({"format-version"})
@@ -17,8 +17,8 @@ class Advice:
 
     ``current`` is the value in force, ``proposed`` the better one (the same to leave it). ``evidence``
     is one sentence with the figure it rests on, ``verified`` what a trial with it showed (None: not
-    tried), ``breaks`` what the change takes away. ``sql`` is the statement to paste, None where there
-    is nothing to change, and ``undo`` the one that takes it back, None where none does.
+    tried), ``breaks`` what the change takes away. ``sql`` is the statement to paste (several are parted by
+    semicolons), None where there is nothing to change, and ``undo`` what takes it back, None where nothing does.
     ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
     """
 
@@ -82,8 +82,9 @@ def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]
         elif one.sql:
             others.append(one)
     sql = [set_properties(table, properties)] if properties else []
-    undo = [one.undo for one in reversed(others) if one.undo]
-    return Script((*sql, *(one.sql for one in others if one.sql)), (*undo, *_undone(table, there, properties)))
+    sql += [part for one in others for part in statements(one.sql or "")]
+    undo = [part for one in reversed(others) for part in statements(one.undo or "")]
+    return Script(tuple(sql), (*undo, *_undone(table, there, properties)))
 
 
 def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, identifier, set_properties, unset_properties
+from icekit.sql import Identifier
+from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
 from icekit.tune.distribution.modes import HASH, NONE, RANGE, Mode
@@ -69,14 +70,9 @@ def advise_order(table: Identifier, facts: TableFacts, columns: tuple[str, ...])
     """The order that filters on ``columns`` want, for a table whose bounds skip nothing on them; nothing without such columns."""
     if not columns:
         return ()
-    known = {c.name: c.names for c in facts.columns}
-    names = ", ".join(identifier(*known.get(c, (c,))) for c in columns)
+    known = {c.name: c for c in facts.columns}
     partitioned = not facts.default_spec.is_unpartitioned
-    clause = f"DISTRIBUTED BY PARTITION LOCALLY ORDERED BY {names}" if partitioned else f"ORDERED BY {names}"
     how = "each task then sorts what it has of a partition" if partitioned else "rows are then shuffled by range, and files hardly overlap"
-    # The clause sets the mode as well, and so does taking it back.
-    before = {_SETTING: facts.properties[_SETTING]} if _SETTING in facts.properties else {}
-    mode = set_properties(table, before) if before else unset_properties(table, [_SETTING])
     now = ", ".join(f.source for f in facts.sort_order) or None
     return (
         Advice(
@@ -84,9 +80,9 @@ def advise_order(table: Identifier, facts: TableFacts, columns: tuple[str, ...])
             now,
             ", ".join(columns),
             f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}. Not tried here: try the layout first.",
-            f"ALTER TABLE {identifier(*table)} WRITE {clause}",
+            ddl.write_order(table, known, columns, by_partition=partitioned),
             breaks="each write sorts its rows",
-            undo=f"ALTER TABLE {identifier(*table)} WRITE UNORDERED; {mode}" if not facts.sort_order else None,
+            undo=ddl.undo_order(table, facts),
         ),
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, display_name
+from icekit.tune import ddl
 from icekit.tune.advice import Advice
-from icekit.tune.layout import statements
 from icekit.tune.layout.levels import fields_of
 from icekit.tune.layout.model import SORT, Candidate, Order, Orders, Tried, Worn, spec_name
 from icekit.tune.layout.orders import pays
@@ -103,10 +103,10 @@ def _spec(
         now,
         there.name,
         why,
-        "; ".join(statements.change_spec(table, columns, current, spec)),
+        "; ".join(ddl.change_spec(table, columns, current, spec)),
         verified=verified(tried),
         breaks="jobs that overwrite by partition replace other partitions than before, and storage-partitioned joins need the same buckets on both sides",
-        undo="; ".join(statements.change_spec(table, columns, spec, current)),
+        undo="; ".join(ddl.change_spec(table, columns, spec, current)),
     )
 
 
@@ -153,10 +153,10 @@ def _order(
         now,
         order.name,
         why,
-        statements.write_order(table, columns, order.columns, by_partition=by_partition),
+        ddl.write_order(table, columns, order.columns, by_partition=by_partition),
         verified=verified(tried),
         breaks="writes take a shuffle and a sort more",
-        undo=statements.undo_order(table, facts),
+        undo=ddl.undo_order(table, facts),
     )
 
 
@@ -198,7 +198,7 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
             None,
             f"{count(len(chosen), 'partition')} sorted again",
             f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion.",
-            statements.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
+            ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
     portions = max(1, -(-facts.data.size_in_bytes // PORTION))
@@ -209,7 +209,7 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
         "written anew",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
         f"and to write{rate}. It commits in parts, rows stay the same, and {display_name(name)} needs the room until old snapshots expire.{way}",
-        statements.rewrite(catalog, name, columns, order, by_table=by_table),
+        ddl.rewrite(catalog, name, columns, order, by_table=by_table),
         verified=verified(tried),
     )
 

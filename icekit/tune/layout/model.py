@@ -18,6 +18,11 @@ class Order:
     columns: tuple[str, ...]
 
     @property
+    def is_curve(self) -> bool:
+        """Tell whether it is a space-filling curve, which exists only in a rewrite."""
+        return self.kind != SORT
+
+    @property
     def name(self) -> str:
         """``origin, tailnum``; ``hilbert(origin, tailnum)``."""
         listed = ", ".join(self.columns)

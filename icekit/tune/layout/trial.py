@@ -13,12 +13,12 @@ from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
 from icekit.tune.budget import Budget, BudgetSpent
+from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters.model import Filter, Leaf, sql
 from icekit.tune.filters.sampling import bind, sample
 from icekit.tune.layout.blooms import settings
 from icekit.tune.layout.levels import fields_of, plans, share_read
 from icekit.tune.layout.model import BloomCheck, BloomTrial, Order, Tried
-from icekit.tune.layout.statements import change_spec, rewrite
 from icekit.tune.layout.transforms import Field
 from icekit.tune.merge.engine import kind, nodes
 from icekit.tune.place import Place, places

@@ -70,8 +70,14 @@ def order(facts: TableFacts) -> str | None:
 
 
 def test_the_order_that_filters_want_keeps_partitions_together_where_there_are_any() -> None:
-    assert order(table_facts()) == "ALTER TABLE `prod`.`db`.`events` WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `carrier`"
-    assert order(table_facts(specs=(UNPARTITIONED,), groups=())) == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier`"
+    assert (
+        order(table_facts())
+        == "ALTER TABLE `prod`.`db`.`events` WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `carrier` ASC NULLS FIRST"
+    )
+    assert (
+        order(table_facts(specs=(UNPARTITIONED,), groups=()))
+        == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier` ASC NULLS FIRST"
+    )
     assert advise_order(TABLE, table_facts(), ()) == ()
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from icekit.facts.model import PartitionSpec, SortField, TableFacts
 from icekit.facts.parts import PartitionField
+from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf
-from icekit.tune.layout import blooms, sizing, statements
+from icekit.tune.layout import blooms, sizing
 from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, advise
 from icekit.tune.layout.levels import levels, partition_shares
 from icekit.tune.layout.model import (
@@ -79,7 +80,7 @@ def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
 
     assert got[ORDER].sql == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier` ASC NULLS FIRST"
     assert got[ORDER].undo == (
-        "ALTER TABLE `prod`.`db`.`events` WRITE UNORDERED; ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES ('write.distribution-mode')"
+        "ALTER TABLE `prod`.`db`.`events` WRITE UNORDERED; ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('write.distribution-mode')"
     )
     assert "12 %" in got[ORDER].verified
     assert "sort_order => '`carrier` ASC NULLS FIRST'" in got[OLD_DATA].sql
@@ -213,7 +214,7 @@ def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
 
     (got,) = blooms.advise(TABLE, facts, checks, {})
 
-    assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES ('{name}')"
+    assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('{name}')"
     assert got.undo == f"ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('{name}' = 'true')"
     assert "no filter asks" in got.evidence
 
@@ -285,11 +286,11 @@ def test_a_spec_is_changed_field_by_field_and_back() -> None:
     columns = {c.name: c for c in table_facts().columns}
     old, new = (DAY,), (MONTH, Field("event_id", "bucket[16]"))
 
-    assert statements.change_spec(TABLE, columns, old, new) == (
+    assert ddl.change_spec(TABLE, columns, old, new) == (
         "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)",
         "ALTER TABLE `prod`.`db`.`events` ADD PARTITION FIELD bucket(16, `event_id`)",
     )
-    assert statements.change_spec(TABLE, columns, new, old) == (
+    assert ddl.change_spec(TABLE, columns, new, old) == (
         "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD months(`event_time`) WITH days(`event_time`)",
         "ALTER TABLE `prod`.`db`.`events` DROP PARTITION FIELD bucket(16, `event_id`)",
     )
@@ -298,7 +299,7 @@ def test_a_spec_is_changed_field_by_field_and_back() -> None:
 def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
     facts = table_facts(sort_order=BY_TIME, properties={"write.distribution-mode": "hash"})
 
-    assert statements.undo_order(TABLE, facts) == (
+    assert ddl.undo_order(TABLE, facts) == (
         "ALTER TABLE `prod`.`db`.`events` WRITE LOCALLY ORDERED BY `event_time` ASC NULLS FIRST; "
         "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     )

@@ -14,13 +14,13 @@ from icekit.clone import NAMESPACE
 from icekit.errors import ParameterError
 from icekit.sql import Identifier, identifier
 from icekit.tune.budget import Budget
+from icekit.tune.ddl import undo_order, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.curves import hilbert
 from icekit.tune.layout.levels import partition_shares, plans
 from icekit.tune.layout.model import BloomCheck
-from icekit.tune.layout.statements import undo_order, write_order
 from icekit.tune.layout.trial import run_trial
 
 pytestmark = pytest.mark.spark

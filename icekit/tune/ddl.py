@@ -1,4 +1,4 @@
-"""Write the statements of a layout and those that take them back; pure.
+"""Write the statements that change a table's order and partitioning, and those that take them back; pure.
 
 ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
 extensions), so the way back puts that property back as well.
@@ -7,12 +7,15 @@ extensions), so the way back puts that property back as well.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column, SortField
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
-from icekit.tune.layout.model import SORT, Order
-from icekit.tune.layout.transforms import Field
+
+if TYPE_CHECKING:
+    from icekit.tune.layout.model import Order
+    from icekit.tune.layout.transforms import Field
 
 DISTRIBUTION = "write.distribution-mode"
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
@@ -54,7 +57,7 @@ def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
 
 def rewrite_order(columns: Mapping[str, Column], order: Order) -> str:
     """An order as ``rewrite_data_files`` takes it in ``sort_order``."""
-    if order.kind == SORT:
+    if not order.is_curve:
         return _terms(columns, order.columns)
     return f"{order.kind}({', '.join(_quoted(columns, n) for n in order.columns)})"
 

@@ -1,0 +1,73 @@
+"""A script runs as it is pasted, and the way back leaves the table as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.sql import display_name, identifier
+from icekit.tune import ddl
+from icekit.tune.advice import Advice, script, to_set
+from icekit.tune.layout.transforms import Field
+
+pytestmark = pytest.mark.spark
+
+
+def definition(lake: Lake, table: tuple[str, ...]) -> dict[str, Any]:
+    source = lake.tables.source(table)
+    metadata = json.loads(source.read(source.metadata_location))
+    specs = {s["spec-id"]: [(f["source-id"], f["transform"]) for f in s["fields"]] for s in metadata["partition-specs"]}
+    orders = {o["order-id"]: o["fields"] for o in metadata["sort-orders"]}
+    return {
+        "properties": metadata["properties"],
+        "spec": specs[metadata["default-spec-id"]],
+        "order": orders[metadata["default-sort-order-id"]],
+    }
+
+
+@pytest.mark.parametrize("order", ["WRITE ORDERED BY bucket(4, id) DESC NULLS LAST, `a;'b`", "WRITE UNORDERED", None])
+def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> None:
+    table = (scratch, f"script;'{'' if order is None else len(order)}")
+    name = lake.sql_name(table)
+    lake.spark.sql(
+        f"CREATE TABLE {identifier(*name)} (id bigint, `a;'b` string, at timestamp) USING iceberg PARTITIONED BY (days(at), `a;'b`) "
+        "TBLPROPERTIES ('write.parquet.compression-codec' = 'zstd')"
+    )
+    if order:
+        lake.spark.sql(f"ALTER TABLE {identifier(*name)} {order}")
+    facts = lake.observe(display_name(table))
+    columns = {c.name: c for c in facts.columns}
+    before = definition(lake, table)
+    old, new = (Field("at", "day"), Field("a;'b", "identity")), (Field("at", "month"), Field("id", "bucket[8]"))
+    advice = [
+        Advice(
+            "spec",
+            "",
+            "",
+            "e",
+            "; ".join(ddl.change_spec(name, columns, old, new)),
+            undo="; ".join(ddl.change_spec(name, columns, new, old)),
+        ),
+        Advice("order", "", "", "e", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo=ddl.undo_order(name, facts)),
+        to_set(
+            name, facts.properties, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, current="", evidence="e"
+        ),
+        to_set(name, facts.properties, {"write.metadata.metrics.column.a;'b": "counts"}, current="", evidence="e"),
+    ]
+    found = script(name, facts.properties, advice)
+
+    for statement in found.sql:
+        lake.spark.sql(statement)
+    changed = definition(lake, table)
+    assert [transform for _, transform in changed["spec"]] == ["month", "bucket[8]"]
+    assert len(changed["order"]) == 2
+    assert changed["properties"]["write.parquet.compression-codec"] == "gzip"
+
+    for statement in found.undo:
+        lake.spark.sql(statement)
+    after = definition(lake, table)
+    assert sorted(after.pop("spec")) == sorted(before.pop("spec"))
+    assert after == before
