@@ -9,4 +9,5 @@ export ICEKIT_LAKE
 ICEKIT_SPARK_CONF="'spark.driver.extraJavaOptions=-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'"
 export ICEKIT_SPARK_CONF
 python -m icekit lab
-python -m pytest --nbval-lax --nbval-current-env notebooks
+# Two at a time: a notebook is mostly one thread that plans.
+python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env notebooks

@@ -35,9 +35,17 @@ class Place:
 
 
 def places(
-    lake: Lake, facts: TableFacts, number: int, *, sample_bytes: int, always_sample: bool, budget: Budget, progress: Callable[[str], None]
+    lake: Lake,
+    facts: TableFacts,
+    number: int,
+    *,
+    sample_bytes: int,
+    always_sample: bool,
+    budget: Budget,
+    progress: Callable[[str], None],
+    partitioned: bool = True,
 ) -> Places:
-    """Open ``number`` places; leaving what is returned takes all of them away."""
+    """Open ``number`` places; leaving what is returned takes all of them away. ``partitioned`` says whether samples are as the table is."""
     stack = Places()
     try:
         if not always_sample:
@@ -52,7 +60,7 @@ def places(
                 progress(f"{error} The trial goes on with copied samples.")
         for _ in range(number):
             with budget.watching(lake.spark, min(sample_bytes, facts.data.size_in_bytes)):
-                stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes)))
+                stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes, partitioned=partitioned)))
             budget.bytes_written += stack.places[-1].size_in_bytes
         first = stack.places[0]
         progress(f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled")
@@ -71,7 +79,7 @@ class Places(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]:
+def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, *, partitioned: bool) -> Iterator[Place]:
     """A copy of some of a table's rows with its partitioning, sort order and properties; gone afterwards.
 
     Whole partitions from the middle of the list while they fit, else some data files.
@@ -91,7 +99,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int) -> Iterator[Place]
         lake.spark.sql(
             f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION {literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
         )
-        for field in facts.default_spec.fields:
+        for field in facts.default_spec.fields if partitioned else ():
             if field.source is not None and field.transform != "void":
                 column = next(c for c in facts.columns if c.field_id == field.source_id)
                 lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), field.transform)}")

@@ -171,7 +171,8 @@ def _measured(
                 rewritten = try_rewrite(lake, facts, copies.places[0].table, answer.filters, repeats=repeats, budget=budget)
                 answer = replace(answer, rewritten=rewritten)
                 progress(f"rewritten on a clone, {rewritten.count_before:,} data manifests are {rewritten.count_after:,}")
-        with places(lake, facts, 1, always_sample=True, **options) as copies:
+        # How rows are encoded does not depend on their partition, and one file shows it better than many small ones.
+        with places(lake, facts, 1, always_sample=True, partitioned=False, **options) as copies:
             tried = try_encodings(
                 lake, facts, copies.places[0], sample_bytes=sample_bytes, repeats=repeats, budget=budget, progress=progress
             )
