@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from icekit.errors import InvalidName
 
 Identifier = tuple[str, ...]
+#: Keys that Spark's SET takes as they are (SparkSqlAstBuilder).
+_PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
 #: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings to strings.
 Argument = str | int | bool | dt.datetime | tuple[str, ...] | Mapping[str, str]
 
@@ -126,6 +128,16 @@ def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
 def unset_properties(table: Sequence[str], names: Sequence[str]) -> str:
     """Write ``ALTER TABLE … UNSET TBLPROPERTIES IF EXISTS (…)``; ``table`` includes the catalog."""
     return f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
+
+
+def set_session(name: str, value: str) -> str:
+    """Write ``SET`` for a session's setting; a key with a hyphen is taken in backticks only, and its value with it."""
+    return f"SET {name} = {value}" if _PLAIN_KEY.fullmatch(name) else f"SET {identifier(name)} = {identifier(value)}"
+
+
+def reset_session(name: str) -> str:
+    """Write ``RESET`` for a session's setting."""
+    return f"RESET {name if _PLAIN_KEY.fullmatch(name) else identifier(name)}"
 
 
 def transform_of(column: str, transform: str) -> str:

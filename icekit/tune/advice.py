@@ -71,14 +71,16 @@ def to_set(
 def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]) -> Script:
     """All changes in one: a single ALTER TABLE for the properties, then what is not a property; and the way back.
 
-    Advice comes in order of weight: where two set one property, the first is taken.
+    Advice comes in order of weight: where two set one property, the first is taken; of two limits in bytes the larger.
     """
     properties: dict[str, str] = {}
     others: list[Advice] = []
     for one in advice:
         if one.properties:
             for name, value in one.properties:
-                properties.setdefault(name, value)
+                there_too = properties.get(name)
+                if there_too is None or (name.endswith("max-bytes") and int(value) > int(there_too)):
+                    properties[name] = value
         elif one.sql:
             others.append(one)
     sql = [set_properties(table, properties)] if properties else []

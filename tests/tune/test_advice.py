@@ -46,6 +46,13 @@ def test_the_first_of_two_that_set_one_property_is_taken() -> None:
     assert "'p' = '1'" in script(TABLE, {}, advice).sql[0]
 
 
+def test_of_two_limits_in_bytes_the_larger_is_set() -> None:
+    name = "write.parquet.bloom-filter-max-bytes"
+    advice = [to_set(TABLE, {}, {name: value}, current=None, evidence="e") for value in ("900", "1000", "20")]
+
+    assert f"'{name}' = '1000'" in script(TABLE, {}, advice).sql[0]
+
+
 def test_a_format_version_is_not_taken_back() -> None:
     advice = to_set(TABLE, {}, {"format-version": "3"}, current="2", evidence="e")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.catalog import Lake
-from icekit.sql import display_name, identifier
+from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, script, to_set
 from icekit.tune.layout.transforms import Field
@@ -71,3 +71,15 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     after = definition(lake, table)
     assert sorted(after.pop("spec")) == sorted(before.pop("spec"))
     assert after == before
+
+
+@pytest.mark.parametrize("name", ["spark.sql.iceberg.advisory-partition-size", "spark.sql.adaptive.enabled"])
+def test_settings_of_a_session_are_set_and_reset_by_their_statements(lake: Lake, name: str) -> None:
+    before = lake.spark.conf.get(name, None)
+
+    lake.spark.sql(set_session(name, "false"))
+    assert lake.spark.conf.get(name) == "false"
+    lake.spark.sql(reset_session(name))
+    assert lake.spark.conf.get(name, None) in {before, None}
+    if before is not None:
+        lake.spark.conf.set(name, before)

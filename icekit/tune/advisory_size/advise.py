@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier
+from icekit.sql import Identifier, reset_session, set_session
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.advisory_size.chain import ICEBERG_SESSION, PROPERTY, Chain
 from icekit.tune.advisory_size.recommend import rolled_bytes, scaled, spill_limit
@@ -76,7 +76,14 @@ def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial:
     if decides is not None and decides.where == SESSION:
         said = f"The session's setting overrides the table's property: take it out of the job, or set it to {value}."
         found.append(
-            Advice(decides.name, decides.value, None, said, f"RESET {ICEBERG_SESSION}", undo=f"SET {ICEBERG_SESSION} = {decides.value}")
+            Advice(
+                decides.name,
+                decides.value,
+                None,
+                said,
+                reset_session(ICEBERG_SESSION),
+                undo=set_session(ICEBERG_SESSION, decides.value or ""),
+            )
         )
     elif decides is not None and decides.where == "option":
         found.append(
@@ -127,7 +134,7 @@ def _adaptive(chain: Chain) -> Advice:
         f"Without adaptive execution the advisory size does nothing, and each commit has {count(chain.shuffle_partitions, 'task')} whatever its size "
         "(spark.sql.shuffle.partitions)."
     )
-    return Advice(_ADAPTIVE, "false", "true", said, f"SET {_ADAPTIVE} = true", undo=f"SET {_ADAPTIVE} = false")
+    return Advice(_ADAPTIVE, "false", "true", said, set_session(_ADAPTIVE, "true"), undo=set_session(_ADAPTIVE, "false"))
 
 
 def _made(written: Written) -> str:

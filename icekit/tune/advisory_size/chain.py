@@ -159,7 +159,7 @@ def chain(
         option=("compression-codec", given),
         session=[(_CODEC_SESSION, conf[_CODEC_SESSION])],
         properties=[(f"write.{fmt}.compression-codec", facts.properties.get(f"write.{fmt}.compression-codec"))],
-        default=("default", {"parquet": "zstd", "orc": "zlib", "avro": "gzip"}.get(fmt, "zstd")),
+        default=("default", {"orc": "zlib"}.get(fmt, "gzip")),
     )
     shuffle_codec = (conf["spark.io.compression.codec"] or "lz4").lower() if _is_on(conf["spark.shuffle.compress"]) else "none"
     ratio = compression_ratio(shuffle_codec, codec.value or "", fmt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier
+from icekit.sql import Identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
@@ -15,6 +15,8 @@ from icekit.units import count, percent, size
 _SETTING = "write.distribution-mode"
 #: A shuffle that saves no more than this share of the files is not worth its while.
 MARGIN = 0.15
+#: Nor one that saves no more files of a commit than this.
+FILES_SPARED = 1
 #: A partition with more than this share of a commit's rows makes its task the last one to end.
 SKEWED = 0.5
 
@@ -27,7 +29,8 @@ def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
     # A sorted table has its order for its readers.
     if mode.value == RANGE and facts.sort_order:
         return RANGE
-    return HASH if there.written.files > (1 + MARGIN) * hashed.written.files else mode.value
+    saved = there.written.files - hashed.written.files
+    return HASH if saved > max(FILES_SPARED, MARGIN * hashed.written.files) else mode.value
 
 
 def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
@@ -60,8 +63,8 @@ def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | 
         )
     if decides is not None and decides.where in {SESSION, OPTION}:
         said = f"{decides.where} {decides.name} = {decides.value} overrides the table's property: take it out of the job. {evidence}."
-        sql = f"RESET {DISTRIBUTION_SESSION}" if decides.where == SESSION else None
-        undo = f"SET {DISTRIBUTION_SESSION} = {decides.value}" if sql else None
+        sql = reset_session(DISTRIBUTION_SESSION) if decides.where == SESSION else None
+        undo = set_session(DISTRIBUTION_SESSION, decides.value or "") if sql else None
         found.append(Advice(decides.name, decides.value, None, said, sql, verified=f"{verified}.", undo=undo))
     return tuple(found)
 
@@ -79,10 +82,8 @@ def advise_order(table: Identifier, facts: TableFacts, columns: tuple[str, ...])
             "sort order",
             now,
             ", ".join(columns),
-            f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}. Not tried here: try the layout first.",
-            ddl.write_order(table, known, columns, by_partition=partitioned),
-            breaks="each write sorts its rows",
-            undo=ddl.undo_order(table, facts),
+            f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}, and each write sorts its rows. Not tried here: ask for the layout, "
+            f"which tries {ddl.write_order(table, known, columns, by_partition=partitioned)}.",
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from icekit.sql import identifier
+from icekit.sql import identifier, set_session
 from icekit.tune.merge.model import EnginePlan, Line, PartitionedJoin, Rewrite, Scan
 from icekit.tune.statement import Statement
 from icekit.units import count, size
@@ -198,7 +198,7 @@ def _partitioned(joined: PartitionedJoin) -> Iterator[Line]:
             about,
             f"It would apply: planned again under {'this setting' if len(joined.settings) == 1 else 'these settings'}, the target is joined by {fields} as it is "
             "stored, without a shuffle. Each task then holds a whole partition, so partitions must fit a task, and there are no more tasks than partitions.",
-            tuple(f"SET {key} = {value}" for key, value in joined.settings),
+            tuple(set_session(key, value) for key, value in joined.settings),
         )
     elif not joined.lacks:
         yield Line(about, "It is not needed: the target is not shuffled.")

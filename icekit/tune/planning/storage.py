@@ -62,11 +62,13 @@ class Storage:
 
     @property
     def is_at_risk(self) -> bool:
-        """Tell whether one prefix could be asked more often than S3 takes: reads of its share of the files, or a commit's writes in a second."""
+        """Tell whether one prefix could be asked more often than S3 takes, for its share of the files: in reads, or in a commit's writes."""
         if self.store is None:
             return False
-        share = 1 - self.hashed_share
-        return self.gets_per_second * share * self.largest_prefix_share > GETS_PER_SECOND or self.puts_per_commit * share > PUTS_PER_SECOND
+        share = (1 - self.hashed_share) * self.largest_prefix_share
+        # A commit's files are written no faster than its task slots can.
+        puts_per_second = min(float(self.puts_per_commit), self.gets_per_second)
+        return self.gets_per_second * share > GETS_PER_SECOND or puts_per_second * share > PUTS_PER_SECOND
 
 
 def look(spark: SparkSession, table: Identifier, facts: TableFacts, *, slots: int, file_io: str) -> Storage:
@@ -75,7 +77,9 @@ def look(spark: SparkSession, table: Identifier, facts: TableFacts, *, slots: in
     folder = "regexp_extract(file_path, '^(.*)/[^/]+$', 1)"
     # The part after the data folder, up to the next slash; files elsewhere count by their own folder.
     inside = f"startswith(file_path, {literal(data + '/')})"
-    prefix = f"CASE WHEN {inside} THEN split_part(substring(file_path, {len(data) + 2}), '/', 1) ELSE {folder} END"
+    rest = f"substring(file_path, {len(data) + 2})"
+    # Files of an unpartitioned table lie in the data folder itself: one prefix.
+    prefix = f"CASE WHEN NOT {inside} THEN {folder} WHEN instr({rest}, '/') > 0 THEN split_part({rest}, '/', 1) ELSE '' END"
     row = spark.sql(
         f"WITH f AS (SELECT {folder} AS folder, {prefix} AS prefix, file_path RLIKE {literal(_HASHED)} AS hashed, "
         f"NOT startswith(file_path, {literal(facts.location.rstrip('/') + '/')}) AS elsewhere FROM {identifier(*table, 'files')}), "

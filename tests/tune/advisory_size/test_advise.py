@@ -50,7 +50,7 @@ def test_a_session_that_overrides_the_table_is_to_be_reset_too() -> None:
     first, second = advise(TABLE, table_facts(), of({ICEBERG_SESSION: "1000"}), "hash", trial(SMALL, (900 * MIB, written())))
 
     assert first.setting == PROPERTY
-    assert (second.sql, second.undo) == (f"RESET {ICEBERG_SESSION}", f"SET {ICEBERG_SESSION} = 1000")
+    assert (second.sql, second.undo) == (f"RESET `{ICEBERG_SESSION}`", f"SET `{ICEBERG_SESSION}` = `1000`")
 
 
 def test_without_adaptive_execution_that_comes_first() -> None:
