@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from icekit.sql import Identifier, set_properties, statements, unset_properties
+from icekit.sql import Identifier, reset_session, set_properties, set_session, statements, unset_properties
+from icekit.tune.in_force import SESSION, Link
 
 #: Properties that no statement takes back.
 _ONE_WAY = frozenset({"format-version"})
@@ -66,6 +67,16 @@ def to_set(
     return Advice(
         name or last, current, value, evidence, set_properties(table, dict(properties)), verified, breaks, undo, tuple(properties.items())
     )
+
+
+def overriding(link: Link, evidence: str, *, verified: str | None = None) -> Advice:
+    """Advice to take a setting away that overrides the table's property: a session's by its statement, a write option in the job."""
+    said = (
+        f"{link.where.capitalize()} {link.name} = {link.value} overrides the table's property: take it out of the job. {evidence}".rstrip()
+    )
+    in_session = link.where == SESSION
+    sql, undo = (reset_session(link.name), set_session(link.name, link.value or "")) if in_session else (None, None)
+    return Advice(link.name, link.value, None, said, sql, verified=verified, undo=undo)
 
 
 def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]) -> Script:

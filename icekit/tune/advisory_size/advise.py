@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, reset_session, set_session
-from icekit.tune.advice import Advice, to_set
-from icekit.tune.advisory_size.chain import ICEBERG_SESSION, PROPERTY, Chain
+from icekit.sql import Identifier, set_session
+from icekit.tune.advice import Advice, overriding, to_set
+from icekit.tune.advisory_size.chain import PROPERTY, Chain
 from icekit.tune.advisory_size.recommend import rolled_bytes, scaled, spill_limit
 from icekit.tune.advisory_size.trial import SizeTrial
 from icekit.tune.advisory_size.written import TOLERANCE, Written
-from icekit.tune.in_force import SESSION
+from icekit.tune.in_force import OPTION, SESSION
 from icekit.units import count, percent, size
 
 #: A change must save this share of the files.
@@ -73,22 +73,8 @@ def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial:
             breaks=_breaks(facts, chain, value, after),
         )
     ]
-    if decides is not None and decides.where == SESSION:
-        said = f"The session's setting overrides the table's property: take it out of the job, or set it to {value}."
-        found.append(
-            Advice(
-                decides.name,
-                decides.value,
-                None,
-                said,
-                reset_session(ICEBERG_SESSION),
-                undo=set_session(ICEBERG_SESSION, decides.value or ""),
-            )
-        )
-    elif decides is not None and decides.where == "option":
-        found.append(
-            Advice(decides.name, decides.value, None, "The job's write option overrides the table's property: take it out of the job.")
-        )
+    if decides is not None and decides.where in {SESSION, OPTION}:
+        found.append(overriding(decides, f"Or set it to {value}."))
     return tuple(found)
 
 

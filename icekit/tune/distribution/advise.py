@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, reset_session, set_session
+from icekit.sql import Identifier
 from icekit.tune import ddl
-from icekit.tune.advice import Advice, to_set
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
+from icekit.tune.advice import Advice, overriding, to_set
 from icekit.tune.distribution.modes import HASH, NONE, RANGE, Mode
 from icekit.tune.distribution.trial import ModeTrial, Tried
 from icekit.tune.in_force import OPTION, SESSION
@@ -62,10 +61,7 @@ def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | 
             )
         )
     if decides is not None and decides.where in {SESSION, OPTION}:
-        said = f"{decides.where} {decides.name} = {decides.value} overrides the table's property: take it out of the job. {evidence}."
-        sql = reset_session(DISTRIBUTION_SESSION) if decides.where == SESSION else None
-        undo = set_session(DISTRIBUTION_SESSION, decides.value or "") if sql else None
-        found.append(Advice(decides.name, decides.value, None, said, sql, verified=f"{verified}.", undo=undo))
+        found.append(overriding(decides, f"{evidence}.", verified=f"{verified}."))
     return tuple(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from icekit.facts.files import Scalar
@@ -180,3 +180,14 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
     if node.op == "prefix":
         return f"startswith({term}, {literal_of(column.type, node.values[0])})"
     return f"{term} {node.op} {literal_of(column.type, node.values[0])}"
+
+
+def predicates(filters: Iterable[Filter], columns: Mapping[str, Column]) -> list[tuple[Filter, str]]:
+    """The filters with their SQL; left out are those without values, of columns that are gone, or with values that have no literal."""
+    found = []
+    for one in filters:
+        try:
+            found.append((one, sql(one.tree, columns)))
+        except (KeyError, ValueError, OverflowError):
+            continue
+    return found

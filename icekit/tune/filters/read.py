@@ -16,7 +16,7 @@ from icekit.sql import display_name, identifier
 from icekit.tune.current import session_of
 from icekit.tune.event_log import queries
 from icekit.tune.filters.describe import Unreadable, filters_of, parse
-from icekit.tune.filters.model import Anything, Filter, Leaf, Node
+from icekit.tune.filters.model import Anything, Filter, Leaf, Node, with_leaves
 from icekit.tune.filters.scan_reports import filters_in
 from icekit.tune.merge.engine import is_scan_of, nodes, query_of
 from icekit.units import count
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
-#: Different filters that are looked at; the most frequent.
-MOST_FILTERS = 200
+#: Filters that are looked at, and those of one kind, which differ in their values alone.
+MOST_FILTERS, MOST_VALUES = 200, 16
 _NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 
 
@@ -56,26 +56,28 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     """
     known, gone = names_ever(lake, facts)
     unknown: set[str] = set()
-    found: list[Filter] = []
-    found += [_stated(lake, facts, text, known, unknown) for text in sql]
-    if event_log:
-        found += _logged(event_log, facts, known, unknown)
-    if scan_reports:
-        found += [Filter(text, tree, 1.0, SCAN_REPORT) for text, tree in filters_in(scan_reports, facts.table, known, unknown)]
+    found = _Merged()
     notes: list[str] = []
+    for text in sql:
+        found.add(_stated(lake, facts, text, known, unknown))
+    if event_log:
+        found.add(_logged(event_log, facts, known, unknown))
+    if scan_reports:
+        found.add(Filter(text, tree, 1.0, SCAN_REPORT) for text, tree in filters_in(scan_reports, facts.table, known, unknown))
     if not (sql or event_log or scan_reports):
-        found, notes = _declared(facts)
+        declared, notes = _declared(facts)
+        found.add(declared)
     for name in sorted(unknown):
         what = "was dropped" if name in gone else "is not a column of the table whose bounds Iceberg could skip by"
         notes.append(f"Filters on {name} are left out: it {what}.")
-    kept = _merged(f for f in found if not isinstance(f.tree, Anything))
-    if blind := sum(f.weight for f in found if isinstance(f.tree, Anything)):
+    if found.blind:
         notes.append(
-            f"{count(round(blind), 'query', 'queries')} asked for nothing that Iceberg can skip files by (no filter, or functions of columns)."
+            f"{count(round(found.blind), 'query', 'queries')} asked for nothing that Iceberg can skip files by (no filter, or functions of columns)."
         )
-    if len(kept) > MOST_FILTERS:
-        notes.append(f"Of {len(kept):,} different filters the {MOST_FILTERS} most frequent are looked at.")
-    return Filters(tuple(kept[:MOST_FILTERS]), tuple(notes))
+    kept, shapes = found.kept()
+    if shapes < len(found.shapes):
+        notes.append(f"Of {len(found.shapes):,} kinds of filters the {shapes:,} most frequent are looked at.")
+    return Filters(kept, tuple(notes))
 
 
 def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], frozenset[str]]:
@@ -94,8 +96,8 @@ def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], fro
     return known, frozenset(gone - known.keys())
 
 
-def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]) -> Filter:
-    """A predicate or a query, as Spark pushes it to Iceberg."""
+def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]) -> list[Filter]:
+    """A predicate or a query, as Spark pushes it to Iceberg; one filter for each time that it reads the table."""
     name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
     with session_of(lake) as spark:
@@ -108,7 +110,7 @@ def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column
         scans = [str(n.scan().description()) for n in nodes(query.executedPlan()) if is_scan_of(n, name)]
     if is_query and not scans:
         raise ParameterError(f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or a predicate.")
-    return Filter(text, _tree(scans[0], known, unknown) if scans else Anything(), 1.0, STATED)
+    return [Filter(text, tree, 1.0, STATED) for tree in ([_tree(scan, known, unknown) for scan in scans] or [Anything()])]
 
 
 def _logged(path: str, facts: TableFacts, known: Mapping[str, Column], unknown: set[str]) -> Iterator[Filter]:
@@ -139,9 +141,36 @@ def _declared(facts: TableFacts) -> tuple[list[Filter], list[str]]:
     return found, notes
 
 
-def _merged(filters: Iterable[Filter]) -> list[Filter]:
-    by_tree: dict[Node, Filter] = {}
-    for one in filters:
-        there = by_tree.get(one.tree)
-        by_tree[one.tree] = one if there is None else replace(there, weight=there.weight + one.weight)
-    return sorted(by_tree.values(), key=lambda f: -f.weight)
+class _Merged:
+    """Filters as they come, merged: equal ones into one, and of those that differ in their values alone a few."""
+
+    def __init__(self) -> None:
+        self.blind = 0.0
+        #: By the tree without values: the weight of all, and the filters that are kept.
+        self.shapes: dict[Node, tuple[float, dict[Node, Filter]]] = {}
+
+    def add(self, filters: Iterable[Filter]) -> None:
+        for one in filters:
+            if isinstance(one.tree, Anything):
+                self.blind += one.weight
+                continue
+            shape = with_leaves(one.tree, lambda leaf: replace(leaf, values=()))
+            weight, same = self.shapes.get(shape, (0.0, {}))
+            there = same.get(one.tree)
+            if there is not None:
+                same[one.tree] = replace(there, weight=there.weight + one.weight)
+            elif len(same) < MOST_VALUES:
+                same[one.tree] = one
+            self.shapes[shape] = (weight + one.weight, same)
+
+    def kept(self) -> tuple[tuple[Filter, ...], int]:
+        """The most frequent kinds, with the weight of all their queries, and how many kinds they are."""
+        found: list[Filter] = []
+        shapes = 0
+        for weight, same in sorted(self.shapes.values(), key=lambda s: -s[0]):
+            if len(found) + len(same) > MOST_FILTERS:
+                break
+            shapes += 1
+            share = weight / sum(f.weight for f in same.values())
+            found += (replace(f, weight=f.weight * share) for f in same.values())
+        return tuple(sorted(found, key=lambda f: -f.weight)), shapes

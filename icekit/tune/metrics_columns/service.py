@@ -15,7 +15,7 @@ from icekit.facts.snapshots import choose_snapshot
 from icekit.sql import Identifier
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
-from icekit.tune.filters.model import sql as sql_of
+from icekit.tune.filters.model import predicates
 from icekit.tune.filters.read import EVENT_LOG, STATED
 from icekit.tune.filters.skipping import Bounds
 from icekit.tune.metrics_columns.advise import NO_BOUNDS, Measures, advise, roles, undeclared
@@ -68,9 +68,9 @@ def tune_metrics_columns(
     bytes_read = size_in_bytes(sample_bytes)
     facts = lake.observe(table)
     bridged = has_bridge(lake.spark)
-    if not bridged and (filters or event_log):
+    if not bridged and filters:
         raise ParameterError(
-            "Filters as SQL or from an event log need Spark's own JVM, which Spark Connect has not; declare icekit.filter-columns, or give scan reports."
+            "Filters as SQL need Spark's own JVM, which Spark Connect has not; declare icekit.filter-columns, or give an event log or scan reports."
         )
     asked = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
     notes = list(asked.notes)
@@ -183,12 +183,5 @@ def _now(lake: Lake, facts: TableFacts, own: Sequence[Filter], name: str, reads:
 
 def _planned_filters(facts: TableFacts, filters: Sequence[Filter]) -> list[tuple[str, str, float]]:
     """Filters as text, SQL and weight; those without values, or with values that have no literal, are left out."""
-    columns = {c.name: c for c in facts.columns}
-    found = []
-    for one in filters[:MOST_PLANNED]:
-        try:
-            predicate = sql_of(one.tree, columns)
-        except (KeyError, ValueError, OverflowError):
-            continue
-        found.append((one.text if one.origin in {STATED, EVENT_LOG} else predicate, predicate, one.weight))
-    return found
+    asked = predicates(filters[:MOST_PLANNED], {c.name: c for c in facts.columns})
+    return [(one.text if one.origin in {STATED, EVENT_LOG} else predicate, predicate, one.weight) for one, predicate in asked]

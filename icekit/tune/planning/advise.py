@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, call, display_name
-from icekit.tune.advice import Advice, to_set
+from icekit.tune.advice import Advice, overriding, to_set
+from icekit.tune.in_force import SESSION
 from icekit.tune.planning.encoding import Encoding
 from icekit.tune.planning.manifests import Rewritten
 from icekit.tune.planning.measure import Timing
@@ -22,35 +23,36 @@ MANIFEST_GAIN, MANIFESTS_SPARED = 0.5, 8
 BYTES_GAIN, SLOWER = 0.15, 0.1
 
 
-def planning_mode(table: Identifier, facts: TableFacts, c: Circumstances, timings: Sequence[Timing]) -> Advice:
-    """Where data manifests are planned, and where they ought to be."""
+def planning_mode(table: Identifier, facts: TableFacts, c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:
+    """Where data manifests are planned, and where they ought to be; a setting of the session goes first."""
     name = "read.data-planning-mode"
     decision = decide(c)[0]
     now = f"{(c.data_mode.value or AUTO).lower()} ({decision.place})"
     why = f"planned {'in the driver' if decision.place == LOCAL else 'by the executors'}: {decision.reasons[0]}"
     measured = {t.name: t.seconds for t in timings}
     if not measured:
-        return Advice(name, now, now, f"Leave it as it is: {why}. It was not measured.")
+        return (Advice(name, now, now, f"Leave it as it is: {why}. It was not measured."),)
     here, there = measured[decision.place], measured[DISTRIBUTED if decision.place == LOCAL else LOCAL]
     said = f"a full scan is planned in {measured[LOCAL]:.2f} s in the driver and in {measured[DISTRIBUTED]:.2f} s by the executors"
     if here - there < max(MODE_SECONDS, MODE_GAIN * here):
-        return Advice(name, now, now, f"Leave it as it is: {why}; {said}.")
+        return (Advice(name, now, now, f"Leave it as it is: {why}; {said}."),)
     better = DISTRIBUTED if decision.place == LOCAL else LOCAL
     if is_too_small_a_result(c):
         # A setting of the cluster, which no statement changes.
         wanted = size(LEAST_RESULT_BYTES)
-        return Advice(
+        told = Advice(
             "spark.driver.maxResultSize",
             size(c.max_result_bytes),
             wanted,
             f"{why[:1].upper()}{why[1:]}; {said}. Start the session with more.",
         )
+        return (told,)
     evidence = f"{said[:1].upper()}{said[1:]}; it is {why}."
-    if c.data_mode.links[0].value is not None:
-        evidence += f" The session's {c.data_mode.links[0].name} overrides the table's and has to go."
     # Both kinds were measured in one place, and are set to it; named after the first.
     properties = {**({"read.delete-planning-mode": better} if c.deletes.count else {}), name: better}
-    return to_set(table, facts.properties, properties, current=now, evidence=evidence, verified=f"{said}.")
+    found = [to_set(table, facts.properties, properties, current=now, evidence=evidence, verified=f"{said}.")]
+    decides = [mode.decides for mode in (c.data_mode, c.delete_mode) if mode.decides is not None and mode.decides.where == SESSION]
+    return (*found, *(overriding(link, "") for link in decides))
 
 
 def worker_threads(c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:

@@ -11,7 +11,7 @@ from icekit.compact.lineage import head, since
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier, set_properties, unset_properties
 from icekit.tune.budget import Budget
-from icekit.tune.place import Place, some_files
+from icekit.tune.place import Place
 from icekit.tune.reading import scan
 from icekit.tune.write_mode.history import change
 from icekit.units import size
@@ -19,6 +19,8 @@ from icekit.units import size
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
+#: A session's codec overrides every table's.
+SESSION_CODEC = "spark.sql.iceberg.compression-codec"
 CODEC, LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
 ROW_GROUP, PAGE = "write.parquet.row-group-size-bytes", "write.parquet.page-size-bytes"
 _PAGE_BYTES = 1_048_576
@@ -43,12 +45,13 @@ def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
     """What is tried, by name: the way it is now, other codecs and levels, smaller row groups and pages; empty unless it writes Parquet."""
     if (facts.setting("write.format.default") or "parquet").lower() != "parquet":
         return {}
-    codec = (facts.setting(CODEC) or "zstd").lower()
+    codec = (facts.setting(CODEC) or "").lower()
     level = facts.properties.get(LEVEL)
     now = f"{codec}{f' {level}' if level else ''}, as now"
     found: dict[str, dict[str, str]] = {now: {}}
     for other, at in _CODECS:
-        if (other, at) != (codec, level):
+        # A level goes with its codec; a number is none of gzip's levels (ZlibCompressor.CompressionLevel), and no statement sets and unsets at once.
+        if (other, at) != (codec, level) and (at is not None or level is None):
             found[f"{other}{f' {at}' if at else ''}"] = {CODEC: other, **({LEVEL: at} if at else {})}
     found["row groups a quarter"] = {ROW_GROUP: str(facts.int_setting(ROW_GROUP) // 4)}
     found["pages a quarter"] = {PAGE: str(int(facts.properties.get(PAGE) or _PAGE_BYTES) // 4)}
@@ -56,14 +59,15 @@ def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
 
 
 def try_encodings(
-    lake: Lake, facts: TableFacts, place: Place, *, sample_bytes: int, repeats: int, budget: Budget, progress: Callable[[str], None]
+    lake: Lake, facts: TableFacts, place: Place, *, repeats: int, budget: Budget, progress: Callable[[str], None]
 ) -> tuple[Encoding, ...]:
-    """Write some of the table's rows to a scratch table in each way, and read them."""
+    """Write the rows of a scratch table anew in each way, and read them; they are a copy of some of the table's rows."""
     name = lake.sql_name(place.table)
-    source = f"SELECT * FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} WHERE {some_files(lake, facts, sample_bytes)}"
+    # Read from where they were copied to: the same small source for every way, and not the table.
+    source = f"SELECT * FROM {identifier(*name)} VERSION AS OF {head(lake, place.table).snapshot_id}"
     written: list[tuple[str, tuple[tuple[str, str], ...], int, float, int | None]] = []
     reset = {
-        CODEC: facts.setting(CODEC) or "zstd",
+        CODEC: facts.setting(CODEC) or "",
         ROW_GROUP: str(facts.int_setting(ROW_GROUP)),
         PAGE: facts.properties.get(PAGE) or str(_PAGE_BYTES),
     }

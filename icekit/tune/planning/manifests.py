@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, call, display_name
 from icekit.tune.budget import Budget
-from icekit.tune.filters.model import Filter, sql
+from icekit.tune.filters.model import Filter, predicates
 from icekit.tune.reading import Planned, planned
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Seque
     """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
     columns = {c.name: c for c in facts.columns}
     asked: list[tuple[str | None, float]] = [(None, 1.0)]
-    for one in filters[:MOST_FILTERS]:
-        if one.is_bound:
-            where = sql(one.tree, columns)
-            asked.append((where, one.weight))
+    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], columns)]
     name = lake.sql_name(clone)
 
     def plan() -> list[Planned]:

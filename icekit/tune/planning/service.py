@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.bridge import has_bridge
-from icekit.sql import Identifier
+from icekit.sql import Identifier, reset_session
 from icekit.tune.advice import Advice
 from icekit.tune.answer import Answer, Shown
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
+from icekit.tune.in_force import session_value
 from icekit.tune.place import places
 from icekit.tune.planning import advise
-from icekit.tune.planning.encoding import Encoding, try_encodings
+from icekit.tune.planning.encoding import SESSION_CODEC, Encoding, try_encodings
 from icekit.tune.planning.manifests import MOST_FILTERS, Rewritten, try_rewrite
 from icekit.tune.planning.measure import Timing, in_each_mode, with_threads
 from icekit.tune.planning.mode import Circumstances, Decision, decide
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from icekit.facts.model import TableFacts
 
 _VALUES_ROWS = 1_000
+#: Spark plans a scan with all its tasks in the driver's memory.
+MOST_PLANNED_FILES = 500_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +139,7 @@ def tune_planning(
             rewritten=None,
             storage=look(spark, name, facts, slots=c.slots, file_io=file_io(spark, name)),
             encodings=(),
-            sampled_bytes=min(size_in_bytes(sample_bytes), facts.data.size_in_bytes),
+            sampled_bytes=0,
             split_bytes=int(facts.properties.get("read.split.target-size") or 134_217_728),
             filters=bound,
             notes=found.notes,
@@ -159,8 +162,12 @@ def _measured(
     """What can be measured within the budget, one thing after the other."""
     facts = answer.facts
     try:
-        answer = replace(answer, modes=in_each_mode(lake.spark, answer.table, None, repeats=repeats, budget=budget))
-        progress(f"a full scan is planned {', '.join(f'{t.name} in {t.seconds:.2f} s' for t in answer.modes)}")
+        if facts.data.file_count <= MOST_PLANNED_FILES:
+            answer = replace(answer, modes=in_each_mode(lake.spark, answer.table, None, repeats=repeats, budget=budget))
+            progress(f"a full scan is planned {', '.join(f'{t.name} in {t.seconds:.2f} s' for t in answer.modes)}")
+        else:
+            said = f"A full scan of more than {MOST_PLANNED_FILES:,} files was not planned in each mode: Spark would hold a task for each in the driver."
+            answer = replace(answer, notes=(*answer.notes, said))
         manifests = answer.circumstances.data.count
         answer = replace(answer, threads=with_threads(lake.spark, answer.table, manifests, repeats=repeats, budget=budget))
         if not trial:
@@ -171,12 +178,14 @@ def _measured(
                 rewritten = try_rewrite(lake, facts, copies.places[0].table, answer.filters, repeats=repeats, budget=budget)
                 answer = replace(answer, rewritten=rewritten)
                 progress(f"rewritten on a clone, {rewritten.count_before:,} data manifests are {rewritten.count_after:,}")
+        codec = session_value(lake.spark, SESSION_CODEC)
+        if codec is not None:
+            said = f"The session's {SESSION_CODEC} = {codec} overrides the table's codec; no other way to write was tried: {reset_session(SESSION_CODEC)} first."
+            return replace(answer, notes=(*answer.notes, said))
         # How rows are encoded does not depend on their partition, and one file shows it better than many small ones.
         with places(lake, facts, 1, always_sample=True, partitioned=False, **options) as copies:
-            tried = try_encodings(
-                lake, facts, copies.places[0], sample_bytes=sample_bytes, repeats=repeats, budget=budget, progress=progress
-            )
-            answer = replace(answer, encodings=tried)
+            tried = try_encodings(lake, facts, copies.places[0], repeats=repeats, budget=budget, progress=progress)
+            answer = replace(answer, encodings=tried, sampled_bytes=copies.places[0].size_in_bytes)
     except BudgetSpent as error:
         progress(f"stopped: {error}; what follows rests on the part that was measured")
         answer = replace(answer, stopped=str(error))
@@ -186,7 +195,7 @@ def _measured(
 def _advice(answer: Planning) -> list[Advice]:
     table, facts = answer.table, answer.facts
     return [
-        advise.planning_mode(table, facts, answer.circumstances, answer.modes),
+        *advise.planning_mode(table, facts, answer.circumstances, answer.modes),
         *advise.worker_threads(answer.circumstances, answer.threads),
         advise.manifests(table, facts, answer.rewritten),
         advise.object_storage(table, facts, answer.storage),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from icekit.tune.in_force import in_force
 from icekit.tune.planning import advise
 from icekit.tune.planning.encoding import Encoding, candidates
 from icekit.tune.planning.manifests import Read, Rewritten
@@ -31,7 +32,7 @@ def rewritten(before: int, after: int) -> Rewritten:
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    advice = advise.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
+    (advice,) = advise.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
 
     assert dict(advice.properties) == {"read.delete-planning-mode": "distributed", "read.data-planning-mode": "distributed"}
     assert advice.setting == "read.data-planning-mode"
@@ -40,14 +41,22 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
 
 
 def test_a_difference_within_noise_moves_nothing() -> None:
-    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(1.0, 0.5)).is_change
-    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(20.0, 18.0)).is_change
-    assert not advise.planning_mode(TABLE, FACTS, LARGE, timings(9.0, 4.0)).is_change
-    assert not advise.planning_mode(TABLE, FACTS, LARGE, []).is_change
+    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(1.0, 0.5))[0].is_change
+    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(20.0, 18.0))[0].is_change
+    assert not advise.planning_mode(TABLE, FACTS, LARGE, timings(9.0, 4.0))[0].is_change
+    assert not advise.planning_mode(TABLE, FACTS, LARGE, [])[0].is_change
+
+
+def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
+    session = [("spark.sql.iceberg.data-planning-mode", "local")]
+    advice = advise.planning_mode(TABLE, FACTS, replace(LARGE, data_mode=in_force("m", session=session)), timings(10.0, 4.0))
+
+    assert [a.sql for a in advice][1:] == ["RESET `spark.sql.iceberg.data-planning-mode`"]
+    assert advice[1].undo == "SET `spark.sql.iceberg.data-planning-mode` = `local`"
 
 
 def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
-    advice = advise.planning_mode(TABLE, FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
+    (advice,) = advise.planning_mode(TABLE, FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
 
     assert (advice.setting, advice.current, advice.proposed) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB")
     assert advice.sql is None
@@ -113,6 +122,13 @@ def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
 
 
 def test_only_parquet_is_tried_in_other_ways() -> None:
-    assert "zstd, as now" in candidates(FACTS)
+    assert list(candidates(FACTS)) == ["gzip, as now", "zstd 1", "zstd 9", "snappy", "row groups a quarter", "pages a quarter"]
     orc = replace(FACTS, settings=tuple(replace(s, value="orc") if s.name == "write.format.default" else s for s in FACTS.settings))
     assert candidates(orc) == {}
+
+
+def test_a_level_of_one_codec_is_not_tried_with_another() -> None:
+    levelled = replace(FACTS, properties={**FACTS.properties, "write.parquet.compression-level": "5"})
+
+    assert {"gzip", "snappy"} & set(candidates(levelled)) == set()
+    assert "zstd 9" in candidates(levelled)
