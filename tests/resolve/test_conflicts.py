@@ -227,6 +227,7 @@ def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
     assert not (home.parent / NAMESPACE).exists()
 
 
+@pytest.mark.soak
 def test_a_process_that_is_killed_before_the_commit_is_resumed(table: Table, tmp_path: Path) -> None:
     sick(table, 3)
     before, history = table.rows(), table.history()

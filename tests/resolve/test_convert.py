@@ -51,7 +51,7 @@ def types(table: Table) -> Any:
 # Keys
 
 
-@pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), (2, "orc"), (3, "avro")])
+@pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), pytest.param(2, "orc", marks=pytest.mark.soak), (3, "avro")])
 def test_keys_of_every_type_in_files_of_every_format(table: Table, version: int, file_format: str) -> None:
     """Each delete file deletes one row by a column of its type; the table has as many key sets."""
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items() if name not in {"c_uuid", "c_fixed"})

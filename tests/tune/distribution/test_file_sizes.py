@@ -46,6 +46,7 @@ def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:
 BATCH = "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM range({0}, {0} + 2000)"
 
 
+@pytest.mark.soak
 def test_a_table_whose_tasks_leave_small_files_is_told_to_hash_and_its_next_writes_are_seen(
     lake: Lake, scratch: str, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_table_of_one_file_is_left_alone_and_a_session_that_overrides_it_is_na
     assert not tune(lake, table).is_change
 
 
+@pytest.mark.soak
 def test_deletes_that_merge_on_read_are_counted_under_each_mode(lake: Lake, scratch: str) -> None:
     table = made(
         lake,

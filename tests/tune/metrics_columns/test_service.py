@@ -54,6 +54,7 @@ def test_the_table_is_only_read_and_no_clone_is_left(lake: Lake, urls: MetricsCo
     assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
 
 
+@pytest.mark.soak
 def test_manifests_of_a_wide_table_shrink_and_no_filter_loses(lake: Lake) -> None:
     answer = asked(lake, "lab.wide_table")
 

@@ -16,6 +16,7 @@ from icekit.tune.planning.advise import MANIFEST_GAIN
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The notebook tries them all.
     monkeypatch.setattr(encoding, "_CODECS", (("snappy", None),))

@@ -168,6 +168,7 @@ def test_a_catalog_that_takes_no_clones_gets_a_sample_that_is_scaled(lake: Lake,
     assert lake.spark.table(table.sql_name).count() == 400
 
 
+@pytest.mark.soak
 def test_equality_deletes_are_measured_as_they_are_and_resolved(lake: Lake, scratch: str) -> None:
     upserted = Upserted(lake, scratch, "upserted").create().insert("VALUES (1L, 'a'), (2L, 'b'), (3L, 'c')").delete("id", "SELECT 2L")
     before = lake.tables.source(upserted.name).metadata_location
