@@ -58,7 +58,8 @@ def _best(rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: 
         if len(columns) > 1:
             # The first columns of a sort weigh most; a column may serve better before those chosen.
             orders.append(Order(SORT, (column, *chosen)))
-            if all(takes(rows.columns[c].kind) for c in columns):
+            # Iceberg's curves take top-level columns only (SparkZOrderFileRewriteRunner).
+            if all(takes(rows.columns[c].kind) and c not in rows.nested for c in columns):
                 orders += [Order(ZORDER, columns), Order(HILBERT, columns)]
         for order in orders:
             tried[order] = rows.read(spec, order, filters).share

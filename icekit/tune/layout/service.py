@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_BOUND = 96
 #: Of the seconds of a budget, for planning lookups on the table as it is.
 PLANNING = 0.2
-#: Columns that are sampled: those most asked for, and the spec's and the order's.
+#: Columns that are sampled: the spec's, the order's, and those most asked for.
 MOST_SAMPLED = 12
 _SAMPLED = ("int", "long", "float", "double", "string", "boolean", "date", "timestamp", "decimal", "uuid", "binary", "fixed")
 
@@ -126,6 +126,7 @@ def _answer(
         facts.data.size_in_bytes,
         facts.target_bytes,
         {name: columns[name].metrics_mode for name in drawn.columns},
+        {name for name in drawn.columns if len(columns[name].names) > 1},
     )
     progress(f"laying {rows.rows:,} rows out in other ways")
     orders, scored, share_now = _compared(facts, rows, own, found, bound, opened, most)
@@ -144,7 +145,7 @@ def _answer(
     advice = (
         *advise(full, facts, proposal, orders, scored, worn, share_now, tried, was_tried=trial and change is not None),
         *blooming.advise(full, facts, checks, ran.blooms),
-        *sizes.advise(full, facts, sizing),
+        *sizes.advise(facts, sizing),
         *([version] if version else []),
     )
     # Old data is rewritten when all is set that it is written by.
@@ -232,10 +233,17 @@ def _drawn(lake: Lake, facts: TableFacts, found: Filters, most_bytes: int) -> tu
     # What lies inside a list or a map has no value of a row's own; its dotted name has no path.
     known = {c.name: c.type for c in facts.columns if c.path or c.name in top}
     inside = [c for c in found.columns if c not in known]
-    wanted = [*found.columns, *(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order)]
+    # Without these two the layout that is there cannot be judged at all.
+    wanted = [*(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order), *found.columns]
     usable = [c for c in dict.fromkeys(wanted) if known.get(c, "").startswith(_SAMPLED)]
     left = usable[MOST_SAMPLED:]
-    notes = [f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, those most asked for."] if left else []
+    notes = (
+        [
+            f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, the partitioning's and the order's, then those most asked for."
+        ]
+        if left
+        else []
+    )
     notes += [f"Filters on {name} cannot be used: it lies inside a list or a map, whose values have no order in a file." for name in inside]
     return sample(lake, facts, usable[:MOST_SAMPLED], sample_bytes=most_bytes), notes
 

@@ -28,8 +28,13 @@ WITH_OWN_ORDER = 3
 
 
 def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
-    """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask."""
-    known = tuple(f for f in current if f.column in rows.columns)
+    """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask.
+
+    None but the current one where a field of it cannot be worked out from the sample: what it rules out is not known then.
+    """
+    known = tuple(current)
+    if not rows.knows(known):
+        return [known]
     found: dict[tuple[Field, ...], None] = {known: None, (): None}
     for size in range(1, len(known)):
         found.update(dict.fromkeys(itertools.combinations(known, size)))
@@ -112,8 +117,9 @@ def _fields(rows: Rows, column: str, filters: Sequence[Filter]) -> list[Field]:
     elif EQUALITY in kinds and of.kind in {"string", "int", "long", "uuid", "binary"}:
         found.append(Field(column, f"bucket[{_buckets(rows)}]"))
     if PREFIX in kinds and of.kind == "string":
-        shortest = min(len(str(leaf.values[0])) for leaf in asked if leaf.kind == PREFIX and leaf.values)
-        found.append(Field(column, f"truncate[{max(1, shortest)}]"))
+        # A prefix that drew no value, as from a column of nulls, has no length.
+        shortest = min((len(str(leaf.values[0])) for leaf in asked if leaf.kind == PREFIX and leaf.values), default=0)
+        found += [Field(column, f"truncate[{shortest}]")] if shortest else []
     if RANGE in kinds and of.kind in {"int", "long"} and distinct > LOW_CARDINALITY:
         found.append(Field(column, f"truncate[{_width(rows, column)}]"))
     return found
