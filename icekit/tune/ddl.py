@@ -109,8 +109,9 @@ def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
 
 def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
     """Numbers by size and not by their digits; nulls first, texts last."""
-    is_text = isinstance(value, str)
-    return value is not None, is_text, float(value) if value is not None and not is_text else 0.0, value if is_text else ""
+    if isinstance(value, str):
+        return True, True, 0.0, value
+    return value is not None, False, float(value or 0), ""
 
 
 def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]) -> tuple[str, ...]:

@@ -62,7 +62,9 @@ def borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tr
     if proposal.coarser:
         least = facts.target_bytes / max(tried.bytes_after, 1)
         return tried.share_after <= max(tried.share_before * (1 + MARGIN), least) and tried.files_after <= max(tried.files_before, 1)
-    return pays(tried.share_before, tried.share_after, facts.data.file_count, MARGIN)
+    # A difference of less than half a file is none; files of a sample are fewer.
+    files = tried.files_before if tried.is_sample else facts.data.file_count
+    return pays(tried.share_before, tried.share_after, files, MARGIN)
 
 
 def _spec(
@@ -232,8 +234,9 @@ def verified(tried: Tried | None) -> str | None:
     """What the trial showed, in words; None without one."""
     if tried is None:
         return None
+    before = "there before" if tried.is_sample else "in the table now"
     where_ = f"a copied sample ({percent(1 / tried.scale)} of the table)" if tried.is_sample else "a clone"
     return (
         f"on {where_}, written in {tried.seconds:,.0f} s, Iceberg plans {percent(tried.share_after)} of the bytes for these filters "
-        f"({percent(tried.share_before)} in the table now), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
+        f"({percent(tried.share_before)} {before}), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
     )

@@ -57,6 +57,16 @@ def check(
     return tuple(found)
 
 
+def by_column(shares: Mapping[Filter, float]) -> dict[str, float]:
+    """The largest share that a filter reads which asks for a column by equality, by column."""
+    found: dict[str, float] = {}
+    for one, share in shares.items():
+        for leaf in leaves(one.tree):
+            if leaf.kind == EQUALITY:
+                found[leaf.column] = max(found.get(leaf.column, 0.0), share)
+    return found
+
+
 def enabled(properties: Mapping[str, str]) -> list[str]:
     """Columns that have a bloom filter switched on."""
     return sorted(k.removeprefix(ENABLED) for k, v in properties.items() if k.startswith(ENABLED) and v.lower() == "true")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Filter, leaves
 from icekit.tune.layout.model import Candidate, Order
-from icekit.tune.layout.orders import choose, pays
+from icekit.tune.layout.orders import Check, choose, pays
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.transforms import Field
 
@@ -53,10 +53,13 @@ def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], 
     return list(found)[:MOST]
 
 
-def score(rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: Order | None) -> list[Candidate]:
-    """What the filters would read of each spec with an order within its partitions, in the order given."""
+def score(
+    rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: Order | None, check: Check = bool
+) -> list[Candidate]:
+    """What the filters would read of each spec with an order within its partitions, in the order given; ``check`` comes before each."""
     found = []
     for spec in specs:
+        check()
         spread = rows.spread(spec)
         fits = not spec or spread.mean_bytes >= WELL_FILLED * rows.target_bytes
         found.append(Candidate(spec, rows.read(spec, order, filters).share, spread, fits, order))
@@ -64,13 +67,20 @@ def score(rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filt
 
 
 def with_own_orders(
-    rows: Rows, scored: Sequence[Candidate], filters: Sequence[Filter], columns: Sequence[str], *, most: int, files: int
+    rows: Rows,
+    scored: Sequence[Candidate],
+    filters: Sequence[Filter],
+    columns: Sequence[str],
+    *,
+    most: int,
+    files: int,
+    check: Check = bool,
 ) -> list[Candidate]:
     """The same, with the best order of its own for each of the few best specs that fit, where that pays; never for the first."""
     best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
     found = []
     for one in scored:
-        own = choose(rows, one.spec, filters, columns, None, most=most, files=files).best if one in best_few else None
+        own = choose(rows, one.spec, filters, columns, None, most=most, files=files, check=check).best if one in best_few else None
         is_better = own is not None and pays(one.share, own.share, files)
         found.append(replace(one, share=own.share, order=own.order) if own is not None and is_better else one)
     return found
