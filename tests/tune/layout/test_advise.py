@@ -31,6 +31,8 @@ from icekit.tune.layout.model import (
 from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Column
 from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.trial import found_there
+from icekit.tune.reading import Planned
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")
@@ -360,3 +362,21 @@ def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
         "ALTER TABLE `prod`.`db`.`events` WRITE LOCALLY ORDERED BY `event_time` ASC NULLS FIRST; "
         "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     )
+
+
+def test_filters_that_open_nothing_on_a_sample_are_not_compared_there() -> None:
+    found, lost = Filter("found", Leaf("carrier", "=", ("UA",))), Filter("lost", Leaf("carrier", "=", ("ZZ",)))
+
+    assert list(found_there({found: Planned(3, MIB, 0), lost: Planned(0, 0, 0)})) == [found]
+
+
+def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:
+    facts, best = table_facts(), Order(SORT, ("carrier",))
+    found = orders(best, 0.1)
+    proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
+    same = tried(0.3, before=0.3, is_sample=True, scale=10.0, files_before=4)
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=same, was_tried=True)
+
+    assert not any(a.is_change for a in got.values())
+    assert "30 % there before" in got[ORDER].verified

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.filters.sampling import Sample
 from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order
@@ -207,3 +208,12 @@ def test_partitions_of_a_spec_are_worked_out_once(square: Rows) -> None:
     spec = (Field("a", "bucket[4]"),)
 
     assert square._partitions(spec) is square._partitions(list(spec))
+
+
+def test_comparing_ends_where_time_is_up(square: Rows) -> None:
+    spent = Budget(1e-9)
+
+    with pytest.raises(BudgetSpent):
+        choose(square, (), equal("a", 10), ["a"], None, most=1, files=16, check=spent.check)
+    with pytest.raises(BudgetSpent):
+        score(square, [()], equal("a", 10), None, spent.check)
