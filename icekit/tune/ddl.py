@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column, SortField
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
+from icekit.where import askable, unfiltered_fields, where
 
 if TYPE_CHECKING:
     from icekit.tune.layout.model import Order
     from icekit.tune.layout.transforms import Field
 
 DISTRIBUTION = "write.distribution-mode"
+#: Partitions that one portion names at most, so that its predicate can be read and planned: a stated choice.
+MOST_PARTITIONS = 2_000
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
 _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
 
@@ -81,6 +85,33 @@ def rewrite(
         sorting = {"strategy": "sort"}
     asked = {} if where is None else {"where": where}
     return call(catalog, "rewrite_data_files", table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+
+
+def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
+    """A ``where`` for the last partitions that fit into ``limit_bytes`` together (one at least), and their data files.
+
+    None where no predicate can tell them from the rest: the table is not partitioned, a column is gone, a value has no literal.
+    """
+    specs = {s.spec_id: s for s in facts.specs}
+    groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]))
+    taken: list[Partition] = []
+    reached = files = 0
+    for group in reversed(groups):
+        spec = specs[group.partition.spec_id]
+        if spec.is_unpartitioned or unfiltered_fields(spec, facts.columns) or not askable(spec, group.partition):
+            continue
+        if taken and (reached + group.size_in_bytes > limit_bytes or len(taken) >= MOST_PARTITIONS):
+            break
+        taken.append(group.partition)
+        reached, files = reached + group.size_in_bytes, files + group.file_count
+    return (where(facts.catalog, specs, facts.columns, taken) if taken else None), files
+
+
+def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
+    """Numbers by size and not by their digits; nulls first, texts last."""
+    if isinstance(value, str):
+        return True, True, 0.0, value
+    return value is not None, False, float(value or 0), ""
 
 
 def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]) -> tuple[str, ...]:

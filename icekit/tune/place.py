@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.errors import CloneRefused, ParameterError
-from icekit.facts.files import Kind
+from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, identifier, literal, transform_of
+from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.tune.budget import Budget
+from icekit.tune.ddl import DISTRIBUTION, MOST_PARTITIONS, undo_order
 from icekit.units import percent, size
-from icekit.where import where
+from icekit.where import askable, unfiltered_fields, where
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Files that a sample is made of are named one by one.
 _MOST_FILES = 2_000
+_FANOUT = "write.spark.fanout.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,7 @@ def places(
                 stack.places.clear()
                 progress(f"{error} The trial goes on with copied samples.")
         for _ in range(number):
-            with budget.watching(lake.spark, min(sample_bytes, facts.data.size_in_bytes)):
-                stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes, partitioned=partitioned)))
+            stack.places.append(stack.enter_context(_sample(lake, facts, sample_bytes, budget, partitioned=partitioned)))
             budget.bytes_written += stack.places[-1].size_in_bytes
         first = stack.places[0]
         progress(f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled")
@@ -79,10 +81,11 @@ class Places(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, *, partitioned: bool) -> Iterator[Place]:
+def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, budget: Budget, *, partitioned: bool) -> Iterator[Place]:
     """A copy of some of a table's rows with its partitioning, sort order and properties; gone afterwards.
 
-    Whole partitions from the middle of the list while they fit, else some data files.
+    Whole partitions from all over the table while they fit, else some data files. Rows are copied as they lie, neither shuffled
+    nor sorted, so that an order that has worn off is as worn in the copy; the order and the distribution are set after that.
     """
     made = scratch_name(facts.table)
     name = identifier(*lake.sql_name(made))
@@ -93,7 +96,8 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, *, partitioned: bo
         "format-version": str(facts.format_version),
         **owner_properties(lake, facts.table, scratch),
     }
-    pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
+    as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
+    pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
     try:
         lake.spark.sql(
@@ -104,29 +108,35 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, *, partitioned: bo
                 column = next(c for c in facts.columns if c.field_id == field.source_id)
                 lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), field.transform)}")
         version = f"VERSION AS OF {facts.snapshot_id}"
-        lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, sample_bytes)}")
+        # Only the copy: what takes the table away again must not be cancelled.
+        with budget.watching(lake.spark, min(sample_bytes, facts.data.size_in_bytes)):
+            lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, sample_bytes)}")
+        _set_as_it_is(lake, facts, lake.sql_name(made))
         got = lake.spark.sql(f"SELECT coalesce(sum(file_size_in_bytes), 0) FROM {identifier(*lake.sql_name(made), 'data_files')}").collect()
         copied = int(got[0][0])
         if not copied:
             raise ParameterError("The sample of the table has no rows; give a larger sample_bytes.")
         yield Place(made, copied, max(1.0, facts.data.size_in_bytes / copied), is_sample=True)
     finally:
-        # Its files are all its own.
-        lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
-        remove_folders(lake.spark, scratch)
+        try:
+            # Its files are all its own.
+            lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+        finally:
+            remove_folders(lake.spark, scratch)
+
+
+def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
+    """Give a copy the sort order, the distribution and the writer of the table."""
+    for statement in statements(undo_order(full, facts)):
+        lake.spark.sql(statement)
+    there = facts.properties.get(_FANOUT)
+    lake.spark.sql(unset_properties(full, [_FANOUT]) if there is None else set_properties(full, {_FANOUT: there}))
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: g.size_in_bytes)
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
-    middle = len(groups) // 2
-    taken, reached = [], 0
-    for place in sorted(range(len(groups)), key=lambda i: abs(i - middle)):
-        if reached + groups[place].size_in_bytes > sample_bytes:
-            break
-        taken.append(groups[place].partition)
-        reached += groups[place].size_in_bytes
+    taken = some_partitions(facts, sample_bytes)
     specs = {s.spec_id: s for s in facts.specs}
     predicate = where(facts.catalog, specs, facts.columns, taken, of_rows=True) if taken else None
     if predicate is not None:
@@ -134,13 +144,36 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     return some_files(lake, facts, sample_bytes)
 
 
+def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
+    """Partitions with data from all over the table, in the order of a hash of their values, that fit into so many bytes together.
+
+    Larger ones than what is left are passed over; empty where a predicate can name none of them. Pure.
+    """
+    specs = {s.spec_id: s for s in facts.specs}
+    usable = {i for i, s in specs.items() if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
+    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(specs[g.partition.spec_id], g.partition)]
+    taken: list[Partition] = []
+    reached = 0
+    for group in sorted(groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())):
+        if reached + group.size_in_bytes <= sample_bytes:
+            taken.append(group.partition)
+            reached += group.size_in_bytes
+        if len(taken) == MOST_PARTITIONS:
+            break
+    return taken
+
+
 def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    """A predicate for the rows of some data files from all over the table, of about this many bytes together; ``true`` if that is all."""
+    """A predicate for the rows of some data files from all over the table, of about this many bytes together; ``true`` if that is all.
+
+    It bounds the rows and not what is opened: ``_file`` is no column that Iceberg plans by, so Spark opens each data file of the
+    snapshot and reads the columns asked for. Whole partitions would be planned by, and tell nothing of the partitions left out.
+    """
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     listed = lake.spark.sql(
-        f"SELECT file_path FROM {identifier(*lake.sql_name(facts.table), 'data_files')} ORDER BY xxhash64(file_path) "
+        f"SELECT file_path FROM {identifier(*lake.sql_name(facts.table), 'data_files')} VERSION AS OF {facts.snapshot_id} ORDER BY xxhash64(file_path) "
         f"LIMIT {min(_MOST_FILES, max(1, int(sample_bytes / mean)))}"
     ).collect()
     return f"_file IN ({', '.join(literal(row.file_path) for row in listed)})"

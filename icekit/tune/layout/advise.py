@@ -21,6 +21,7 @@ from icekit.where import where
 GROWN = 1.25
 #: Rewrites are advised in portions of about this size.
 PORTION = 100 << 30
+_NO_PORTION = f" No predicate names a part of it by partitions, and {size(PORTION)} or more are not rewritten at once: give rewrite_data_files a where of your own."
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
 
 
@@ -41,7 +42,7 @@ def advise(
     What a trial did not bear out is not advised; ``was_tried`` tells that it should have been.
     """
     current = fields_of(facts.default_spec)
-    kept = _borne_out(facts, proposal, tried, was_tried)
+    kept = borne_out(facts, proposal, tried, was_tried)
     spec = proposal.spec if kept else current
     order = proposal.order if kept else None
     found = [_spec(table, facts, current, spec, candidates, share_now, proposal, tried)]
@@ -52,7 +53,8 @@ def advise(
     return tuple(found)
 
 
-def _borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
+def borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
+    """Tell whether the trial keeps what the sample promised; without one that should have been, it does not."""
     if tried is None:
         return not was_tried
     if tried.bytes_after > GROWN * tried.bytes_before:
@@ -60,7 +62,9 @@ def _borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_t
     if proposal.coarser:
         least = facts.target_bytes / max(tried.bytes_after, 1)
         return tried.share_after <= max(tried.share_before * (1 + MARGIN), least) and tried.files_after <= max(tried.files_before, 1)
-    return pays(tried.share_before, tried.share_after, facts.data.file_count, MARGIN)
+    # A difference of less than half a file is none; files of a sample are fewer.
+    files = tried.files_before if tried.is_sample else facts.data.file_count
+    return pays(tried.share_before, tried.share_after, files, MARGIN)
 
 
 def _spec(
@@ -79,6 +83,9 @@ def _spec(
     filled = f"{count(here.spread.partitions, 'partition')} of {size(here.spread.mean_bytes)} on average" if here else "not sampled"
     if spec == current:
         tiny = here is not None and is_tiny(here, facts.target_bytes)
+        if here is None and candidates:
+            why = "A field of the current spec cannot be worked out from the sample, so no other spec is compared with it."
+            return Advice(SPEC, now, now, why)
         why = f"{filled}, where files are to be {size(facts.target_bytes)}."
         rest = (
             " They are too small for a file of a good size, but no coarser spec reads as little."
@@ -192,24 +199,28 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
             chosen.append(one)
             total += one.size_in_bytes
         predicate = where(catalog, specs, facts.columns, [w.partition for w in chosen])
+        is_too_much = predicate is None and facts.data.size_in_bytes > PORTION
         said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
         return Advice(
             OLD_DATA,
             None,
             f"{count(len(chosen), 'partition')} sorted again",
-            f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion.",
-            ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
+            f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion."
+            + (_NO_PORTION if is_too_much else ""),
+            None if is_too_much else ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
-    portions = max(1, -(-facts.data.size_in_bytes // PORTION))
-    way = f" Give it a where for one of {portions:,} portions at a time." if portions > 1 else ""
+    is_large, predicate, way = facts.data.size_in_bytes > PORTION, None, ""
+    if is_large:
+        predicate, files = ddl.portion(facts, PORTION)
+        way = f" The statement is for one portion, {count(files, 'data file')}: go on with other partitions." if predicate else _NO_PORTION
     return Advice(
         OLD_DATA,
         None,
         "written anew",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
         f"and to write{rate}. It commits in parts, rows stay the same, and {display_name(name)} needs the room until old snapshots expire.{way}",
-        ddl.rewrite(catalog, name, columns, order, by_table=by_table),
+        None if is_large and predicate is None else ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
         verified=verified(tried),
     )
 
@@ -223,8 +234,9 @@ def verified(tried: Tried | None) -> str | None:
     """What the trial showed, in words; None without one."""
     if tried is None:
         return None
+    before = "there before" if tried.is_sample else "in the table now"
     where_ = f"a copied sample ({percent(1 / tried.scale)} of the table)" if tried.is_sample else "a clone"
     return (
         f"on {where_}, written in {tried.seconds:,.0f} s, Iceberg plans {percent(tried.share_after)} of the bytes for these filters "
-        f"({percent(tried.share_before)} in the table now), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
+        f"({percent(tried.share_before)} {before}), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
     )

@@ -40,6 +40,7 @@ def check(
 
     ``columns`` are of the sample, ``by_bounds`` the share of bytes that lookups on a column read with the layout that is advised.
     """
+    filters = tuple(filters)
     asked = {leaf.column for f in filters for leaf in leaves(f.tree) if leaf.kind == EQUALITY}
     there = enabled(facts.properties)
     found = []
@@ -50,9 +51,20 @@ def check(
         distinct = column.distinct_in_table(facts.data.record_count) if column is not None else 0.0
         a_group = min(distinct, _rows_a_group(facts))
         width = _width(column)
-        reason = _against(name, name in asked, column, distinct, a_group * width, by_bounds.get(name), facts)
-        found.append(BloomCheck(name, name in there, distinct, a_group * width, reason))
+        unknown = _unknown(name, name in asked, column, bool(filters), facts)
+        reason = unknown or _against(name, name in asked, column, distinct, a_group * width, by_bounds.get(name), facts)
+        found.append(BloomCheck(name, name in there, distinct, a_group * width, reason, unknown is None))
     return tuple(found)
+
+
+def by_column(shares: Mapping[Filter, float]) -> dict[str, float]:
+    """The largest share that a filter reads which asks for a column by equality, by column."""
+    found: dict[str, float] = {}
+    for one, share in shares.items():
+        for leaf in leaves(one.tree):
+            if leaf.kind == EQUALITY:
+                found[leaf.column] = max(found.get(leaf.column, 0.0), share)
+    return found
 
 
 def enabled(properties: Mapping[str, str]) -> list[str]:
@@ -62,7 +74,7 @@ def enabled(properties: Mapping[str, str]) -> list[str]:
 
 def wasted(facts: TableFacts, checks: Iterable[BloomCheck]) -> list[str]:
     """The properties of bloom filters that are set and serve no filter."""
-    columns = [c.column for c in checks if c.is_there and c.reason is not None]
+    columns = [c.column for c in checks if c.is_there and c.is_judged and c.reason is not None]
     return [k for k in facts.properties if k in {f"{prefix}{c}" for c in columns for prefix in (ENABLED, FPP, NDV)}]
 
 
@@ -95,7 +107,7 @@ def advise(table: Identifier, facts: TableFacts, checks: Sequence[BloomCheck], t
 
 def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Advice:
     setting, now = f"{ENABLED}{one.column}", "true" if one.is_there else None
-    if one.is_there and one.reason is not None:
+    if one.is_there and one.is_judged and one.reason is not None:
         names = wasted(facts, [one])
         back = {k: facts.properties[k] for k in names}
         undo = to_set(table, {}, back, current=None, evidence="").sql
@@ -117,6 +129,16 @@ def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomT
     if saved - grown < SAVES:
         return Advice(setting, now, now, f"A bloom filter saves too little: {what}", verified=verified)
     return to_set(table, facts.properties, settings(facts, one), current=now, evidence=what, name=setting, verified=verified)
+
+
+def _unknown(name: str, is_asked: bool, column: Column | None, has_filters: bool, facts: TableFacts) -> str | None:
+    """Why nothing can be said of a bloom filter; None where something can. What is not known is no reason to take it off."""
+    if not has_filters:
+        return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
+    kind = next((c.type for c in facts.columns if c.name == name), "")
+    if is_asked and column is None and kind.startswith(_TYPES):
+        return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as {name} was not sampled"
+    return None
 
 
 def _against(

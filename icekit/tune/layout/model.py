@@ -124,13 +124,17 @@ class Worn:
 
 @dataclass(frozen=True, slots=True)
 class BloomCheck:
-    """Whether a bloom filter would serve a column: why not, or None where it would; ``is_there`` if it is set."""
+    """Whether a bloom filter would serve a column: why not, or None where it would; ``is_there`` if it is set.
+
+    ``is_judged`` is false where that cannot be told: no filters are known, or the column was not sampled.
+    """
 
     column: str
     is_there: bool
     distinct: float
     distinct_bytes: float
     reason: str | None
+    is_judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Columns are added one at a time, each time the one that helps most (greedy forwa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from icekit.tune.filters.model import Filter
 from icekit.tune.layout.curves import takes
@@ -13,6 +13,7 @@ from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order, Orders, Step
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.transforms import Field
 
+Check = Callable[[], object]
 #: Another column must save this share of what is read without it, and a curve that of what a sort reads: stated choices.
 PAYS, CURVE_PAYS = 0.1, 0.2
 #: Columns that are looked at, those most asked for.
@@ -20,11 +21,20 @@ MOST_COLUMNS = 8
 
 
 def choose(
-    rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str], own: Order | None, *, most: int, files: int
+    rows: Rows,
+    spec: Sequence[Field],
+    filters: Sequence[Filter],
+    columns: Sequence[str],
+    own: Order | None,
+    *,
+    most: int,
+    files: int,
+    check: Check = bool,
 ) -> Orders:
     """Compare orders of rows within a spec's partitions; ``columns`` are asked for by filters, ``own`` is the table's order.
 
-    An order by up to ``most`` columns. ``files`` are the table's: less than half a file of all bytes is no difference.
+    An order by up to ``most`` columns. ``files`` are the table's: less than half a file of all bytes is no difference. ``check``
+    is called before each order, and may raise where time is up.
     """
     came = rows.read(spec, None, filters)
     owned = rows.read(spec, own, filters).share if own is not None else None
@@ -34,7 +44,7 @@ def choose(
     steps: list[Step] = []
     while open_ and len(steps) < most:
         chosen = steps[-1].order.columns if steps else ()
-        step = _best(rows, spec, filters, chosen, [c for c in open_ if c not in chosen])
+        step = _best(rows, spec, filters, chosen, [c for c in open_ if c not in chosen], check)
         if step is None:
             break
         steps.append(step)
@@ -50,7 +60,9 @@ def pays(before: float, after: float, files: int, margin: float = PAYS) -> bool:
     return before - after >= max(margin * before, 0.5 / max(files, 1))
 
 
-def _best(rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: tuple[str, ...], more: Sequence[str]) -> Step | None:
+def _best(
+    rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: tuple[str, ...], more: Sequence[str], check: Check
+) -> Step | None:
     tried: dict[Order, float] = {}
     for column in more:
         columns = (*chosen, column)
@@ -58,9 +70,11 @@ def _best(rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: 
         if len(columns) > 1:
             # The first columns of a sort weigh most; a column may serve better before those chosen.
             orders.append(Order(SORT, (column, *chosen)))
-            if all(takes(rows.columns[c].kind) for c in columns):
+            # Iceberg's curves take top-level columns only (SparkZOrderFileRewriteRunner).
+            if all(takes(rows.columns[c].kind) and c not in rows.nested for c in columns):
                 orders += [Order(ZORDER, columns), Order(HILBERT, columns)]
         for order in orders:
+            check()
             tried[order] = rows.read(spec, order, filters).share
     if not tried:
         return None

@@ -17,9 +17,10 @@ MARGIN = 0.2
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the sample speaks for: a spec (the current one to keep it) and an order (None to keep it); ``because`` in words.
+    """What the sample speaks for: a spec (the current one to keep it) and an order (None to keep it).
 
-    ``is_worn`` tells that the order there is is the right one, and files do not follow it.
+    ``share`` is of the bytes that filters would read. ``is_worn`` tells that the order there is is the right one, and files do not follow it; ``coarser`` that the spec is proposed
+    for fewer, fuller partitions.
     """
 
     spec: tuple[Field, ...]

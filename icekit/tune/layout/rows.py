@@ -75,7 +75,8 @@ class Column:
 class Rows:
     """A sample of a table of ``table_rows`` rows and ``table_bytes`` bytes, whose files are to be of ``target_bytes``.
 
-    ``cut`` is the length that bounds of texts are cut off at, by column; ``blind`` columns have no bounds.
+    ``cut`` is the length that bounds of texts are cut off at, by column; ``blind`` columns have no bounds, ``nested`` ones lie
+    inside a struct.
     """
 
     columns: Mapping[str, Column]
@@ -85,17 +86,24 @@ class Rows:
     target_bytes: int
     cut: Mapping[str, int]
     blind: Collection[str] = ()
+    nested: Collection[str] = ()
 
     @classmethod
     def of(
-        cls, drawn: Sample, kinds: Mapping[str, str], size_in_bytes: int, target_bytes: int, modes: Mapping[str, str] | None = None
+        cls,
+        drawn: Sample,
+        kinds: Mapping[str, str],
+        size_in_bytes: int,
+        target_bytes: int,
+        modes: Mapping[str, str] | None = None,
+        nested: Collection[str] = (),
     ) -> Rows:
         """Hold a sample; ``kinds`` are types and ``modes`` metrics modes (``truncate(16)``), by column."""
         modes = modes or {}
         cut = {name: int(mode[9:-1]) for name, mode in modes.items() if mode.startswith("truncate(")}
         columns = {name: Column.of(values, kinds[name]) for name, values in drawn.columns.items()}
         blind = {name for name, mode in modes.items() if mode in {"none", "counts"}}
-        return cls(columns, drawn.rows, drawn.total_rows, size_in_bytes, target_bytes, cut, blind)
+        return cls(columns, drawn.rows, drawn.total_rows, size_in_bytes, target_bytes, cut, blind, nested)
 
     def spread(self, spec: Sequence[Field]) -> Spread:
         """How the table's bytes would be spread over the partitions of a spec."""
@@ -127,8 +135,23 @@ class Rows:
             shares[one] = float(weights[hit].sum())
         return Read(shares, weighted(shares), len(starts), scaled)
 
+    @cached_property
+    def _by_spec(self) -> dict[tuple[Field, ...], tuple[Any, list[Values]]]:
+        return {}
+
+    def knows(self, spec: Sequence[Field]) -> bool:
+        """Tell whether each field of a spec can be worked out from the sample."""
+        return all(f.column in self.columns and function(f.transform, self.columns[f.column].kind) is not None for f in spec)
+
     def _partitions(self, spec: Sequence[Field]) -> tuple[Any, list[Values]]:
         """Each row's partition as a number, and the values of the partitions, a field each; fields of unknown columns are left out."""
+        # Asked for with every order and every spread, and slow for a column of many values.
+        key = tuple(spec)
+        if key not in self._by_spec:
+            self._by_spec[key] = self._partitioned(key)
+        return self._by_spec[key]
+
+    def _partitioned(self, spec: Sequence[Field]) -> tuple[Any, list[Values]]:
         found: list[tuple[Field, str, Any, list[Any]]] = []
         for field in spec:
             column = self.columns.get(field.column)

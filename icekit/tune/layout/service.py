@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
 from icekit.facts.bridge import has_bridge
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.budget import Budget
+from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
-from icekit.tune.filters import Filter, Filters, Sample, bind, leaves, read_filters, sample
+from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import orders as ordering
 from icekit.tune.layout import sizing as sizes
-from icekit.tune.layout.advise import OLD_DATA, advise
+from icekit.tune.layout.advise import OLD_DATA, advise, borne_out
 from icekit.tune.layout.answer import Layout
 from icekit.tune.layout.levels import fields_of, levels, plans, share_read
 from icekit.tune.layout.model import BloomCheck, Candidate, Order, Orders, Worn
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_BOUND = 96
 #: Of the seconds of a budget, for planning lookups on the table as it is.
 PLANNING = 0.2
-#: Columns that are sampled: those most asked for, and the spec's and the order's.
+#: Columns that are sampled: the spec's, the order's, and those most asked for.
 MOST_SAMPLED = 12
 _SAMPLED = ("int", "long", "float", "double", "string", "boolean", "date", "timestamp", "decimal", "uuid", "binary", "fixed")
 
@@ -82,7 +82,7 @@ def tune_layout(
             )
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         progress(f"{facts.name}: {len(found.filters):,} different filters")
-        drawn, notes = _drawn(lake, facts, found, most_sampled)
+        drawn, notes = _drawn(lake, facts, found, most_sampled, budget if bridged else None)
         bound = _most(bind(found.filters, drawn))
         full = lake.sql_name(facts.table)
         opened = plans(lake.spark, full, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
@@ -126,25 +126,34 @@ def _answer(
         facts.data.size_in_bytes,
         facts.target_bytes,
         {name: columns[name].metrics_mode for name in drawn.columns},
+        {name for name in drawn.columns if len(columns[name].names) > 1},
     )
     progress(f"laying {rows.rows:,} rows out in other ways")
-    orders, scored, share_now = _compared(facts, rows, own, found, bound, opened, most)
+    orders, scored, share_now, left = _compared(facts, rows, own, found, bound, opened, most, budget)
     proposal = propose(facts, current, own, orders, scored, share_now)
     worn: tuple[Worn, ...] = ()
     if proposal.is_worn and own is not None:
         worn = worn_partitions(lake, facts, own.columns[0])
     # Bloom filters are for what the layout that is advised leaves.
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
-    checks = blooming.check(facts, found.filters, rows.columns, _by_column(after.shares if after else {}))
+    checks = blooming.check(facts, found.filters, rows.columns, blooming.by_column(after.shares if after else {}))
     proposal, ran = _tried(lake, facts, found, bound, proposal, orders, checks, share_now, budget, most_sampled, trial, progress)
     change = proposal.change(current)
-    tried = ran.tried if ran.tried is None or not math.isnan(ran.tried.share_after) else None
+    if change is not None and not borne_out(facts, proposal, ran.tried, was_tried=trial):
+        # The layout stays, and so does what lookups read of it.
+        total = max(facts.data.size_in_bytes, 1)
+        shares = {f: p.data_bytes / total for f, p in opened.items()} or rows.read(current, own, bound).shares
+        checks = blooming.check(facts, found.filters, rows.columns, blooming.by_column(shares))
+        _, again = _tried(
+            lake, facts, found, bound, Proposal(current, None, share_now), orders, checks, share_now, budget, most_sampled, trial, progress
+        )
+        ran = Trial(ran.tried, again.blooms, ran.stopped or again.stopped)
     sizing = sizes.sizing(facts, sizes.heap_of_task(lake.spark))
     version = sizes.version(full, facts)
     advice = (
-        *advise(full, facts, proposal, orders, scored, worn, share_now, tried, was_tried=trial and change is not None),
+        *advise(full, facts, proposal, orders, scored, worn, share_now, ran.tried, was_tried=trial and change is not None),
         *blooming.advise(full, facts, checks, ran.blooms),
-        *sizes.advise(full, facts, sizing),
+        *sizes.advise(facts, sizing),
         *([version] if version else []),
     )
     # Old data is rewritten when all is set that it is written by.
@@ -164,8 +173,8 @@ def _answer(
         checks,
         tuple(ran.blooms.values()),
         sizing,
-        tried,
-        tuple(notes),
+        ran.tried,
+        (*notes, *left),
     )
 
 
@@ -211,33 +220,56 @@ def _compared(
     bound: Sequence[Filter],
     opened: dict[Filter, Planned],
     most: int,
-) -> tuple[Orders, list[Candidate], float]:
-    """Orders and specs on the sample, and what filters read now; without filters or rows there is nothing to compare."""
-    spec = fields_of(facts.default_spec)
+    budget: Budget,
+) -> tuple[Orders, list[Candidate], float, list[str]]:
+    """Orders and specs on the sample, what filters read now, and what time did not suffice for.
+
+    Without filters or rows there is nothing to compare.
+    """
+    spec, none = fields_of(facts.default_spec), Orders(1.0, None, (), None)
     measured = share_read(facts, opened)
     if not bound or not rows.rows:
-        return Orders(1.0, None, (), None), [], measured if measured is not None else 1.0
-    orders = ordering.choose(rows, spec, bound, found.columns, own, most=most, files=facts.data.file_count)
+        return none, [], measured if measured is not None else 1.0, []
+    limits: Any = {"most": most, "files": facts.data.file_count, "check": budget.check}
+    try:
+        orders = ordering.choose(rows, spec, bound, found.columns, own, **limits)
+    except BudgetSpent as error:
+        return none, [], measured if measured is not None else 1.0, [f"Orders and specs were not compared: {error}."]
     share_now = measured if measured is not None else orders.as_they_came
     followed = own if own is not None and orders.own is not None else orders.best.order if orders.best is not None else None
     better = orders.best is not None and orders.own is not None and orders.best.share < orders.own * 0.8
     order = orders.best.order if better and orders.best is not None else followed
-    scored = score(rows, candidates(rows, spec, bound, found.columns), bound, order)
-    return orders, with_own_orders(rows, scored, bound, found.columns, most=most, files=facts.data.file_count), share_now
+    try:
+        scored = score(rows, candidates(rows, spec, bound, found.columns), bound, order, budget.check)
+        return orders, with_own_orders(rows, scored, bound, found.columns, **limits), share_now, []
+    except BudgetSpent as error:
+        return orders, [], share_now, [f"Specs were not compared: {error}."]
 
 
-def _drawn(lake: Lake, facts: TableFacts, found: Filters, most_bytes: int) -> tuple[Sample, list[str]]:
-    """Sampled rows of the columns that matter, and what is left out."""
+def _drawn(lake: Lake, facts: TableFacts, found: Filters, most_bytes: int, budget: Budget | None) -> tuple[Sample, list[str]]:
+    """Sampled rows of the columns that matter, within a budget if there is one, and what is left out."""
     top = set(lake.spark.table(identifier(*lake.sql_name(facts.table))).columns)
     # What lies inside a list or a map has no value of a row's own; its dotted name has no path.
     known = {c.name: c.type for c in facts.columns if c.path or c.name in top}
     inside = [c for c in found.columns if c not in known]
-    wanted = [*found.columns, *(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order)]
+    # Without these two the layout that is there cannot be judged at all.
+    wanted = [*(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order), *found.columns]
     usable = [c for c in dict.fromkeys(wanted) if known.get(c, "").startswith(_SAMPLED)]
     left = usable[MOST_SAMPLED:]
-    notes = [f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, those most asked for."] if left else []
+    notes = (
+        [
+            f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, the partitioning's and the order's, then those most asked for."
+        ]
+        if left
+        else []
+    )
     notes += [f"Filters on {name} cannot be used: it lies inside a list or a map, whose values have no order in a file." for name in inside]
-    return sample(lake, facts, usable[:MOST_SAMPLED], sample_bytes=most_bytes), notes
+    names = usable[:MOST_SAMPLED]
+    try:
+        with budget.watching(lake.spark) if budget is not None else contextlib.nullcontext():
+            return sample(lake, facts, names, sample_bytes=most_bytes), notes
+    except BudgetSpent as error:
+        return Sample({name: [] for name in names}, facts.data.record_count), [*notes, f"No rows were sampled: {error}."]
 
 
 def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
@@ -248,16 +280,6 @@ def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
         weights[plain] = weights.get(plain, 0.0) + one.weight
     merged = [replace(one, weight=weight) for one, weight in weights.items()]
     return tuple(sorted(merged, key=lambda f: -f.weight)[:MOST_BOUND])
-
-
-def _by_column(shares: Mapping[Filter, float]) -> dict[str, float]:
-    """The largest share that a filter reads which asks for a column by equality, by column."""
-    found: dict[str, float] = {}
-    for one, share in shares.items():
-        for leaf in leaves(one.tree):
-            if leaf.kind == "equality":
-                found[leaf.column] = max(found.get(leaf.column, 0.0), share)
-    return found
 
 
 def _check(filters: Sequence[str], max_sort_columns: int, budget_seconds: float) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.facts.bridge import has_bridge
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier
-from icekit.tune.advice import Advice, to_set
+from icekit.sql import Identifier, set_properties
+from icekit.tune.advice import Advice
 from icekit.tune.layout.model import Sizing
 from icekit.units import count, size
 
@@ -66,8 +66,8 @@ def _open_files(facts: TableFacts) -> tuple[int, str]:
     return most, f"fanout writer without distribution; a commit changed {count(most, 'partition')} at most"
 
 
-def advise(table: Identifier, facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
-    """What to set: a smaller row group where writers need too much memory, a larger one where columns are cut too fine."""
+def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
+    """Remarks: a smaller row group where writers need too much memory, a larger one where columns are cut too fine."""
     if found is None:
         return ()
     current = facts.setting(ROW_GROUP)
@@ -79,7 +79,7 @@ def advise(table: Identifier, facts: TableFacts, found: Sizing | None) -> tuple[
             f"{size(found.writer_bytes)} of its {size(heap)} of heap in this session."
         )
         if wanted < found.row_group_bytes:
-            return (to_set(table, facts.properties, {ROW_GROUP: str(wanted)}, current=current, evidence=evidence),)
+            return (_remark(current, f"{evidence} Writers of this size would fit with {ROW_GROUP} = {wanted}."),)
     if found.chunk_bytes < SMALL_CHUNK and found.row_group_bytes < facts.target_bytes and facts.target_bytes >= _LEAST_ROW_GROUP:
         wanted = _power(min(facts.target_bytes, _MOST_ROW_GROUP, found.columns * 2 * SMALL_CHUNK))
         if wanted > found.row_group_bytes and (heap is None or wanted * found.open_files <= SHARE_OF_HEAP * heap):
@@ -87,7 +87,7 @@ def advise(table: Identifier, facts: TableFacts, found: Sizing | None) -> tuple[
                 f"{count(found.columns, 'column')} share a row group of {size(found.row_group_bytes)}: {size(found.chunk_bytes)} a column, "
                 "so that a query of few columns seeks more than it reads."
             )
-            return (to_set(table, facts.properties, {ROW_GROUP: str(wanted)}, current=current, evidence=evidence),)
+            return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted} a column's part would be large enough."),)
     memory = f", {size(found.writer_bytes)} of a task's {size(heap)} of heap" if heap is not None else ""
     evidence = (
         f"{size(found.row_bytes)} a row: {found.rows_a_group:,.0f} rows a row group, {size(found.chunk_bytes)} a column of "
@@ -96,26 +96,35 @@ def advise(table: Identifier, facts: TableFacts, found: Sizing | None) -> tuple[
     return (Advice(ROW_GROUP, current, current, evidence),)
 
 
+def _remark(current: str | None, evidence: str) -> Advice:
+    """A remark and no statement: the memory is this session's, and the table's writers may have another."""
+    return Advice(ROW_GROUP, current, current, f"{evidence} Compare it with the memory of the jobs that write the table before it is set.")
+
+
 def _power(limit: float) -> int:
     """The largest power of two within a limit, of 8 MiB at least."""
     return max(_LEAST_ROW_GROUP, 1 << (int(limit).bit_length() - 1))
 
 
 def version(table: Identifier, facts: TableFacts) -> Advice | None:
-    """Whether a table of format version 1 should become version 2; None for later ones."""
+    """Whether version 2 would serve a table of format version 1, as a remark: there is no way back. None for later versions."""
     if facts.format_version != 1:
         return None
+    # INSERT OVERWRITE and a compaction's replace count here too, so this alone speaks for nothing that cannot be undone.
     changed = {name: number for name, number in facts.history.operations if name in {"overwrite", "delete"}}
     merging = [k for k in ("write.delete.mode", "write.update.mode", "write.merge.mode") if facts.properties.get(k) == "merge-on-read"]
     lacks = "Format version 1 has no delete files and no sequence numbers: each DELETE, UPDATE and MERGE copies the files it touches"
     if not changed and not merging:
         return Advice("format-version", "1", "1", f"{lacks}. The history has only appends, so nothing is lost by it.")
-    why = f"{sum(changed.values()):,} commits of the history changed rows" if changed else f"{merging[0]} is set and has no effect"
-    return to_set(
-        table,
-        facts.properties,
-        {"format-version": "2"},
-        current="1",
-        evidence=f"{lacks}, and {why}.",
-        breaks="there is no way back to version 1, and its readers must support delete files",
+    why = (
+        f"{sum(changed.values()):,} commits of the history overwrote or deleted rows"
+        if changed
+        else f"{merging[0]} is set and has no effect"
+    )
+    statement = set_properties(table, {"format-version": "2"})
+    return Advice(
+        "format-version",
+        "1",
+        "1",
+        f"{lacks}, and {why}. Where merge-on-read is wanted: {statement}. There is no way back to version 1, and all readers must know delete files.",
     )

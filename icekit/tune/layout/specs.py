@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Filter, leaves
 from icekit.tune.layout.model import Candidate, Order
-from icekit.tune.layout.orders import choose, pays
+from icekit.tune.layout.orders import Check, choose, pays
 from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.transforms import Field
 
@@ -28,8 +28,13 @@ WITH_OWN_ORDER = 3
 
 
 def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
-    """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask."""
-    known = tuple(f for f in current if f.column in rows.columns)
+    """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask.
+
+    None but the current one where a field of it cannot be worked out from the sample: what it rules out is not known then.
+    """
+    known = tuple(current)
+    if not rows.knows(known):
+        return [known]
     found: dict[tuple[Field, ...], None] = {known: None, (): None}
     for size in range(1, len(known)):
         found.update(dict.fromkeys(itertools.combinations(known, size)))
@@ -48,10 +53,13 @@ def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], 
     return list(found)[:MOST]
 
 
-def score(rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: Order | None) -> list[Candidate]:
-    """What the filters would read of each spec with an order within its partitions, in the order given."""
+def score(
+    rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: Order | None, check: Check = bool
+) -> list[Candidate]:
+    """What the filters would read of each spec with an order within its partitions, in the order given; ``check`` comes before each."""
     found = []
     for spec in specs:
+        check()
         spread = rows.spread(spec)
         fits = not spec or spread.mean_bytes >= WELL_FILLED * rows.target_bytes
         found.append(Candidate(spec, rows.read(spec, order, filters).share, spread, fits, order))
@@ -59,13 +67,20 @@ def score(rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filt
 
 
 def with_own_orders(
-    rows: Rows, scored: Sequence[Candidate], filters: Sequence[Filter], columns: Sequence[str], *, most: int, files: int
+    rows: Rows,
+    scored: Sequence[Candidate],
+    filters: Sequence[Filter],
+    columns: Sequence[str],
+    *,
+    most: int,
+    files: int,
+    check: Check = bool,
 ) -> list[Candidate]:
     """The same, with the best order of its own for each of the few best specs that fit, where that pays; never for the first."""
     best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
     found = []
     for one in scored:
-        own = choose(rows, one.spec, filters, columns, None, most=most, files=files).best if one in best_few else None
+        own = choose(rows, one.spec, filters, columns, None, most=most, files=files, check=check).best if one in best_few else None
         is_better = own is not None and pays(one.share, own.share, files)
         found.append(replace(one, share=own.share, order=own.order) if own is not None and is_better else one)
     return found
@@ -112,8 +127,9 @@ def _fields(rows: Rows, column: str, filters: Sequence[Filter]) -> list[Field]:
     elif EQUALITY in kinds and of.kind in {"string", "int", "long", "uuid", "binary"}:
         found.append(Field(column, f"bucket[{_buckets(rows)}]"))
     if PREFIX in kinds and of.kind == "string":
-        shortest = min(len(str(leaf.values[0])) for leaf in asked if leaf.kind == PREFIX and leaf.values)
-        found.append(Field(column, f"truncate[{max(1, shortest)}]"))
+        # A prefix that drew no value, as from a column of nulls, has no length.
+        shortest = min((len(str(leaf.values[0])) for leaf in asked if leaf.kind == PREFIX and leaf.values), default=0)
+        found += [Field(column, f"truncate[{shortest}]")] if shortest else []
     if RANGE in kinds and of.kind in {"int", "long"} and distinct > LOW_CARDINALITY:
         found.append(Field(column, f"truncate[{_width(rows, column)}]"))
     return found

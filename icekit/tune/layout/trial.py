@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from icekit.errors import SparkUnavailable
+from icekit.facts.bridge import reason
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
@@ -22,6 +24,7 @@ from icekit.tune.layout.model import BloomCheck, BloomTrial, Order, Tried
 from icekit.tune.layout.transforms import Field
 from icekit.tune.merge.engine import kind, nodes
 from icekit.tune.place import Place, places
+from icekit.tune.reading import Planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,8 +68,11 @@ def run_trial(
     """Write the layout that is proposed (a spec and an order; None to keep both) to a place of its own, then bloom filters.
 
     ``unset`` are properties that are advised to go, as bloom filters that serve nobody. ``filters`` are as found and ``bound`` with values, ``share_now`` what they read of the table. A table of more than
-    ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are.
+    ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
+    after the change is compared with what they read there before it.
     """
+    from py4j.protocol import Py4JError
+
     trial = Trial()
     try:
         is_large = facts.data.size_in_bytes > sample_bytes
@@ -78,6 +84,8 @@ def run_trial(
         trial.stopped = str(error)
     except SparkUnavailable as error:
         trial.stopped = f"nothing could be tried: {error}"
+    except (PySparkException, Py4JError) as error:
+        trial.stopped = f"an error of the engine ended it: {reason(error)}"
     return trial
 
 
@@ -95,8 +103,7 @@ def _try(
     progress: Callable[[str], None],
 ) -> None:
     columns = {c.name: c for c in facts.columns}
-    if place.is_sample:
-        _scale(lake, facts, place)
+    is_scaled = place.is_sample and _scale(lake, facts, place)
     asked: Sequence[Filter] = bound
     if place.is_sample and any(not f.is_bound for f in filters):
         # Values of the whole table may not be in the sample at all.
@@ -104,9 +111,31 @@ def _try(
         asked = bind(filters, sample(lake, there, sorted({c for f in filters for c in f.columns}), rows=10_000))
     if change is not None:
         progress(f"writing the layout to {'a sample' if place.is_sample else 'a clone'} of the table")
-        trial.tried = _lay_out(lake, facts, place, asked, change, share_now, budget, progress)
+        before, files = share_now, facts.data.file_count
+        if place.is_sample:
+            if is_scaled:
+                _write_as_it_lies(lake, place, budget)
+            there = lake.observe(place.table, collector="spark")
+            opened = found_there(plans(lake.spark, lake.sql_name(place.table), there, asked, progress))
+            asked, files, before = tuple(opened), there.data.file_count, share_read(there, opened) or 0.0
+            if not asked:
+                trial.stopped = "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
+        if asked:
+            trial.tried = _lay_out(lake, facts, place, asked, change, before, files, budget, progress)
     for one in blooms:
         trial.blooms[one.column] = _bloom(lake, facts, place, one, columns, budget, progress)
+
+
+def found_there(opened: Mapping[Filter, Planned]) -> dict[Filter, Planned]:
+    """The plans that open something: a filter for values that a sample has not reads nothing of any layout. Pure."""
+    return {one: plan for one, plan in opened.items() if plan.data_files}
+
+
+def _write_as_it_lies(lake: Lake, place: Place, budget: Budget) -> None:
+    """Write a sample anew in files of the size it is tried with, rows in the order they have."""
+    with budget.watching(lake.spark, place.size_in_bytes):
+        lake.spark.sql(rewrite(lake.name, place.table, {}, None, options={"partial-progress.enabled": "false"})).collect()
+    budget.bytes_written += place.size_in_bytes
 
 
 def _lay_out(
@@ -115,10 +144,12 @@ def _lay_out(
     place: Place,
     asked: Sequence[Filter],
     change: Change,
-    share_now: float,
+    share_before: float,
+    files_before: int,
     budget: Budget,
     progress: Callable[[str], None],
-) -> Tried:
+) -> Tried | None:
+    """Write the layout; None where no filter could be planned on it."""
     spark, columns = lake.spark, {c.name: c for c in facts.columns}
     table, (spec, order) = lake.sql_name(place.table), change
     began = time.monotonic()
@@ -132,12 +163,14 @@ def _lay_out(
     after = lake.observe(place.table, collector="spark")
     budget.bytes_written += after.data.size_in_bytes
     read = share_read(after, plans(spark, table, after, asked, progress))
+    if read is None:
+        return None
     return Tried(
         spec,
         order,
-        share_now,
-        read if read is not None else math.nan,
-        facts.data.file_count,
+        share_before,
+        read,
+        files_before,
         after.data.file_count,
         place.size_in_bytes,
         after.data.size_in_bytes,
@@ -147,16 +180,18 @@ def _lay_out(
     )
 
 
-def _scale(lake: Lake, facts: TableFacts, place: Place) -> None:
-    """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table."""
+def _scale(lake: Lake, facts: TableFacts, place: Place) -> bool:
+    """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table; tell if so."""
     there = lake.observe(place.table, collector="spark")
     mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
     own = there.data.size_in_bytes / max(1, len({g.partition for g in there.groups}))
     ratio = min(1.0, own / max(mean, 1.0))
-    if ratio < 0.75:
+    is_smaller = ratio < 0.75
+    if is_smaller:
         target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
         group = max(_LEAST_TARGET // 2, min(facts.int_setting(_ROW_GROUP), target // 2))
         lake.spark.sql(set_properties(lake.sql_name(place.table), {_TARGET: str(target), _ROW_GROUP: str(group)}))
+    return is_smaller
 
 
 def _bloom(

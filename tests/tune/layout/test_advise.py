@@ -31,6 +31,8 @@ from icekit.tune.layout.model import (
 from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Column
 from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.trial import found_there
+from icekit.tune.reading import Planned
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")
@@ -174,6 +176,47 @@ def test_tiny_partitions_are_made_coarser_if_filters_read_no_more() -> None:
     assert got[SPEC].sql == "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)"
 
 
+def test_a_large_table_is_rewritten_by_the_portion_or_by_no_statement_at_all() -> None:
+    best = Order(SORT, ("carrier",))
+    days = tuple(file_group(60 << 30, of=partition(FIRST_DAY + n)) for n in range(4))
+    large = table_facts(groups=days)
+    whole = table_facts(specs=(UNPARTITIONED,), groups=(file_group(200 << 30, of=partition_of()),))
+    by_day = propose(large, (DAY,), None, orders(best, 0.1), [candidate((DAY,), 0.1)], 1.0)
+    by_none = propose(whole, (), None, orders(best, 0.1), [candidate((), 0.1)], 1.0)
+
+    portion = advised(large, by_day, orders(best, 0.1), [candidate((DAY,), 0.1)])[OLD_DATA]
+    remark = advised(whole, by_none, orders(best, 0.1), [candidate((), 0.1)])[OLD_DATA]
+
+    assert "TIMESTAMP \\'2026-01-04 00:00:00+00:00\\'" in portion.sql
+    assert "TIMESTAMP \\'2026-01-02 00:00:00+00:00\\'" not in portion.sql
+    assert "1 data file" in portion.evidence
+    assert remark.sql is None
+    assert "a where of your own" in remark.evidence
+
+
+def test_a_portion_takes_the_last_partitions_by_number_and_no_more_than_a_predicate_can_name() -> None:
+    by_number = PartitionSpec(0, (PartitionField(1000, "event_id", "identity", 1, "event_id", "long"),))
+    facts = table_facts(specs=(by_number,), groups=tuple(file_group(MIB, of=partition(n)) for n in (None, 9, 10, 100)))
+    many = table_facts(specs=(by_number,), groups=tuple(file_group(1, of=partition(n)) for n in range(3_000)))
+
+    predicate, files = ddl.portion(facts, 2 * MIB)
+
+    assert files == 2
+    assert "10L" in str(predicate)
+    assert "100L" in str(predicate)
+    assert "9L" not in str(predicate)
+    assert ddl.portion(many, 1 << 30)[1] == ddl.MOST_PARTITIONS
+
+
+def test_a_spec_that_cannot_be_judged_is_left_and_says_so() -> None:
+    facts, month_only = table_facts(), [candidate((DAY, Field("gone", "zorder[3]")), 0.9)]
+
+    got = advised(facts, Proposal((DAY,), None, 0.9), orders(None, 0), month_only)
+
+    assert not got[SPEC].is_change
+    assert "cannot be worked out" in got[SPEC].evidence
+
+
 def test_partitions_are_pruned_by_the_spec_they_were_written_with() -> None:
     by_carrier = PartitionSpec(1, (PartitionField(1001, "carrier", "identity", 3, "carrier", "string"),))
     groups = (
@@ -210,13 +253,25 @@ def test_a_bloom_filter_is_for_equality_on_values_too_many_for_a_dictionary() ->
 def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
     name = "write.parquet.bloom-filter-enabled.column.carrier"
     facts = table_facts(properties={name: "true"})
-    checks = blooms.check(facts, [], {}, {})
+    checks = blooms.check(facts, [Filter("id", Leaf("event_id", "=", (7,)))], {}, {})
 
     (got,) = blooms.advise(TABLE, facts, checks, {})
 
     assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('{name}')"
     assert got.undo == f"ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('{name}' = 'true')"
     assert "no filter asks" in got.evidence
+
+
+@pytest.mark.parametrize("filters", [[], [Filter("c", Leaf("carrier", "=", ("UA",)))]])
+def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_sampled(filters: list[Filter]) -> None:
+    facts = table_facts(properties={"write.parquet.bloom-filter-enabled.column.carrier": "true"})
+    checks = blooms.check(facts, filters, {}, {})
+
+    (got,) = blooms.advise(TABLE, facts, checks, {})
+
+    assert blooms.wasted(facts, checks) == []
+    assert not got.is_change
+    assert "cannot be told" in got.evidence
 
 
 @pytest.mark.parametrize(("rows", "is_advised"), [(1_000, True), (90_000, False)])
@@ -251,25 +306,28 @@ def sized(**given: Any) -> Sizing:
     return Sizing(**made | given)
 
 
-def test_row_groups_are_made_smaller_for_writers_with_many_open_files() -> None:
-    (fits,) = sizing.advise(TABLE, table_facts(), sized())
-    (many,) = sizing.advise(TABLE, table_facts(), sized(open_files=100))
+def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> None:
+    (fits,) = sizing.advise(table_facts(), sized())
+    (many,) = sizing.advise(table_facts(), sized(open_files=100))
 
-    assert not fits.is_change
-    assert many.properties == ((sizing.ROW_GROUP, str(16 * MIB)),)
+    assert str(16 * MIB) not in fits.evidence
+    assert str(16 * MIB) in many.evidence
+    # The heap is this session's, not that of the table's writers.
+    assert not many.is_change
 
 
-def test_row_groups_are_made_larger_for_a_table_of_thousands_of_columns() -> None:
+def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() -> None:
     facts = table_facts(properties={sizing.ROW_GROUP: str(32 * MIB)})
     narrow = sized(columns=5000, row_group_bytes=32 * MIB, chunk_bytes=32 * MIB / 5000)
 
-    (got,) = sizing.advise(TABLE, facts, narrow)
+    (got,) = sizing.advise(facts, narrow)
 
-    assert got.properties == ((sizing.ROW_GROUP, str(512 * MIB)),)
-    assert not sizing.advise(TABLE, facts, replace(narrow, heap_bytes=256 * MIB))[0].is_change
+    assert str(512 * MIB) in got.evidence
+    assert not got.is_change
+    assert str(512 * MIB) not in sizing.advise(facts, replace(narrow, heap_bytes=256 * MIB))[0].evidence
 
 
-def test_format_version_1_is_left_where_nothing_changes_rows() -> None:
+def test_leaving_format_version_1_is_a_remark_as_it_cannot_be_undone() -> None:
     from tests.factories import history
 
     assert sizing.version(TABLE, table_facts()) is None
@@ -278,8 +336,9 @@ def test_format_version_1_is_left_where_nothing_changes_rows() -> None:
     assert kept is not None
     assert not kept.is_change
     assert raised is not None
-    assert raised.is_change
-    assert raised.undo is None
+    assert not raised.is_change
+    assert raised.proposed == "1"
+    assert "'format-version' = '2'" in raised.evidence
 
 
 def test_a_spec_is_changed_field_by_field_and_back() -> None:
@@ -303,3 +362,21 @@ def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
         "ALTER TABLE `prod`.`db`.`events` WRITE LOCALLY ORDERED BY `event_time` ASC NULLS FIRST; "
         "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     )
+
+
+def test_filters_that_open_nothing_on_a_sample_are_not_compared_there() -> None:
+    found, lost = Filter("found", Leaf("carrier", "=", ("UA",))), Filter("lost", Leaf("carrier", "=", ("ZZ",)))
+
+    assert list(found_there({found: Planned(3, MIB, 0), lost: Planned(0, 0, 0)})) == [found]
+
+
+def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:
+    facts, best = table_facts(), Order(SORT, ("carrier",))
+    found = orders(best, 0.1)
+    proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
+    same = tried(0.3, before=0.3, is_sample=True, scale=10.0, files_before=4)
+
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=same, was_tried=True)
+
+    assert not any(a.is_change for a in got.values())
+    assert "30 % there before" in got[ORDER].verified

@@ -14,14 +14,16 @@ from icekit.clone import NAMESPACE
 from icekit.errors import ParameterError
 from icekit.sql import Identifier, identifier
 from icekit.tune.budget import Budget
-from icekit.tune.ddl import undo_order, write_order
+from icekit.tune.ddl import rewrite, undo_order, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.curves import hilbert
 from icekit.tune.layout.levels import partition_shares, plans
-from icekit.tune.layout.model import BloomCheck
+from icekit.tune.layout.model import SORT, BloomCheck, Order
+from icekit.tune.layout.transforms import Field
 from icekit.tune.layout.trial import run_trial
+from icekit.tune.place import places
 
 pytestmark = pytest.mark.spark
 
@@ -164,6 +166,66 @@ def test_a_bloom_filter_is_tried_by_rows_that_lookups_read(lake: Lake, scratch: 
     assert 0.9 < tried.rows_without / (24_000 * tried.lookups) <= 1
     assert tried.rows_with < tried.rows_without / 10
     assert tried.bytes_with > tried.bytes_without
+
+
+def test_a_sample_lies_as_the_table_does_and_has_its_order_and_distribution(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "sampled", "PARTITIONED BY (days(at))", ", 'write.distribution-mode' = 'hash'")
+    lake.spark.sql(f"ALTER TABLE {table.sql_name} WRITE LOCALLY ORDERED BY kind DESC NULLS LAST, id")
+    table.append(0, 7_000)
+    facts, before = lake.observe(table.name, collector="spark"), table.state
+    half = facts.data.size_in_bytes // 2
+
+    with places(lake, facts, 1, sample_bytes=half, always_sample=True, budget=Budget(120, 1 << 30), progress=lambda _: None) as stack:
+        there = lake.observe(stack.places[0].table, collector="spark")
+        lake.spark.sql(rewrite(lake.name, stack.places[0].table, {}, None, by_table=True)).collect()
+
+    assert there.sort_order == facts.sort_order
+    assert there.properties["write.distribution-mode"] == "hash"
+    assert "write.spark.fanout.enabled" not in there.properties
+    assert 0 < there.data.record_count < facts.data.record_count
+    assert table.state == before
+
+
+def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "compared")
+    table.append(0, 24_000)
+    facts = lake.observe(table.name, collector="spark")
+    inside, outside = [Filter("id", Leaf("id", "=", (n,))) for n in range(1_500, 24_000, 3_000)], Filter("id", Leaf("id", "=", (10**9,)))
+    options: dict[str, Any] = {"share_now": 0.123, "sample_bytes": facts.data.size_in_bytes // 2, "progress": lambda _: None}
+
+    nothing = run_trial(lake, facts, [outside], [outside], ((), Order(SORT, ("id",))), [], budget=Budget(120, 1 << 30), **options)
+    ran = run_trial(lake, facts, inside, [*inside, outside], ((), Order(SORT, ("key",))), [], budget=Budget(120, 1 << 30), **options)
+
+    assert nothing.tried is None
+    assert "no filter finds rows" in str(nothing.stopped)
+    assert ran.tried is not None
+    assert ran.tried.is_sample
+    # What finds no rows there counts in neither share, and 0.123 is the table's.
+    assert ran.tried.share_before == pytest.approx(1 / ran.tried.files_before, rel=0.5)
+    assert ran.tried.share_after == pytest.approx(1.0)
+
+
+def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "failing")
+    table.append(0, 100)
+    facts, before = lake.observe(table.name, collector="spark"), table.state
+
+    ran = run_trial(
+        lake,
+        facts,
+        (),
+        [Filter("id", Leaf("id", "=", (7,)))],
+        ((Field("id", "future[3]"),), None),
+        [],
+        share_now=1.0,
+        sample_bytes=1 << 30,
+        budget=Budget(120, 1 << 30),
+        progress=lambda _: None,
+    )
+
+    assert ran.tried is None
+    assert "an error of the engine" in str(ran.stopped)
+    assert table.state == before
 
 
 def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.filters.sampling import Sample
 from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order
@@ -175,3 +177,43 @@ def test_a_filter_of_two_columns_reads_what_both_leave(square: Rows) -> None:
     both = [Filter("both", All((Leaf("a", "=", (10,)), Leaf("b", "=", (20,)))))]
 
     assert square.read((Field("a", "bucket[8]"), Field("b", "bucket[2]")), None, both).share < 0.1
+
+
+def test_no_curve_goes_through_a_column_inside_a_struct(square: Rows) -> None:
+    filters = equal("a", 10, 500, 900) + equal("b", 20, 450, 870)
+    inside = replace(square, nested={"b"})
+
+    kinds = {order.kind for step in choose(inside, (), filters, ["a", "b"], None, most=2, files=16).steps for order, _ in step.shares}
+
+    assert kinds == {SORT}
+
+
+def test_a_spec_with_a_field_that_cannot_be_worked_out_is_compared_with_nothing(square: Rows) -> None:
+    unknown, unsampled = (Field("a", "future[3]"),), (Field("a", "identity"), Field("c", "day"))
+
+    assert candidates(square, unknown, equal("a", 10), ["a"]) == [unknown]
+    assert candidates(square, unsampled, equal("a", 10), ["a"]) == [unsampled]
+    assert len(candidates(square, (), equal("a", 10), ["a"])) > 1
+
+
+def test_a_prefix_without_a_value_proposes_no_truncation() -> None:
+    texts = rows({"t": [f"{n:05}" for n in range(1000)], "n": [None] * 1000}, {"t": "string", "n": "string"})
+
+    found = candidates(texts, (), [Filter("t", Leaf("t", "prefix")), Filter("n", Leaf("n", "prefix"))], ["t", "n"])
+
+    assert not any(f.transform.startswith("truncate") for spec in found for f in spec)
+
+
+def test_partitions_of_a_spec_are_worked_out_once(square: Rows) -> None:
+    spec = (Field("a", "bucket[4]"),)
+
+    assert square._partitions(spec) is square._partitions(list(spec))
+
+
+def test_comparing_ends_where_time_is_up(square: Rows) -> None:
+    spent = Budget(1e-9)
+
+    with pytest.raises(BudgetSpent):
+        choose(square, (), equal("a", 10), ["a"], None, most=1, files=16, check=spent.check)
+    with pytest.raises(BudgetSpent):
+        score(square, [()], equal("a", 10), None, spent.check)
