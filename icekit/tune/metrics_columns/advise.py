@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.findings import Thresholds
 from icekit.sql import Identifier, call, set_properties
+from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.metrics_columns.model import (
     COUNTS,
@@ -28,7 +28,6 @@ from icekit.tune.metrics_columns.model import (
     truncate,
 )
 from icekit.units import count, percent, size
-from icekit.where import where
 
 DEFAULT = "write.metadata.metrics.default"
 COLUMN = "write.metadata.metrics.column."
@@ -206,7 +205,7 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
     options = {"rewrite-all": "true", "partial-progress.enabled": "true"}
     data, portion, given = facts.data, "all of them", {}
     is_large = data.size_in_bytes > PORTION_BYTES
-    taken, files = _portion(facts) if is_large else (None, data.file_count)
+    taken, files = ddl.portion(facts, PORTION_BYTES) if is_large else (None, data.file_count)
     if taken is not None:
         given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
     sql = call(facts.catalog, "rewrite_data_files", table=facts.name, options=options, **given)
@@ -225,18 +224,6 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
             f"{old}, and filters on {names} skip no more files than now until then: run {sql} with a where that keeps each run small.",
         )
     return Advice("rewrite_data_files", None, None, f"{old}: leave it to compaction, which rewrites them anyway. To do it at once: {sql}.")
-
-
-def _portion(facts: TableFacts) -> tuple[str | None, int]:
-    """A predicate for the last partitions that fit into one run, and their files; None where no predicate can name them."""
-    groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
-    taken: list[Partition] = []
-    reached = files = 0
-    while groups and (not taken or reached + groups[-1].size_in_bytes <= PORTION_BYTES):
-        group = groups.pop()
-        taken.append(group.partition)
-        reached, files = reached + group.size_in_bytes, files + group.file_count
-    return where(facts.catalog, {s.spec_id: s for s in facts.specs}, facts.columns, taken), files
 
 
 def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
