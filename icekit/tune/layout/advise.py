@@ -80,12 +80,16 @@ def _spec(
     now = spec_name(current)
     by_spec = {c.spec: c for c in candidates}
     here = by_spec.get(current)
-    filled = f"{count(here.spread.partitions, 'partition')} of {size(here.spread.mean_bytes)} on average" if here else "not sampled"
+    filled = f"{count(here.spread.partitions, 'partition')} of {size(here.spread.mean_bytes)} on average" if here else "Not sampled"
     if spec == current:
         tiny = here is not None and is_tiny(here, facts.target_bytes)
-        if here is None and candidates:
-            why = "A field of the current spec cannot be worked out from the sample, so no other spec is compared with it."
-            return Advice(SPEC, now, now, why)
+        if here is None:
+            lacking = (
+                "a field of the current spec cannot be worked out from the sample"
+                if candidates
+                else "filters, sampled rows or time are lacking"
+            )
+            return Advice(SPEC, now, now, f"It is compared with no other spec: {lacking}.")
         why = f"{filled}, where files are to be {size(facts.target_bytes)}."
         rest = (
             " They are too small for a file of a good size, but no coarser spec reads as little."
@@ -178,7 +182,7 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
             f"and {percent(orders.own)} on the sample where files follow it."
         )
     if orders.best is None:
-        return "No filter asks for a column that files could be ordered by."
+        return "No orders are compared: no filter asks for a column that files could be ordered by, or sampled rows or time are lacking."
     best = f"{orders.best.order.name} would read {percent(orders.best.share)} on the sample"
     return f"Filters read {percent(share_now)} of the bytes now; {best}, which saves too little."
 

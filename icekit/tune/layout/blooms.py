@@ -136,8 +136,8 @@ def _unknown(name: str, is_asked: bool, column: Column | None, has_filters: bool
     if not has_filters:
         return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
     kind = next((c.type for c in facts.columns if c.name == name), "")
-    if is_asked and column is None and kind.startswith(_TYPES):
-        return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as {name} was not sampled"
+    if is_asked and (column is None or not len(column.distinct)) and kind.startswith(_TYPES):
+        return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as no value of {name} was sampled"
     return None
 
 

@@ -262,10 +262,19 @@ def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
     assert "no filter asks" in got.evidence
 
 
-@pytest.mark.parametrize("filters", [[], [Filter("c", Leaf("carrier", "=", ("UA",)))]])
-def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_sampled(filters: list[Filter]) -> None:
+@pytest.mark.parametrize(
+    ("filters", "columns"),
+    [
+        ([], {}),
+        ([Filter("c", Leaf("carrier", "=", ("UA",)))], {}),
+        ([Filter("c", Leaf("carrier", "=", ("UA",)))], {"carrier": Column.of([], "string")}),
+    ],
+)
+def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_sampled(
+    filters: list[Filter], columns: dict[str, Column]
+) -> None:
     facts = table_facts(properties={"write.parquet.bloom-filter-enabled.column.carrier": "true"})
-    checks = blooms.check(facts, filters, {}, {})
+    checks = blooms.check(facts, filters, columns, {})
 
     (got,) = blooms.advise(TABLE, facts, checks, {})
 

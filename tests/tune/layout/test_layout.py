@@ -205,6 +205,22 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(la
     assert ran.tried.share_after == pytest.approx(1.0)
 
 
+def test_a_bloom_filter_stays_where_the_order_that_would_replace_it_is_not_borne_out(lake: Lake, scratch: str) -> None:
+    switched_on = "write.parquet.bloom-filter-enabled.column.key"
+    small = ", 'write.parquet.dict-size-bytes' = '1024', 'write.parquet.bloom-filter-max-bytes' = '1024'"
+    table = Table(lake, scratch, "replaced", properties=f"{small}, '{switched_on}' = 'true'")
+    table.append(0, 60_000)
+    options: dict[str, Any] = {"filters": [f"key = hex(xxhash64({n}L))" for n in (7, 12_000, 20_001)]}
+
+    promised = {a.setting: a for a in table.tune(trial=False, **options).advice}
+    stopped = table.tune(budget_bytes="1 KB", **options)
+
+    assert promised[ORDER].is_change
+    assert "in the layout that is advised" in promised[switched_on].evidence
+    assert stopped.stopped is not None
+    assert [a.sql for a in stopped.advice if a.is_change] == []
+
+
 def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scratch: str) -> None:
     table = Table(lake, scratch, "failing")
     table.append(0, 100)
