@@ -118,7 +118,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     names = [seen.column for seen, _ in sick]
     texts = any(c.type == "string" and c.metrics_mode.startswith("truncate") for c in facts.columns if c.name in names)
     alike = " Texts that share a long beginning no sorting helps while bounds are cut: tune the metrics first." if texts else ""
-    quoted = [sql.identifier(*name.split(".")) for name in names]
+    paths = {c.name: c.names for c in facts.columns}
+    quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
     # Sorted by several columns only the first is clustered; a space-filling curve serves them all.
     order = f"{quoted[0]} ASC NULLS LAST" if len(names) == 1 else f"zorder({', '.join(quoted)})"
     statements = [context.call("rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true"})]

@@ -166,6 +166,16 @@ def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> No
     assert found(dataclasses.replace(sampled(1.0), filter_columns=()), "unclustered_filter_columns") is None
 
 
+def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_parts() -> None:
+    odd = Column(90, "a.b", "string", False, 9, "full", ("a.b",))
+    sample = MetricsSample(20, 1, (column_sample("a.b", 20, stab_share=0.9),))
+
+    named = found(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
+
+    assert named is not None
+    assert "sort_order => '`a.b` ASC NULLS LAST'" in named.sql[0]
+
+
 def test_findings_come_gravest_first_and_then_by_what_is_at_stake() -> None:
     facts = dataclasses.replace(
         with_manifests(data_count=200, undersized_data_count=200, data_bytes=MIB),

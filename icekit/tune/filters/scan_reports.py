@@ -46,26 +46,31 @@ def filters_in(path: str, table: Identifier, columns: Mapping[str, Column], unkn
 
 
 def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
+    found = False
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                # Reporters that log put other words before the document.
+                _, brace, rest = line.partition("{")
+                for report in _in(brace + rest):
+                    found = True
+                    yield report
+        if not found:
+            # One document over several lines.
+            yield from _in(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ParameterError(f"{path} cannot be read as scan reports ({type(error).__name__}); give a file of JSON.") from None
+
+
+def _in(text: str) -> Iterator[Mapping[str, Any]]:
     try:
-        documents = [json.loads(text)]
+        document = json.loads(text)
     except ValueError:
-        documents = []
-        for line in text.splitlines():
-            # Reporters that log put other words before the document.
-            _, brace, rest = line.partition("{")
-            try:
-                documents.append(json.loads(brace + rest))
-            except ValueError:
-                continue
-    for one in documents:
-        for report in one if isinstance(one, list) else [one]:
-            # What a client sends to a REST catalog names its type; a report alone is told by its parts.
-            if isinstance(report, dict) and ("filter" in report and "table-name" in report):
-                yield report
+        return
+    for report in document if isinstance(document, list) else [document]:
+        # What a client sends to a REST catalog names its type; a report alone is told by its parts.
+        if isinstance(report, dict) and "filter" in report and "table-name" in report:
+            yield report
 
 
 def _node(expression: Any, columns: Mapping[str, Column], unknown: set[str]) -> Node:
