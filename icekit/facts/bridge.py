@@ -139,6 +139,14 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
     return error
 
 
+def engine_errors() -> tuple[type[Exception], ...]:
+    """What Spark and the JVM raise, for an ``except`` that goes on with :func:`reason`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
 def reason(error: Exception) -> str:
     """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
     text = scrub(str(error))

@@ -139,4 +139,6 @@ def _scalar(text: str, kind: str) -> Scalar:
         return int(text)
     if kind in {"float", "double"}:
         return float(text)
+    if kind == "binary" or kind.startswith("fixed"):
+        return text.removeprefix("X'").removesuffix("'").lower()
     return text == "true" if kind == "boolean" else text

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
 from icekit.errors import SparkUnavailable
-from icekit.facts.bridge import reason
+from icekit.facts.bridge import engine_errors, reason
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
@@ -71,8 +69,6 @@ def run_trial(
     ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
     after the change is compared with what they read there before it.
     """
-    from py4j.protocol import Py4JError
-
     trial = Trial()
     try:
         is_large = facts.data.size_in_bytes > sample_bytes
@@ -84,7 +80,7 @@ def run_trial(
         trial.stopped = str(error)
     except SparkUnavailable as error:
         trial.stopped = f"nothing could be tried: {error}"
-    except (PySparkException, Py4JError) as error:
+    except engine_errors() as error:
         trial.stopped = f"an error of the engine ended it: {reason(error)}"
     return trial
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
 from icekit.facts.avro import manifest_list
-from icekit.facts.bridge import has_bridge
+from icekit.facts.bridge import engine_errors, has_bridge, reason
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshots import choose_snapshot
@@ -97,6 +97,9 @@ def tune_metrics_columns(
             skips = _skipping(lake, facts, asked, bound, drawn, budget, bridged, notes)
         except BudgetSpent as error:
             stopped = str(error)
+            unknown = unknown or f"what filters skip was not measured to the end, as {stopped}"
+        except engine_errors() as error:
+            stopped = f"the engine failed ({reason(error)})"
             unknown = unknown or f"what filters skip was not measured to the end, as {stopped}"
     else:
         notes.append("The table has no data files: there is nothing to measure yet, and settings apply from the first file on.")

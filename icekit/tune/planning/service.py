@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError, SparkUnavailable
-from icekit.facts.bridge import has_bridge
+from icekit.facts.bridge import engine_errors, has_bridge, reason
 from icekit.sql import Identifier, reset_session
 from icekit.tune.advice import Advice
 from icekit.tune.answer import Answer, Shown
@@ -189,6 +189,10 @@ def _measured(
     except BudgetSpent as error:
         progress(f"stopped: {error}; what follows rests on the part that was measured")
         answer = replace(answer, stopped=str(error))
+    except engine_errors() as error:
+        # One thing that the engine cannot do costs no more than what comes after it.
+        progress(f"stopped: {reason(error)}")
+        answer = replace(answer, stopped=f"the engine failed ({reason(error)})")
     return answer
 
 

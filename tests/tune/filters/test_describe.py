@@ -16,6 +16,7 @@ COLUMNS = {
         Column(3, "flight_date", "date", False, 2, "full"),
         Column(4, "delay", "int", False, 3, "full"),
         Column(5, "delay of it", "int", False, 4, "full"),
+        Column(7, "raw", "binary", False, 5, "full"),
         Column(6, "plane.id", "long", False, 5, "full", ("plane", "id")),
     )
 }
@@ -47,6 +48,13 @@ def test_what_is_negated_is_turned_round_where_bounds_can_tell() -> None:
 
 def test_names_with_spaces_and_dots_are_known_by_the_schema() -> None:
     assert parse("delay of it = 5, plane.id > 7", COLUMNS) == All((Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,))))
+
+
+def test_bytes_are_read_as_facts_keep_them() -> None:
+    tree = parse("raw = X'3AFF'", COLUMNS)
+
+    assert tree == Leaf("raw", "=", ("3aff",))
+    assert sql(tree, COLUMNS) == "`raw` = X'3aff'"
 
 
 def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
