@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icekit.errors import ParameterError
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
+from icekit.facts.parts import Column
 from icekit.sql import Identifier, identifier, literal
 from icekit.tune.statement import Statement
 from icekit.tune.write_mode.history import MERGE_ON_READ, WriteHistory
@@ -101,7 +102,7 @@ def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_c
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
     rows and files, without the join. ``is_copied`` says that each copy has files of its own.
     """
-    columns = [c for c in facts.columns if len(c.names) == 1 and not c.type.startswith(("struct", "list", "map", "variant", "geo"))]
+    columns = [c for c in _tops(facts) if not c.type.startswith(("variant", "geo"))]
     if not columns:
         raise ParameterError("The table has no column of a plain type to choose rows by; give a statement of your own to try.")
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
@@ -126,10 +127,15 @@ def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[I
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
     sources = {f.source for s in facts.specs for f in s.fields} | {f.source for f in facts.sort_order}
-    tops = [c.name for c in facts.columns if len(c.names) == 1]
+    tops = [c.name for c in _tops(facts)]
     # Set to itself: the row is written anew, wherever it belongs.
     column = identifier(next((name for name in tops if name not in sources), tops[0]))
     return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
+
+
+def _tops(facts: TableFacts) -> list[Column]:
+    """The columns of a plain type; what lists and maps hold is named after them, and cannot be asked for by that name."""
+    return [c for c in facts.columns if len(c.names) == 1 and not c.name.endswith((".element", ".key", ".value"))]
 
 
 def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool) -> tuple[list[str], float]:
