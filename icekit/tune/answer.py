@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -55,17 +56,22 @@ class Answer:
         """Tell whether anything is to be set."""
         return any(a.is_change for a in self.advice)
 
+    @property
+    def _words(self) -> Any:
+        """What puts this question's answer into words: :mod:`icekit.show` has a module for each."""
+        return importlib.import_module(f"icekit.show.{self.question.replace('-', '_')}")
+
     def summary(self) -> str:
         """The answer in a few sentences."""
-        raise NotImplementedError
+        return str(self._words.summary(self))
 
     def tables(self) -> Sequence[Shown]:
         """What was measured, as tables."""
-        return ()
+        return tuple(self._words.tables(self))
 
     def basis(self) -> Sequence[str]:
         """What the answer rests on and what limits it, a sentence each."""
-        return ()
+        return tuple(self._words.basis(self))
 
     def figures(self) -> dict[str, Any]:
         """What was measured, for the JSON document: bytes and seconds, unrounded."""

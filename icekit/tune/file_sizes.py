@@ -5,7 +5,7 @@ The table itself is only read. Trials write its own rows again to clones, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from icekit.tune.advice import Advice
 from icekit.tune.advisory_size import advise as size_advice
 from icekit.tune.advisory_size.trial import SizeTrial
 from icekit.tune.advisory_size.written import Written
-from icekit.tune.answer import Answer, Shown
+from icekit.tune.answer import Answer
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.distribution import advise as mode_advice
@@ -61,24 +61,6 @@ class FileSizes(Answer):
     until_before: Until | None
     until_after: Until | None
     past_ratio: float | None
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        from icekit.show.file_sizes import summary
-
-        return summary(self)
-
-    def tables(self) -> Sequence[Shown]:
-        """The chain, the modes, what the trials made, where small files came from."""
-        from icekit.show.file_sizes import tables
-
-        return tables(self)
-
-    def basis(self) -> Sequence[str]:
-        """What limits the sizes, and what the answer rests on."""
-        from icekit.show.file_sizes import basis
-
-        return basis(self)
 
     def figures(self) -> dict[str, Any]:
         """Everything that was measured; bytes and seconds."""

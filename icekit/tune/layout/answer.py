@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from icekit.tune.answer import Answer, Shown
+from icekit.tune.answer import Answer
 from icekit.tune.layout.model import BloomCheck, BloomTrial, Candidate, Level, Orders, Sizing, Tried, Worn
 
 
@@ -32,24 +31,6 @@ class Layout(Answer):
     sizing: Sizing | None
     tried: Tried | None
     notes: tuple[str, ...]
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        from icekit.show.layout import summary
-
-        return summary(self)
-
-    def tables(self) -> Sequence[Shown]:
-        """What filters read, the orders, the specs, worn partitions, bloom filters."""
-        from icekit.show.layout import tables
-
-        return tables(self)
-
-    def basis(self) -> Sequence[str]:
-        """What was sampled and what was left out."""
-        from icekit.show.layout import basis
-
-        return basis(self)
 
     def figures(self) -> dict[str, Any]:
         """What was measured: shares of the data bytes, bytes, files, rows."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from icekit.tune.answer import Answer, Shown
+from icekit.tune.answer import Answer
 from icekit.tune.filters import Filters
 from icekit.tune.metrics_columns.model import EntryBytes, Prefix, Skipping, Trial
 
@@ -28,24 +27,6 @@ class MetricsColumns(Answer):
     prefixes: tuple[Prefix, ...]
     trial: Trial | None
     notes: tuple[str, ...]
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        from icekit.show.metrics_columns import summary
-
-        return summary(self)
-
-    def tables(self) -> Sequence[Shown]:
-        """Columns by their bytes, files read by column, beginnings of texts, filters on the clone."""
-        from icekit.show.metrics_columns import tables
-
-        return tables(self)
-
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it."""
-        from icekit.show.metrics_columns import basis
-
-        return basis(self)
 
     def figures(self) -> dict[str, Any]:
         """What was measured: bytes and seconds, unrounded."""

@@ -11,7 +11,7 @@ from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.bridge import engine_errors, has_bridge, reason
 from icekit.sql import Identifier, reset_session
 from icekit.tune.advice import Advice
-from icekit.tune.answer import Answer, Shown
+from icekit.tune.answer import Answer
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
@@ -56,24 +56,6 @@ class Planning(Answer):
     def splits(self) -> int:
         """Tasks of a full scan: at least one for each so many bytes."""
         return -(-self.facts.data.size_in_bytes // self.split_bytes)
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        from icekit.show.planning import summary
-
-        return summary(self)
-
-    def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        from icekit.show.planning import tables
-
-        return tables(self)
-
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on."""
-        from icekit.show.planning import basis
-
-        return basis(self)
 
     def figures(self) -> dict[str, Any]:
         """What was measured; bytes and seconds."""
