@@ -205,12 +205,16 @@ def _entries(spark: SparkSession, table: Identifier, snapshot_id: int) -> DataFr
 
 def _key(entries: DataFrame) -> str:
     """SQL for a text that tells a partition from every other, of whatever spec."""
+    return f"concat(data_file.spec_id, ' ', {partition_text(entries)}) AS part_key"
+
+
+def partition_text(entries: DataFrame) -> str:
+    """SQL for a text that tells a partition from the others of its spec; empty where a table has none, whose entries have no such column."""
     struct: Any = entries.select("data_file.*").schema
     has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
     # Without formats JSON ends at milliseconds, and partitions may differ by less.
     moments = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
-    value = f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
-    return f"concat(data_file.spec_id, ' ', {value}) AS part_key"
+    return f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
 
 
 def _sums() -> list[Any]:

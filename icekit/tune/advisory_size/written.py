@@ -15,6 +15,7 @@ from icekit.compact.lineage import head
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import reason
 from icekit.facts.sizes import min_file_size
+from icekit.resolve.listing import partition_text
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier, literal
 from icekit.tune.budget import Budget
@@ -164,17 +165,11 @@ def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict
                     max(IF(c = 0, s, NULL)) AS hi, count_if(c = 0 AND s < {min_file_size(target)}) AS small, sum(IF(c = 0 AND s < {min_file_size(target)}, s, 0)) AS sb,
                     count_if(c > 0) AS dn, sum(IF(c > 0, s, 0)) AS db
                   FROM (SELECT data_file.content AS c, data_file.file_size_in_bytes AS s,
-                          data_file.record_count AS k, data_file.spec_id AS spec, {_partition(lake, table)} AS p
+                          data_file.record_count AS k, data_file.spec_id AS spec, {partition_text(lake.spark.table(identifier(*table, "entries")))} AS p
                         FROM {identifier(*table, "entries")} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)})
                   GROUP BY spec, p)"""
     ).collect()[0]
     return {name: None if value is None else int(value) for name, value in row.asDict().items()}
-
-
-def _partition(lake: Lake, table: Identifier) -> str:
-    """The partition of an entry as SQL; an unpartitioned table's entries have no such column."""
-    kinds = lake.spark.table(identifier(*table, "entries")).schema["data_file"].dataType
-    return "to_json(data_file.partition)" if "partition" in kinds.fieldNames() else "''"  # type: ignore[attr-defined]
 
 
 def _shuffle(query: Any) -> Shuffle | None:

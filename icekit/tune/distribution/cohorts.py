@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.facts.sizes import min_file_size
+from icekit.resolve.listing import partition_text
 from icekit.sql import identifier, literal
 from icekit.tune.advisory_size.source import SCATTERED
 from icekit.units import count
@@ -73,8 +74,7 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
     if facts.snapshot_id is None:
         return Cohorts((), 0, 0, 0)
     table = identifier(*lake.sql_name(facts.table), "entries")
-    kinds = lake.spark.table(table).schema["data_file"].dataType
-    place = "to_json(data_file.partition)" if "partition" in kinds.fieldNames() else "''"  # type: ignore[attr-defined]
+    place = partition_text(lake.spark.table(table))
     small = min_file_size(facts.target_bytes)
     rows = lake.spark.sql(
         f"""SELECT *, count(*) OVER () AS commits, sum(files) OVER () AS all_files, sum(small_files) OVER () AS all_small
