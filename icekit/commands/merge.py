@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say
+from icekit.commands.running import say, say_saved
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 
 _WHAT = """\
@@ -46,7 +46,6 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 def review_merge(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
-    from icekit.tune.merge.document import write_into
     from icekit.tune.statement import read_file
 
     sql = read_file(arguments.file)
@@ -54,8 +53,7 @@ def review_merge(arguments: argparse.Namespace) -> int:
     try:
         review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds, budget_bytes=arguments.budget_bytes)
         say(repr(review))
-        if arguments.output:
-            say(f"\nJSON  {write_into(review, arguments.output)}")
+        say_saved(review, arguments.output)
         return EXIT_HEALTHY if review.is_proved else EXIT_UNHEALTHY
     finally:
         lake.close()

@@ -12,6 +12,7 @@ from icekit.errors import ParameterError
 if TYPE_CHECKING:
     from icekit.catalog import Lake
     from icekit.compact import Outcome, Plan
+    from icekit.notebook.closing import Result
 
 #: Ends the help of each of these commands.
 EXIT_STATUS = """
@@ -41,7 +42,6 @@ def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], the
     """
     from icekit.catalog import connect
     from icekit.compact import Limits, resume, run
-    from icekit.compact.document import named, write
     from icekit.notebook import sampled
 
     if arguments.execute and arguments.resume:
@@ -60,11 +60,16 @@ def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], the
         if then is not None:
             outcome = then(lake, outcome, ledger=arguments.ledger, limits=limits, progress=say)
         say(("" if outcome.is_dry_run else "\n") + repr(outcome))
-        if arguments.output:
-            say(f"\nJSON  {write(outcome, arguments.output / named(outcome.plan))}")
+        say_saved(outcome, arguments.output)
         return 130 if outcome.status == "stopped" else outcome.exit_status
     finally:
         lake.close()
+
+
+def say_saved(result: Result, folder: Path | None) -> None:
+    """Write a result's JSON document if a folder is given, and say where it is."""
+    if folder:
+        say(f"\nJSON  {result.write_into(folder)}")
 
 
 def say(line: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say
+from icekit.commands.running import say, say_saved
 from icekit.tune.questions import QUESTIONS
 
 _WHAT = f"""\
@@ -61,8 +61,7 @@ def tune(arguments: argparse.Namespace) -> int:
     try:
         answer = lake.tune(arguments.question, arguments.table, **options, **{k: v for k, v in asked.items() if v})
         say(f"\n{answer!r}")
-        if arguments.output:
-            say(f"\nJSON  {answer.write_into(arguments.output)}")
+        say_saved(answer, arguments.output)
         return 0
     finally:
         lake.close()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say
+from icekit.commands.running import say, say_saved
 
 _WHAT = """\
 A DELETE, UPDATE or MERGE either writes changed files anew (copy-on-write: dear writes, no cost for reads)
@@ -53,10 +53,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 def write_mode(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
-    from icekit.notebook import slug
     from icekit.tune.statement import read_file
     from icekit.tune.write_mode import choose_write_mode
-    from icekit.tune.write_mode.document import write
 
     given = {
         name: getattr(arguments, name)
@@ -72,8 +70,7 @@ def write_mode(arguments: argparse.Namespace) -> int:
         statement = read_file(arguments.statement) if arguments.statement else None
         choice = choose_write_mode(lake, arguments.table, statement=statement, read_filter=arguments.filter, progress=say, **given)
         say(f"\n{choice!r}")
-        if arguments.output:
-            say(f"\nJSON  {write(choice, arguments.output / f'{slug(choice.name)}.write-mode.json')}")
+        say_saved(choice, arguments.output)
         return 0
     finally:
         lake.close()

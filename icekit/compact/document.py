@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from icekit.compact.model import Action, Plan
+from icekit.compact.model import Action
 from icekit.compact.outcome import ActionOutcome, Outcome, measured
-from icekit.report.document import versions, write_text
-from icekit.secrets import scrub_data
+from icekit.saving import versions
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.
 SCHEMA_VERSION = 1
@@ -49,11 +46,6 @@ def document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def write(outcome: Outcome, path: Path) -> Path:
-    """Write the document; a reader never sees half of one."""
-    return write_text(path, json.dumps(scrub_data(document(outcome)), indent=1, default=str), clean=True)
-
-
 def _action(one: ActionOutcome) -> dict[str, Any]:
     action: Action = one.action
     return {
@@ -70,10 +62,3 @@ def _action(one: ActionOutcome) -> dict[str, Any]:
         "snapshot_ids": list(one.snapshot_ids),
         "error": one.error,
     }
-
-
-def named(plan: Plan) -> str:
-    """The file name of a plan's document."""
-    from icekit.notebook import slug
-
-    return f"{slug(plan.name)}.plan.json"

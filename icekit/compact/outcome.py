@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from icekit.compact.lineage import Actual
 from icekit.compact.model import Action, Plan
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+from icekit.saving import slug, write_json
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
 #: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left.
@@ -77,6 +79,17 @@ class Outcome:
     def actual(self) -> Actual:
         """The sum over all actions that rewrite data files; other units do not add up."""
         return sum((one.actual for one in self.actions if one.action.prediction.unit == "file"), Actual())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run has failed, or None."""
+        return f"{self.plan.name}: {self.status}." if self.exit_status else None
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the plan and what became of it as JSON into a folder, under the name of the table."""
+        from icekit.compact.document import document
+
+        return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
 
     def __repr__(self) -> str:
         from icekit.show.plan import outcome_text

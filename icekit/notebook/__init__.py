@@ -1,16 +1,7 @@
 """What the notebooks' set-up and closing cells call; a person's cells call the package itself."""
 
 from icekit.notebook.asking import calibration, connected, erased, observe, policy, read_now, review, sampled, stock, try_write_modes
-from icekit.notebook.closing import (
-    Unhealthy,
-    finish,
-    finish_answer,
-    finish_plan,
-    finish_review,
-    finish_write_mode,
-    html,
-    slug,
-)
+from icekit.notebook.closing import Unhealthy, conclude, finish, html
 from icekit.notebook.setting_up import GATES, begin, check_gate, check_names, gated, limits
 
 __all__ = [
@@ -20,13 +11,10 @@ __all__ = [
     "calibration",
     "check_gate",
     "check_names",
+    "conclude",
     "connected",
     "erased",
     "finish",
-    "finish_answer",
-    "finish_plan",
-    "finish_review",
-    "finish_write_mode",
     "gated",
     "html",
     "limits",
@@ -35,7 +23,6 @@ __all__ = [
     "read_now",
     "review",
     "sampled",
-    "slug",
     "stock",
     "try_write_modes",
 ]

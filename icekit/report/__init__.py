@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 from icekit.catalog import Lake, connect
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, IcekitError, MetadataUnreadable
 from icekit.facts.collect import Collector
-from icekit.notebook import gated, limits, slug
+from icekit.notebook import gated, limits
 from icekit.quiet import stderr_to_file
-from icekit.report.document import read, save_facts, write_text
+from icekit.report.document import read, save_facts
 from icekit.report.page import Row, write_index, write_page
+from icekit.saving import slug, write_text
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 from icekit.units import count

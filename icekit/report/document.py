@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
 import json
-import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ from icekit.errors import ParameterError
 from icekit.facts.measures import worst_partitions
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings, Severity, Thresholds
-from icekit.secrets import scrub, scrub_data
+from icekit.saving import versions, write_json, write_text
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.
 SCHEMA_VERSION = 1
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
-_PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
 _FACTS = TypeAdapter(TableFacts)
 
 
@@ -64,14 +61,9 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> d
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that figures may depend on; imports none of them."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
 def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
     """Write the document; a reader never sees half of one."""
-    return write_text(path, json.dumps(scrub_data(document(facts, findings, thresholds)), indent=1), clean=True)
+    return write_json(path, document(facts, findings, thresholds))
 
 
 def read(path: Path) -> Outcome:
@@ -98,15 +90,6 @@ def load_facts(path: Path) -> TableFacts:
         raise ParameterError(
             f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table."
         ) from None
-
-
-def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
-    """Write text without secrets (unless it is ``clean``), all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text if clean else scrub(text), encoding="utf-8")
-    partial.replace(path)
-    return path
 
 
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:

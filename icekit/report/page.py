@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from icekit.report.document import Outcome, write_text
+from icekit.report.document import Outcome
+from icekit.saving import write_text
 
 
 @dataclass(frozen=True, slots=True)

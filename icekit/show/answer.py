@@ -28,6 +28,8 @@ def answer_text(answer: Answer) -> str:
 def answer_html(answer: Answer) -> str:
     """An answer as a card."""
     kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ leave it")
+    if not answer.is_answered:
+        kind, badge = "info", "not measured"
     parts = [
         f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)}</p>',
         f"<p>{html.prose(answer.summary())}</p>",

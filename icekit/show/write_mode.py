@@ -1,13 +1,10 @@
-"""The choice of a write mode as text and as HTML; no pandas."""
+"""The choice of a write mode in words; no pandas."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icekit.secrets import scrub
-from icekit.show import html
-from icekit.show.advice import advice_html, advice_lines
-from icekit.show.lines import aligned
+from icekit.tune.answer import Shown
 from icekit.tune.write_mode.fit import is_lost_in_noise
 from icekit.tune.write_mode.model import MAX_CYCLE, even_sentence, is_robust
 from icekit.units import count, percent, size
@@ -22,9 +19,9 @@ _HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "b
 
 def summary(choice: WriteModeChoice) -> str:
     """The answer in a few sentences."""
-    head = f"{choice.name}, {choice.trial.workload.described}: "
+    head = f"{choice.trial.workload.described}: "
     if choice.comparison is None:
-        return f"{head}too little was measured to compare the modes ({choice.trial.stopped})."
+        return f"{head}too little was measured to compare the modes: {choice.stopped}."
     changes = [a for a in choice.advice if a.is_change]
     own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
     said = (
@@ -32,8 +29,7 @@ def summary(choice: WriteModeChoice) -> str:
         if changes
         else f"Nothing to change. {even_sentence(choice.comparison.within(choice.current.format_version))}{own}"
     )
-    partial = f" Partial: {choice.trial.stopped}." if choice.trial.stopped else ""
-    return f"{head}{said}{partial}"
+    return f"{head}{said}"
 
 
 def basis(choice: WriteModeChoice) -> tuple[str, ...]:
@@ -100,33 +96,12 @@ def _cycles(choice: WriteModeChoice) -> str:
     return f"Compacted {choice.cycle_from}: {each}"
 
 
-def choice_text(choice: WriteModeChoice) -> str:
-    """A choice as lines for a terminal."""
-    lines = [summary(choice), "", *aligned([_HEAD, *map(_row, choice.trial.measured)])]
-    if choice.history.row_level:
-        lines += ["", "The table's own commits:", *aligned([_HISTORY, *history_rows(choice)])]
-    lines += ["", *basis(choice)]
-    lines += advice_lines(choice.advice)
-    return scrub("\n".join(lines))
-
-
-def choice_html(choice: WriteModeChoice) -> str:
-    """A choice as a card: the answer, what was measured, the advice with its SQL."""
-    changes = any(a.is_change for a in choice.advice)
-    kind, badge = ("warning", "▲ change") if changes else ("fine", "✔ leave it")
-    if choice.comparison is None:
-        kind, badge = "info", "not measured"
-    parts = [
-        f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(choice.name)}</p>',
-        f"<p>{html.prose(summary(choice))}</p>",
-        html.table(_HEAD, map(_row, choice.trial.measured), [False, *[True] * 6]),
-    ]
-    if choice.history.row_level:
-        rows = html.table(_HISTORY, history_rows(choice), [False, False, *[True] * 6])
-        parts.append(f"<details><summary>The table's own commits</summary>{rows}</details>")
-    parts += [f"<p>{html.prose(line)}</p>" for line in basis(choice)]
-    parts += advice_html(choice.advice)
-    return scrub(html.framed(*parts, "</div>"))
+def tables(choice: WriteModeChoice) -> tuple[Shown, ...]:
+    """What was measured, and the table's own row-level commits."""
+    return (
+        Shown("Measured", _HEAD, tuple(map(_row, choice.trial.measured))),
+        Shown("The table's own commits", _HISTORY, tuple(history_rows(choice)), frozenset({0, 1})),
+    )
 
 
 def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ class Advice:
     tried), ``breaks`` what the change takes away. ``sql`` is the statement to paste (several are parted by
     semicolons), None where there is nothing to change, and ``undo`` what takes it back, None where nothing does.
     ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
+    ``is_alternative`` is advice to take instead of the others, which is no part of their script.
     """
 
     setting: str
@@ -32,6 +33,7 @@ class Advice:
     breaks: str | None = None
     undo: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
+    is_alternative: bool = False
 
     @property
     def is_change(self) -> bool:
@@ -87,6 +89,8 @@ def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]
     properties: dict[str, str] = {}
     others: list[Advice] = []
     for one in advice:
+        if one.is_alternative:
+            continue
         if one.properties:
             for name, value in one.properties:
                 there_too = properties.get(name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from icekit.facts.model import TableFacts
+from icekit.saving import slug, versions, write_json
 from icekit.sql import Identifier, display_name
 from icekit.tune.advice import Advice, Script, script
 
@@ -57,6 +57,11 @@ class Answer:
         return any(a.is_change for a in self.advice)
 
     @property
+    def is_answered(self) -> bool:
+        """Tell whether enough was measured to answer."""
+        return True
+
+    @property
     def _words(self) -> Any:
         """What puts this question's answer into words: :mod:`icekit.show` has a module for each."""
         return importlib.import_module(f"icekit.show.{self.question.replace('-', '_')}")
@@ -79,8 +84,6 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """The answer as JSON."""
-        from icekit.report.document import versions
-
         return {
             "schema_version": SCHEMA_VERSION,
             "question": self.question,
@@ -98,12 +101,12 @@ class Answer:
 
     def write_into(self, folder: Path) -> Path:
         """Write the document into a folder, under the name of the table and the question; a reader never sees half of one."""
-        from icekit.notebook import slug
-        from icekit.report.document import write_text
-        from icekit.secrets import scrub_data
+        return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
 
-        text = json.dumps(scrub_data(self.document()), indent=1, default=str, allow_nan=False)
-        return write_text(folder / f"{slug(self.name)}.{self.question}.json", text, clean=True)
+    @property
+    def failure(self) -> None:
+        """Why a run that asked this has failed: never, as an answer is an answer."""
+        return
 
     def __repr__(self) -> str:
         from icekit.show.answer import answer_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.document import SCHEMA_VERSION, document, named, write
+from icekit.compact.document import SCHEMA_VERSION, document
 from icekit.compact.lineage import Actual
 from icekit.compact.outcome import Status, measured
 from icekit.prove import Proof
@@ -83,9 +83,10 @@ def test_the_actual_is_the_sum_of_all_actions() -> None:
 def test_the_document_holds_predicted_and_actual_of_each_action(tmp_path: Path) -> None:
     done = ActionOutcome(action(), "done", 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
     became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
-    written = json.loads(write(became, tmp_path / named(became.plan)).read_text())
+    path = became.write_into(tmp_path)
+    written = json.loads(path.read_text())
 
-    assert named(became.plan) == "db.events.plan.json"
+    assert path.name == "db.events.plan.json"
     assert (written["schema_version"], written["table"], written["status"], written["exit_status"]) == (
         SCHEMA_VERSION,
         "db.events",

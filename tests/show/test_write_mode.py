@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from icekit.show.write_mode import choice_html, choice_text
+from icekit.show.answer import answer_html, answer_text
 from icekit.show.write_mode_charts import cost_chart, measured_table, parts_chart, sensitivity_table
 from icekit.tune.reading import Planned
 from icekit.tune.write_mode.advise import advise, current_variant
-from icekit.tune.write_mode.document import document
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, write_history
 from icekit.tune.write_mode.model import Comparison, Costs, Variant, sensitivity
 from icekit.tune.write_mode.service import WriteModeChoice
@@ -32,6 +31,8 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
     return WriteModeChoice(
         table,
         facts,
+        advise(facts, table, history, comparison, "merge", reads, margin=0.1) if comparison else (),
+        stopped,
         history,
         "merge",
         current_variant(facts, "merge"),
@@ -41,13 +42,12 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
         comparison,
         "as stated",
         sensitivity(comparison, reads) if comparison and reads is not None else (),
-        advise(facts, table, history, comparison, "merge", reads, margin=0.1) if comparison else (),
         0.1,
     )
 
 
 def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> None:
-    said = choice_text(choice())
+    said = answer_text(choice())
 
     assert "Set write.merge.mode to merge-on-read" in said
     assert "position deletes per file" in said
@@ -59,13 +59,13 @@ def test_html_has_the_statement_to_copy_and_escapes_names() -> None:
     one = choice()
     named = replace(one, facts=replace(one.facts, table=("db", "<script>")))
 
-    assert "'write.merge.mode' = 'merge-on-read'" in choice_html(one).replace("&#x27;", "'")
-    assert "<script>alert" not in choice_html(named)
-    assert "&lt;script&gt;" in choice_html(named)
+    assert "'write.merge.mode' = 'merge-on-read'" in answer_html(one).replace("&#x27;", "'")
+    assert "<script>alert" not in answer_html(named)
+    assert "&lt;script&gt;" in answer_html(named)
 
 
 def test_reads_that_nobody_knows_are_said_not_to_be_known() -> None:
-    said = choice_text(choice(None))
+    said = answer_text(choice(None))
 
     assert "How often the table is read is not known." in said
     assert "Nothing to change. Copy-on-write is the cheaper above" in said
@@ -77,7 +77,7 @@ def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:
     for chart in (cost_chart(one), parts_chart(one)):
         assert chart.figure is None
         assert "the budget of 9 s was spent" in chart.alt
-    assert document(one)["comparison"] is None
+    assert one.figures()["comparison"] is None
 
 
 def test_charts_and_tables_tell_the_same_figures() -> None:
@@ -87,6 +87,6 @@ def test_charts_and_tables_tell_the_same_figures() -> None:
     assert "The table has 0.5 reads per commit." in cost_chart(one).alt
     parts = parts_chart(one)
     assert parts.png().startswith(b"\x89PNG")
-    assert list(parts.table["total_seconds"]) == [v["cost_per_commit"]["total"] for v in document(one)["comparison"]["variants"]]
+    assert list(parts.table["total_seconds"]) == [v["cost_per_commit"]["total"] for v in one.figures()["comparison"]["variants"]]
     assert list(measured_table(one)["delete_opens"]) == [0, 50]
     assert len(sensitivity_table(one)) == 12

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from icekit.report.document import versions, write_text
-from icekit.secrets import scrub_data
+from icekit.saving import versions
 from icekit.sql import display_name
 from icekit.tune.merge.model import EnginePlan, Review
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.
 SCHEMA_VERSION = 1
-
-
-def write(review: Review, path: Path) -> Path:
-    """Write the document; a reader never sees half of one."""
-    return write_text(path, json.dumps(scrub_data(document(review)), indent=1, default=str), clean=True)
 
 
 def document(review: Review) -> dict[str, Any]:
@@ -57,10 +49,3 @@ def document(review: Review) -> dict[str, Any]:
 
 def _plan(plan: EnginePlan) -> dict[str, Any]:
     return {**{k: v for k, v in asdict(plan).items() if k != "tree"}, "is_target_shuffled": plan.is_target_shuffled}
-
-
-def write_into(review: Review, folder: Path) -> Path:
-    """Write the document into a folder, under the name of the table."""
-    from icekit.notebook import slug
-
-    return write(review, folder / f"merge-{slug(display_name(review.table))}.json")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from icekit.sql import Identifier
+from icekit.saving import slug, write_json
+from icekit.sql import Identifier, display_name
 from icekit.tune.statement import Statement
 
 
@@ -173,6 +175,17 @@ class Review:
     def is_proved(self) -> bool:
         """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
         return self.stopped is None and all(trial.is_same for trial in self.trials)
+
+    @property
+    def failure(self) -> str | None:
+        """Why a run that asked this has failed, or None."""
+        return None if self.is_proved else "The statement and what is offered could not be shown to leave the same rows."
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the review as JSON into a folder, under the name of the table."""
+        from icekit.tune.merge.document import document
+
+        return write_json(folder / f"merge-{slug(display_name(self.table))}.json", document(self))
 
     def __repr__(self) -> str:
         from icekit.show.merge import review_text

@@ -138,6 +138,7 @@ def _version(
             f"Instead of any other mode above: saves {percent(gain)} ({said}).",
             set_properties(table, sets),
             breaks=_V3,
+            is_alternative=True,
         )
     ]
 

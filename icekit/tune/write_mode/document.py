@@ -1,36 +1,23 @@
-"""Write a choice as JSON with a schema version, for whoever schedules it."""
+"""The figures of a choice, for its JSON document."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from icekit.report.document import versions, write_text
-from icekit.secrets import scrub_data
-from icekit.show.write_mode import basis, summary
 from icekit.tune.write_mode.model import Comparison, Costs
 from icekit.tune.write_mode.service import WriteModeChoice
 from icekit.tune.write_mode.trial import Measured
 
-#: Raised by one when a field changes its meaning or goes; added fields do not count.
-SCHEMA_VERSION = 1
 
-
-def document(choice: WriteModeChoice) -> dict[str, Any]:
-    """A choice as plain data; secrets are taken out when it is written. Seconds are on the wall, per commit where they are costs."""
+def figures(choice: WriteModeChoice) -> dict[str, Any]:
+    """A choice's figures as plain data. Seconds are on the wall, per commit where they are costs."""
     comparison, trial = choice.comparison, choice.trial
     return {
-        "schema_version": SCHEMA_VERSION,
-        "catalog": choice.facts.catalog,
-        "table": choice.name,
-        "snapshot_id": choice.facts.snapshot_id,
         "operation": choice.operation,
         "current": choice.current.name,
-        "summary": summary(choice),
-        "basis": list(basis(choice)),
+        "basis": list(choice.basis()),
         "history": asdict(choice.history),
         "workload": {"described": trial.workload.described, "is_synthetic": trial.workload.is_synthetic},
         "reads_per_commit": choice.reads,
@@ -39,7 +26,6 @@ def document(choice: WriteModeChoice) -> dict[str, Any]:
             "seconds": round(trial.seconds, 3),
             "scale": trial.scale,
             "filter": trial.filter,
-            "stopped": trial.stopped,
             "equality_deletes": asdict(trial.equality) if trial.equality else None,
             "measured": [_measured(m) for m in trial.measured],
         },
@@ -56,14 +42,7 @@ def document(choice: WriteModeChoice) -> dict[str, Any]:
             for c in choice.sensitivity
         ],
         "margin": choice.margin,
-        "advice": [asdict(a) for a in choice.advice],
-        "versions": versions(),
     }
-
-
-def write(choice: WriteModeChoice, path: Path) -> Path:
-    """Write the document; a reader never sees half of one."""
-    return write_text(path, json.dumps(scrub_data(document(choice)), indent=1, default=str, allow_nan=False), clean=True)
 
 
 def _measured(m: Measured) -> dict[str, Any]:

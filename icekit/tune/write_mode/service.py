@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
@@ -16,6 +16,7 @@ from icekit.facts.model import TableFacts
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.advice import Advice
+from icekit.tune.answer import Answer
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.event_log import reads_per_day as read_from_log
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-@dataclass(frozen=True)
-class WriteModeChoice:
+@dataclass(frozen=True, repr=False)
+class WriteModeChoice(Answer):
     """The answer, with all that it rests on.
 
     ``reads`` are those per row-level commit (None if not known), ``reads_from`` says where that
     comes from; ``comparison`` is None when too little was measured to compare.
     """
 
-    table: Identifier
-    facts: TableFacts
+    question: ClassVar[str] = "write-mode"
+
     history: WriteHistory
     operation: str
     current: Variant
@@ -51,28 +52,18 @@ class WriteModeChoice:
     comparison: Comparison | None
     cycle_from: str
     sensitivity: tuple[Changed, ...]
-    advice: tuple[Advice, ...]
     margin: float
 
     @property
-    def name(self) -> str:
-        """The table's name, without its catalog."""
-        return display_name(self.facts.table)
+    def is_answered(self) -> bool:
+        """Tell whether the modes could be compared."""
+        return self.comparison is not None
 
-    @property
-    def sql(self) -> tuple[str, ...]:
-        """The statements to paste; empty where everything may stay."""
-        return tuple(a.sql for a in self.advice if a.sql)
+    def figures(self) -> dict[str, Any]:
+        """What was measured and modelled; seconds are on the wall, per commit where they are costs."""
+        from icekit.tune.write_mode.document import figures
 
-    def __repr__(self) -> str:
-        from icekit.show.write_mode import choice_text
-
-        return choice_text(self)
-
-    def _repr_html_(self) -> str:
-        from icekit.show.write_mode import choice_html
-
-        return choice_html(self)
+        return figures(self)
 
 
 def choose_write_mode(
@@ -180,6 +171,8 @@ def choose_write_mode(
     return WriteModeChoice(
         lake.sql_name(facts.table),
         facts,
+        advice,
+        trial.stopped,
         history,
         kind,
         current_variant(facts, kind),
@@ -189,7 +182,6 @@ def choose_write_mode(
         comparison,
         cycle_from,
         changes,
-        advice,
         margin,
     )
 

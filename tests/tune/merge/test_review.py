@@ -15,7 +15,7 @@ from icekit.clone import NAMESPACE, making
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.show.merge_charts import bytes_chart, bytes_table
 from icekit.tune.merge import review_merge
-from icekit.tune.merge.document import document, write_into
+from icekit.tune.merge.document import document
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
 pytestmark = pytest.mark.spark
@@ -50,7 +50,7 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     assert partitioned.after.shuffle_bytes < partitioned.before.shuffle_bytes
     assert (state(lake), lake.tables.source(("lab", "delays")).metadata_location) == before
 
-    text, page, written = repr(review), review._repr_html_(), json.loads(write_into(review, tmp_path).read_text())
+    text, page, written = repr(review), review._repr_html_(), json.loads(review.write_into(tmp_path).read_text())
     for part in (review.rewrite.guard, "both left the same rows", "storage-partitioned join"):
         assert part in text
     assert "same rows" in page

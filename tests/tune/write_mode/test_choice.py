@@ -86,7 +86,7 @@ def test_a_statement_of_ones_own_is_tried_by_its_own_name_and_alias(lake: Lake, 
     assert choice.operation == "merge"
     assert choice.reads is None
     assert {m.changes[0].rows_changed for m in choice.trial.measured} == {10}
-    assert choice.sql == ()
+    assert choice.script.sql == ()
     assert "state reads_per_day" in choice.advice[0].evidence
     assert lake.spark.table(table.sql_name).count() == 400
 

@@ -1,0 +1,42 @@
+"""Save what was found: whole or not at all, without secrets, under names that are safe for files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from icekit.secrets import scrub, scrub_data
+
+_PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
+_LONGEST_NAME = 120
+
+
+def slug(name: str) -> str:
+    """A file name for a table: its own where that is safe, distinct otherwise."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    if safe == name and len(safe) < _LONGEST_NAME:
+        return safe
+    return f"{safe[:100]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that figures may depend on; imports none of them."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def write_json(path: Path, document: dict[str, Any]) -> Path:
+    """Write a document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
+    return write_text(path, json.dumps(scrub_data(document), indent=1, default=str, allow_nan=False), clean=True)
+
+
+def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
+    """Write text without secrets (unless it is ``clean``); a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text if clean else scrub(text), encoding="utf-8")
+    partial.replace(path)
+    return path
