@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import icekit
 from icekit.catalog import Lake
@@ -20,6 +21,11 @@ LAB = Path(__file__).parents[1] / "build" / "lake"
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 # Workers that run beside each other share the lab's files, and each has a catalog and a scratch of its own.
 TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
+
+
+# Tests do not depend on timings: a busy machine is no falsifying example.
+settings.register_profile("icekit", deadline=None)
+settings.load_profile("icekit")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,11 +34,27 @@ class Cluster:
     cores_per_executor: int
     heap_bytes: int
     source: str
+    cores_per_task: int = 1
+
+    @property
+    def tasks_per_executor(self) -> int:
+        """Tasks that share one executor's heap."""
+        return max(self.cores_per_executor // self.cores_per_task, 1)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that run at once on all executors."""
+        return max(self.cores // self.cores_per_task, 1)
 
     @property
     def task_memory_bytes(self) -> int:
         """Memory that one task may use before it spills or dies."""
-        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.cores_per_executor, 2**20)
+        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20)
+
+    @property
+    def task_heap_bytes(self) -> int:
+        """One task's share of an executor's whole heap."""
+        return self.heap_bytes // self.tasks_per_executor
 
 
 def cluster_of(spark: SparkSession) -> Cluster:
@@ -48,15 +64,17 @@ def cluster_of(spark: SparkSession) -> Cluster:
         java = context._jsc.sc()
         master = str(java.master())
         cores = int(java.defaultParallelism())
+        per_task = int(context.getConf().get("spark.task.cpus", "1"))
         if master.startswith("local"):
             heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
-            return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})")
+            return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
         executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-        per_executor = int(context.getConf().get("spark.executor.cores", str(max(cores // executors, 1))))
+        # Told by the executors where they are told their cores: somebody may have set spark.default.parallelism.
+        told = context.getConf().get("spark.executor.cores")
+        per_executor = int(told or max(cores // executors, 1))
         heap = _memory(context.getConf().get("spark.executor.memory", "1g"))
-        return Cluster(
-            cores, per_executor, heap, f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
-        )
+        source = f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
+        return Cluster(executors * per_executor if told else cores, per_executor, heap, source, per_task)
     per_executor = int(spark.conf.get("spark.executor.cores", "1") or 1)
     executors = int(spark.conf.get("spark.executor.instances", "1") or 1)
     heap = _memory(spark.conf.get("spark.executor.memory", "1g") or "1g")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DISTRIBUTION = "write.distribution-mode"
 #: Partitions that one portion names at most, so that its predicate can be read and planned: a stated choice.
 MOST_PARTITIONS = 2_000
+#: What one statement rewrites at most, where a predicate can name a part of a larger table: one file group of Iceberg's (max-file-group-size-bytes).
+PORTION_BYTES = 100 << 30
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
 _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
 

@@ -19,9 +19,7 @@ from icekit.where import where
 
 #: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
 GROWN = 1.25
-#: Rewrites are advised in portions of about this size.
-PORTION = 100 << 30
-_NO_PORTION = f" No predicate names a part of it by partitions, and {size(PORTION)} or more are not rewritten at once: give rewrite_data_files a where of your own."
+_NO_PORTION = f" No predicate names a part of it by partitions, and {size(ddl.PORTION_BYTES)} or more are not rewritten at once: give rewrite_data_files a where of your own."
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
 
 
@@ -198,12 +196,12 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
         chosen: list[Worn] = []
         total = 0
         for one in worn:
-            if chosen and total + one.size_in_bytes > PORTION:
+            if chosen and total + one.size_in_bytes > ddl.PORTION_BYTES:
                 break
             chosen.append(one)
             total += one.size_in_bytes
         predicate = where(catalog, specs, facts.columns, [w.partition for w in chosen])
-        is_too_much = predicate is None and facts.data.size_in_bytes > PORTION
+        is_too_much = predicate is None and facts.data.size_in_bytes > ddl.PORTION_BYTES
         said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
         return Advice(
             OLD_DATA,
@@ -214,9 +212,9 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
             None if is_too_much else ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
-    is_large, predicate, way = facts.data.size_in_bytes > PORTION, None, ""
+    is_large, predicate, way = facts.data.size_in_bytes > ddl.PORTION_BYTES, None, ""
     if is_large:
-        predicate, files = ddl.portion(facts, PORTION)
+        predicate, files = ddl.portion(facts, ddl.PORTION_BYTES)
         way = f" The statement is for one portion, {count(files, 'data file')}: go on with other partitions." if predicate else _NO_PORTION
     return Advice(
         OLD_DATA,

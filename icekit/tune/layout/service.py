@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.cluster import cluster_of
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
 from icekit.facts.bridge import has_bridge
@@ -148,7 +149,7 @@ def _answer(
             lake, facts, found, bound, Proposal(current, None, share_now), orders, checks, share_now, budget, most_sampled, trial, progress
         )
         ran = Trial(ran.tried, again.blooms, ran.stopped or again.stopped)
-    sizing = sizes.sizing(facts, sizes.heap_of_task(lake.spark))
+    sizing = sizes.sizing(facts, cluster_of(lake.spark).task_heap_bytes)
     version = sizes.version(full, facts)
     advice = (
         *advise(full, facts, proposal, orders, scored, worn, share_now, ran.tried, was_tried=trial and change is not None),

@@ -1,4 +1,4 @@
-"""Row groups and target size against the width of rows and a writer's memory; pure but for reading the session's memory.
+"""Row groups and target size against the width of rows and a writer's memory.
 
 Parquet buffers a whole row group in memory before it writes it, once for each file a task has open. A task has one file open
 where rows are sorted by partition, and one a partition in the fanout writer, which Spark uses where no order is asked for
@@ -7,18 +7,11 @@ where rows are sorted by partition, and one a partition in the fanout writer, wh
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
-
-from icekit.facts.bridge import has_bridge
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, set_properties
 from icekit.tune.advice import Advice
 from icekit.tune.layout.model import Sizing
 from icekit.units import count, size
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROW_GROUP, TARGET, FANOUT = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes", "write.spark.fanout.enabled"
 #: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
@@ -26,21 +19,6 @@ SHARE_OF_HEAP = 0.4
 #: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.
 SMALL_CHUNK = 64 * 1024
 _MOST_ROW_GROUP, _LEAST_ROW_GROUP = 512 << 20, 8 << 20
-_UNITS = {"": 1 << 20, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "b": 1}
-
-
-def heap_of_task(spark: SparkSession) -> int | None:
-    """A task's share of an executor's heap in bytes; None where the session does not tell."""
-    conf = spark.conf
-    cpus = int(conf.get("spark.task.cpus", "1") or 1)
-    if has_bridge(spark) and str(spark.sparkContext.master).startswith("local"):
-        jvm: Any = spark._jvm
-        return int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // max(1, int(spark.sparkContext.defaultParallelism) // cpus)
-    found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", str(conf.get("spark.executor.memory", "1g")).lower())
-    cores = conf.get("spark.executor.cores", None)
-    if found is None or cores is None:
-        return None
-    return int(found[1]) * _UNITS[found[2]] // max(1, int(cores) // cpus)
 
 
 def sizing(facts: TableFacts, heap_bytes: int | None) -> Sizing | None:

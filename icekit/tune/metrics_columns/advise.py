@@ -35,8 +35,6 @@ COLUMN = "write.metadata.metrics.column."
 GAIN = 0.1
 #: Choices: statistics that nothing uses are worth a change from this share of an entry on, of so many columns or bytes of manifests.
 UNUSED_SHARE, UNUSED_COLUMNS, UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
-#: A choice: what one run of a rewrite takes at most.
-PORTION_BYTES = 10 << 30
 NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _BREAKS = (
     "filters on the columns that then have none skip no file in new files (a MERGE's keys and runtime filters among them), "
@@ -204,8 +202,8 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
     """The rewrite that applies settings to files that are there: to run where it lets filters skip, to leave to compaction elsewhere."""
     options = {"rewrite-all": "true", "partial-progress.enabled": "true"}
     data, portion, given = facts.data, "all of them", {}
-    is_large = data.size_in_bytes > PORTION_BYTES
-    taken, files = ddl.portion(facts, PORTION_BYTES) if is_large else (None, data.file_count)
+    is_large = data.size_in_bytes > ddl.PORTION_BYTES
+    taken, files = ddl.portion(facts, ddl.PORTION_BYTES) if is_large else (None, data.file_count)
     if taken is not None:
         given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
     sql = call(facts.catalog, "rewrite_data_files", table=facts.name, options=options, **given)

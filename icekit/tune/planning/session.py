@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.cluster import cluster_of
 from icekit.facts.bridge import load_table
 from icekit.facts.model import Kind, TableFacts
 from icekit.sql import Identifier
@@ -30,7 +31,7 @@ def circumstances(spark: SparkSession, facts: TableFacts) -> Circumstances:
         may_have_equality_deletes=facts.total(Kind.EQUALITY_DELETES).file_count > 0,
         threads=int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE),
         parallelism=max(parallelism, int(state.conf().numShufflePartitions())),
-        slots=_slots(spark, context, parallelism),
+        slots=cluster_of(spark).tasks,
         max_result_bytes=int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G")),
         data_mode=_mode(spark, facts, "data"),
         delete_mode=_mode(spark, facts, "delete"),
@@ -46,13 +47,6 @@ def _mode(spark: SparkSession, facts: TableFacts, kind: str) -> InForce:
         properties=[(_PROPERTY[kind], facts.properties.get(_PROPERTY[kind]))],
         default=("the default", "auto"),
     )
-
-
-def _slots(spark: SparkSession, context: Any, parallelism: int) -> int:
-    """The tasks that run at once now; the driver of a local session counts as an executor."""
-    executors = max(1, int(context.getExecutorMemoryStatus().size()) - 1)
-    cores = spark.sparkContext.getConf().get("spark.executor.cores")
-    return executors * int(cores) if cores and not str(context.master()).startswith("local") else parallelism
 
 
 def file_io(spark: SparkSession, table: Identifier) -> str:

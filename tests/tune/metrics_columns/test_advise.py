@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from icekit.facts.model import EqualityKey
 from icekit.facts.parts import Column, SortField
 from icekit.sql import identifier
+from icekit.tune import ddl
 from icekit.tune.advice import Advice, script
-from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, PORTION_BYTES, advise, needed, roles, undeclared
+from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, advise, needed, roles, undeclared
 from icekit.tune.metrics_columns.verify import confirmed, showed
 from tests import factories
 from tests.tune.metrics_columns.made import TABLE, measures, skip, trial, wide
@@ -118,16 +121,20 @@ def test_names_with_dots_and_quotes_stand_in_the_property_as_they_are() -> None:
     assert one.sql == f"ALTER TABLE {identifier(*TABLE)} SET TBLPROPERTIES ('{COLUMN}a.it\\'s' = 'truncate(48)')"
 
 
-def test_a_large_table_is_rewritten_in_portions() -> None:
+@pytest.fixture
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ddl, "PORTION_BYTES", 1 << 30)
+
+
+def test_a_large_table_is_rewritten_in_portions(small_portions: None) -> None:
     facts = factories.table_facts()
-    assert facts.data.size_in_bytes > PORTION_BYTES
     one = of(advise(facts, TABLE, measures(facts, skip("carrier", now=40.0, full=1.0))), "rewrite_data_files")
 
     assert "where =>" in (one.sql or "")
     assert "at a time" in (one.proposed or "")
 
 
-def test_a_large_table_that_no_partition_divides_gets_no_statement_that_rewrites_it_whole() -> None:
+def test_a_large_table_that_no_partition_divides_gets_no_statement_that_rewrites_it_whole(small_portions: None) -> None:
     facts = replace(wide(), columns=(Column(1, "key", "string", False, 0, "truncate(16)"),))
     one = of(advise(facts, TABLE, measures(facts, skip(now=40.0, full=1.0))), "rewrite_data_files")
 
