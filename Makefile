@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test bench bench-equality-deletes soak clean
+.PHONY: help report lab notebook test bench bench-equality-deletes soak mutants clean
 
 RUN := scripts/run.sh
 
@@ -44,7 +44,14 @@ soak:  ## kill compactions at random moments, and write while they run
 	$(RUN) python -m tests.soak --convert
 	$(RUN) python -m pytest -m soak
 
+mutants:  ## change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
+	@scripts/setup.sh dev
+	@# An editable install would bring the code as it is; the changed copy comes first.
+	PYTHONPATH=$(CURDIR)/mutants $(RUN) python -m mutmut run
+	@echo 'python -m mutmut show NAME tells what was changed:'
+	@$(RUN) python -m mutmut results
+
 clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +

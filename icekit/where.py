@@ -91,7 +91,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
         for field, value in zip(spec.fields, partition.values, strict=True):
             if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
                 _start(field.transform, value + 1)
-            elif value is not None and field.transform in {"identity", "truncate"}:
+            elif field.transform == "identity":  # no other transform keeps a time as it is
                 literal_of(field.result_type, value)
     except (OverflowError, ValueError):
         return False
@@ -197,18 +197,21 @@ def _moment(kind: str, moment: dt.datetime) -> str:
     """A date or time literal of the column's own type, whatever the session's time zone."""
     if kind == "date":
         return f"DATE '{moment.date().isoformat()}'"
-    text = moment.isoformat(" ", "microseconds") if moment.microsecond else moment.isoformat(" ")
+    text = moment.isoformat(" ")
     return f"TIMESTAMP '{text}+00:00'" if "tz" in kind else f"TIMESTAMP_NTZ '{text}'"
 
 
 def literal_of(kind: str, value: Scalar) -> str:
-    """A partition value, as facts keep it, as a literal of the column's type."""
+    """A partition value, as facts keep it, as a literal of the column's type.
+
+    Raises ValueError or OverflowError for a time that Spark has no literal for.
+    """
     name = kind.partition("(")[0].partition("[")[0]
-    if isinstance(value, bool) or name in {"string", "uuid"}:
-        return literal(value)
     if name == "date" and isinstance(value, int):
         return _moment(kind, _EPOCH + value * _DAY)
     if name.startswith("timestamp") and isinstance(value, int):
+        if name.endswith("_ns"):
+            raise ValueError(f"a {name} has no literal: Spark's times end at microseconds")
         return _moment(kind, _EPOCH + dt.timedelta(microseconds=value))
     if name in {"float", "double"}:
         return f"CAST({literal(str(value))} AS {name.upper()})"

@@ -88,3 +88,50 @@ def test_a_text_is_split_at_semicolons_that_are_no_part_of_a_name_or_a_literal()
         "ALTER TABLE t WRITE UNORDERED",
     )
     assert sql.statements("") == ()
+
+
+@pytest.mark.parametrize("location", ["s3://b/t", "s3a://b/t", "gs://b/t", "abfss://c@a/t", "wasbs://c@a/t"])
+def test_orphans_in_an_object_store_are_listed_by_prefix(location: str) -> None:
+    assert sql.orphan_arguments("db.t", location) == {"table": "db.t", "dry_run": True, "prefix_listing": True}
+
+
+@pytest.mark.parametrize("location", ["file:/tmp/s3/t", "hdfs://name/gs:/t", "/tmp/t"])
+def test_orphans_in_a_file_system_are_listed_by_folder(location: str) -> None:
+    assert sql.orphan_arguments("db.t", location) == {"table": "db.t", "dry_run": True}
+
+
+def test_properties_are_taken_away_by_name_whether_they_are_there_or_not() -> None:
+    assert sql.unset_properties(("lake", "t"), ["a", "it's"]) == r"ALTER TABLE `lake`.`t` UNSET TBLPROPERTIES IF EXISTS ('a', 'it\'s')"
+
+
+def test_a_setting_that_spark_reads_only_in_backticks_is_written_in_them() -> None:
+    assert sql.set_session("spark.sql.shuffle.partitions", "2") == "SET spark.sql.shuffle.partitions = 2"
+    assert sql.set_session("spark.sql.iceberg.planning-mode", "local") == "SET `spark.sql.iceberg.planning-mode` = `local`"
+    assert sql.reset_session("spark.sql.shuffle.partitions") == "RESET spark.sql.shuffle.partitions"
+    assert sql.reset_session("spark.sql.iceberg.planning-mode") == "RESET `spark.sql.iceberg.planning-mode`"
+
+
+@pytest.mark.parametrize(
+    ("transform", "written"),
+    [
+        ("identity", "`a`"),
+        ("day", "days(`a`)"),
+        ("hour", "hours(`a`)"),
+        ("bucket[16]", "bucket(16, `a`)"),
+        ("truncate[3]", "truncate(3, `a`)"),
+    ],
+)
+def test_a_transform_is_written_as_sparks_ddl_has_it(transform: str, written: str) -> None:
+    assert sql.transform_of("`a`", transform) == written
+
+
+def test_several_arguments_are_parted_by_commas() -> None:
+    assert sql.call("lake", "p", table="db.t", retain_last=10, dry_run=False, options={"a": "1", "b": "2"}) == (
+        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, options => map('a', '1', 'b', '2'))"
+    )
+    assert sql.set_properties(("lake", "t"), {"a": "1", "b": "2"}) == "ALTER TABLE `lake`.`t` SET TBLPROPERTIES ('a' = '1', 'b' = '2')"
+
+
+def test_a_carriage_return_stays_in_a_literal() -> None:
+    assert sql.literal("a\rb") == r"'a\rb'"
+    assert sql.literal(False) == "false"

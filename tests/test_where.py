@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from icekit.catalog import Lake
-from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec
+from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar
 from icekit.sql import identifier
-from icekit.where import askable, transformed, unfiltered_fields, where
+from icekit.where import among, askable, between, in_units, literal_of, transformed, unfiltered_fields, where
 from tests.factories import FIRST_DAY
 
 
@@ -102,6 +102,148 @@ def test_a_partition_field_is_an_expression_over_a_row() -> None:
     field = spec(("truncate[10]", "int")).fields[0]
     assert transformed("lake", field, columns("int")) == "`lake`.system.truncate(10, `a`)"
     assert transformed("lake", field, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "written"),
+    [
+        ("string", "it's", r"'it\'s'"),
+        ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", "'f79c3e09-677c-4bbd-a479-3f349cb785e7'"),
+        ("boolean", True, "true"),
+        ("int", 7, "7"),
+        ("long", 7, "7L"),
+        ("date", 1, "DATE '1970-01-02'"),
+        ("date", -1, "DATE '1969-12-31'"),
+        ("timestamptz", 1, "TIMESTAMP '1970-01-01 00:00:00.000001+00:00'"),
+        ("timestamptz", -1, "TIMESTAMP '1969-12-31 23:59:59.999999+00:00'"),
+        ("timestamp", 86_400_000_000, "TIMESTAMP_NTZ '1970-01-02 00:00:00'"),
+        ("timestamp", 1_500_000, "TIMESTAMP_NTZ '1970-01-01 00:00:01.500000'"),
+        ("float", 1.5, "CAST('1.5' AS FLOAT)"),
+        ("double", "nan", "CAST('nan' AS DOUBLE)"),
+        ("decimal(9, 2)", "1.20", "CAST('1.20' AS DECIMAL(9, 2))"),
+        ("binary", "00ff", "X'00ff'"),
+        ("fixed[2]", "00ff", "X'00ff'"),
+    ],
+)
+def test_a_value_is_a_literal_of_its_columns_type(kind: str, value: Scalar, written: str) -> None:
+    assert literal_of(kind, value) == written
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ns", "timestamptz_ns"])
+def test_nanoseconds_are_not_taken_for_microseconds(kind: str) -> None:
+    with pytest.raises(ValueError, match="end at microseconds"):
+        literal_of(kind, 1)
+    assert predicate("identity", kind, 1) is None
+    assert predicate("identity", kind, None) == "`a` IS NULL"
+    assert not askable(spec(("identity", kind)), Partition(0, (1,)))
+    assert askable(spec(("identity", kind)), Partition(0, (None,)))
+
+
+def test_some_values_are_asked_for_in_their_own_order() -> None:
+    assert among("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
+    assert among("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
+    assert among("t", "date", [1, 0]) == "t IN (DATE '1970-01-01', DATE '1970-01-02')"
+
+
+def test_bounds_are_both_included() -> None:
+    assert between("t", "date", 0, 1) == "t >= DATE '1970-01-01' AND t <= DATE '1970-01-02'"
+    assert between("t", "long", 2, 3) == "t >= 2L AND t <= 3L"
+
+
+def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
+    # Months 23 to 24 are December 1971 and January 1972; 26 is March 1972.
+    assert in_units("m", "date", "month", [23, 24, 26]) == [
+        "(m >= DATE '1971-12-01' AND m < DATE '1972-02-01')",
+        "(m >= DATE '1972-03-01' AND m < DATE '1972-04-01')",
+    ]
+
+
+def test_a_null_beside_times_is_asked_for_too() -> None:
+    assert predicate("day", "date", None, 0) == "`a` IS NULL OR `a` >= DATE '1970-01-01' AND `a` < DATE '1970-01-02'"
+
+
+def test_values_of_an_identity_field_have_their_columns_type_and_those_of_a_bucket_are_int() -> None:
+    assert predicate("identity", "long", 5, 2) == "`a` IN (2L, 5L)"
+    assert predicate("bucket[8]", "date", 5) == "`lake`.system.bucket(8, `a`) = 5"
+    assert predicate("truncate[2]", "string", "ab") == "`lake`.system.truncate(2, `a`) = 'ab'"
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_not_a_number_is_asked_for_by_isnan(kind: str) -> None:
+    assert predicate("identity", kind, "nan") == "isnan(`a`)"
+    assert predicate("identity", kind, "nan", 1.5) == f"isnan(`a`) OR `a` = CAST('1.5' AS {kind.upper()})"
+    assert predicate("identity", kind, 1.5) == f"`a` = CAST('1.5' AS {kind.upper()})"
+    assert predicate("identity", "string", "nan") == "`a` = 'nan'"
+
+
+def test_a_uuid_is_a_text_in_a_query_and_itself_in_a_procedure() -> None:
+    bucket, known, chosen = {0: spec(("bucket[8]", "uuid"))}, columns("uuid"), [Partition(0, (3,))]
+
+    assert where("lake", bucket, known, chosen) == "`lake`.system.bucket(8, `a`) = 3"
+    assert where("lake", bucket, known, chosen, of_rows=True) == "`lake`.system.bucket(8, unhex(replace(`a`, '-', ''))) = 3"
+
+
+def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
+    two = spec(("identity", "int"), ("identity", "int"))
+    parts = [Partition(0, (10, 1)), Partition(0, (9, 2)), Partition(0, (None, 3))]
+
+    assert where("lake", {0: two}, columns("int", "int"), parts) == (
+        "(`a` IS NULL AND `b` = 3) OR (`a` = 9 AND `b` = 2) OR (`a` = 10 AND `b` = 1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "last"),
+    [
+        # The last that can be asked for; the range of the next would end in the year 10000, which has no literal.
+        ("year", "int", 8028),
+        ("month", "int", 8029 * 12 + 10),
+        ("day", "date", 2_932_895),
+        ("hour", "int", 2_932_897 * 24 - 2),
+        ("identity", "date", 2_932_896),
+    ],
+)
+def test_times_are_askable_up_to_the_year_9999(transform: str, kind: str, last: int) -> None:
+    by_time = spec((transform, kind))
+
+    assert askable(by_time, Partition(0, (last,)))
+    assert not askable(by_time, Partition(0, (last + 1,)))
+    assert askable(by_time, Partition(0, (None,)))
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "value", "expected"),
+    [
+        ("identity", "int", 10**9, True),
+        ("bucket[8]", "int", 10**9, True),
+        ("truncate[10]", "long", 10**18, True),
+        ("identity", "string", "nan", True),
+        ("identity", "float", "nan", False),
+        ("identity", "double", "nan", False),
+        ("identity", "double", 0.5, True),
+    ],
+)
+def test_values_are_askable_unless_iceberg_has_no_filter_for_them(transform: str, kind: str, value: Scalar, expected: bool) -> None:
+    assert askable(spec(("identity", "string"), (transform, kind)), Partition(0, ("x", value))) is expected
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "expression"),
+    [
+        ("identity", "int", "`a`"),
+        ("day", "date", "`lake`.system.days(`a`)"),
+        ("bucket[8]", "uuid", "`lake`.system.bucket(8, unhex(replace(`a`, '-', '')))"),
+        ("truncate[3]", "string", "`lake`.system.truncate(3, `a`)"),
+        ("void", "int", None),
+        ("shiny[3]", "int", None),
+    ],
+)
+def test_each_transform_is_an_expression_of_its_own(transform: str, kind: str, expression: str | None) -> None:
+    assert transformed("lake", spec((transform, kind)).fields[0], columns(kind)) == expression
+
+
+def test_a_transform_that_is_not_known_cannot_be_asked_for() -> None:
+    assert unfiltered_fields(spec(("shiny[3]", "int"), ("day", "date")), columns("int", "date")) == ("f0",)
 
 
 _SPECS = {

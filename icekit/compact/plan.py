@@ -197,9 +197,9 @@ def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> Le
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
     """Candidates put into actions: alike in how they are rewritten, and bounded in what one attempt risks."""
     batches: list[list[Candidate]] = []
-    open_by_mode: dict[tuple[str, int], list[Candidate]] = {}
+    open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
     for candidate in chosen:
-        key = candidate.mode, len({p.spec_id for p in candidate.partitions}) + candidate.partitions[0].spec_id * 1000
+        key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
         batch = open_by_mode.get(key)
         full = batch is not None and (
             sum(c.bytes_in for c in batch) + candidate.bytes_in > policy.max_action_bytes

@@ -51,7 +51,7 @@ class Context:
         """The dry run that lists orphan files."""
         return sql.call(self.facts.catalog, "remove_orphan_files", **sql.orphan_arguments(self.facts.name, self.facts.location))
 
-    def rewrite_data_files(self, **options: str) -> str:
+    def rewrite_data_files(self) -> str:
         """A rewrite with partial progress, and with the limits that were changed here."""
         limits, default = self.thresholds, Thresholds()
         changed = {}
@@ -61,8 +61,7 @@ class Context:
             changed["min-file-size-bytes"] = str(self.min_file_size)
         if limits.max_file_size_ratio != default.max_file_size_ratio:
             changed["max-file-size-bytes"] = str(self.max_file_size)
-        named = {key.replace("_", "-"): value for key, value in options.items()}
-        return self.call("rewrite_data_files", options={**named, "partial-progress.enabled": "true", **changed})
+        return self.call("rewrite_data_files", options={"partial-progress.enabled": "true", **changed})
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""

@@ -151,6 +151,90 @@ def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
     assert by_mode["size"].partitions == (partition(FIRST_DAY + 1),)
 
 
+NEWER = dataclasses.replace(BY_DAY, spec_id=1)
+
+
+def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
+    """Partitions of an older spec, each with two files of 100 rows under one position delete file of (records, scoped)."""
+    groups, rows = [], []
+    for day, (records, scoped) in enumerate(deletes):
+        of_day = partition(FIRST_DAY + day)
+        groups.append(file_group(500 * MIB, 500 * MIB, of=of_day, records_per_file=100))
+        groups.append(
+            file_group(MIB, kind=Kind.POSITION_DELETES, of=of_day, records_per_file=records, file_scoped_count=int(scoped)),
+        )
+        rows.append(sequence(1, of_day, data_file_count=2, data_record_count=200))
+        rows.append(sequence(2, of_day, position_delete_file_count=1, position_delete_record_count=records))
+    return of(*groups, sequences=tuple(rows), specs=(BY_DAY, NEWER), default_spec_id=1)
+
+
+def test_older_partitions_under_deletes_share_their_files_and_add_up() -> None:
+    days = (partition(FIRST_DAY), partition(FIRST_DAY + 1))
+    named = Findings((finding("position_deletes"),))
+
+    # One file of each lost rows, a quarter of the partition's: 375 of 500 MiB are left, and 750 MiB take two files.
+    assert found(under_old_deletes((50, True), (50, True)), named) == (
+        Candidate(days, "vectors", ("position deletes",), 2, 1000 * MIB, 2, 750 * MIB, 2),
+    )
+    # Every row of all four is gone, and each opens the one delete file of its partition.
+    assert found(under_old_deletes((400, False), (400, False)), named) == (
+        Candidate(days, "deletes", ("position deletes",), 4, 2000 * MIB, 0, 0, 8),
+    )
+
+
+def test_older_partitions_are_taken_by_ratio_only_where_every_delete_names_one_file() -> None:
+    (one,) = found(under_old_deletes((50, True), (50, False)), Findings((finding("position_deletes"),)))
+
+    assert one.mode == "deletes"
+
+
+def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
+    (under_equality,) = found(equality(data=3, deletes=2), DELETES, scope="major")
+    (all_gone,) = found(position(400, scoped=False), Findings((finding("position_deletes"),)), scope="major")
+
+    # 60 of 300 rows may be gone: 1200 MiB take three files, and each of the three opened two delete files.
+    assert under_equality == Candidate((partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1200 * MIB, 6)
+    assert all_gone == Candidate((partition(),), "all", ("deletes",), 2, 1000 * MIB, 0, 0, 4)
+
+
+def test_a_major_rewrite_without_deletes_wins_the_files_that_go() -> None:
+    (one,) = found(of(file_group(*[10 * MIB] * 2, *[500 * MIB] * 2)), Findings(), scope="major")
+
+    # 1020 MiB: one target, and a remainder that is large enough to stay alone.
+    assert one == Candidate((partition(),), "all", ("files of the wrong size",), 4, 1020 * MIB, 2, 1020 * MIB, 2)
+
+
+def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
+    limit = TARGET * 9 // 5
+
+    assert found(of(file_group(limit)), Findings(), scope="major", min_win=0) == ()
+    assert len(found(of(file_group(limit + 1)), Findings(), scope="major", min_win=0)) == 1
+    assert found(of(file_group(limit))) == ()
+    assert len(found(of(file_group(limit + 1)))) == 1
+
+
+def test_two_files_are_taken_when_together_they_are_more_than_the_target() -> None:
+    assert len(found(of(file_group(270 * MIB, 270 * MIB)))) == 1
+    assert found(of(file_group(256 * MIB, 256 * MIB))) == ()
+    assert len(found(of(file_group(256 * MIB, 256 * MIB)), min_files=2)) == 1
+
+
+def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
+    (one,) = found(of(file_group(*[10 * MIB] * 5, GIB)))
+
+    # 1074 MiB in two files; the five small ones would be one, and the large one is split.
+    assert one == Candidate((partition(),), "size", ("small files", "oversized files"), 6, 1074 * MIB, 2, 1074 * MIB, 5)
+
+
+def test_small_files_beside_those_under_deletes_go_with_them() -> None:
+    facts = equality(data=3, deletes=1)
+    facts = dataclasses.replace(facts, groups=(file_group(*[10 * MIB] * 6, *[500 * MIB] * 2, records_per_file=100), *facts.groups[1:]))
+    (one,) = found(facts, DELETES)
+
+    # Three files are under the delete, six are undersized; the mean file of 132.5 MiB stands for each.
+    assert (one.files_in, one.bytes_in) == (6, 6 * 1060 * MIB // 8)
+
+
 def test_a_major_rewrite_takes_every_file_where_something_is_wrong() -> None:
     facts = of(file_group(*[500 * MIB] * 4), file_group(*[10 * MIB] * 2, *[500 * MIB] * 2, of=partition(FIRST_DAY + 1)))
     (one,) = found(facts, Findings(), scope="major")
@@ -210,6 +294,8 @@ def test_output_files_follow_icebergs_rule_for_the_remainder(size: int, expected
         ("month", "int", -1, "1969-12-01", "1970-01-01"),
         ("year", "int", 56, "2026-01-01", "2027-01-01"),
         ("identity", "timestamptz", 0, "1970-01-01", "1970-01-01T00:00:00.000001"),
+        ("identity", "timestamp", FIRST_DAY * 86_400 * 10**6, "2026-01-01", "2026-01-01T00:00:00.000001"),
+        ("identity", "timestamp_ns", FIRST_DAY * 86_400 * 10**9 + 1_999, "2026-01-01T00:00:00.000001", "2026-01-01T00:00:00.000002"),
     ],
 )
 def test_a_partition_of_time_spans_its_own_unit(transform: str, kind: str, value: int, begins: str, ends: str) -> None:

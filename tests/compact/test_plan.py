@@ -207,6 +207,68 @@ def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do()
     assert made(table_facts(), budget_minutes=5).actions == ()
 
 
+def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
+    facts = of(small(1, 5, 12 * MIB))
+
+    assert len(made(facts, budget_bytes=60 * MIB).actions) == 1
+    assert made(facts, budget_bytes=60 * MIB - 1).actions == ()
+    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB).actions) == 1
+    assert made(facts, budget_minutes=1, bytes_per_second=MIB - 1).actions == ()
+    assert made(of(small(1, 5, 61 * MIB // 5)), budget_minutes=1, bytes_per_second=MIB).actions == ()
+    assert len(made(facts, budget_files=5).actions) == 1
+    assert made(facts, budget_files=4).actions == ()
+
+
+def test_of_a_budget_in_bytes_and_one_in_minutes_the_smaller_holds() -> None:
+    facts = of(small(1, 5, 12 * MIB))
+
+    assert made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=59 * MIB).actions == ()
+    assert made(facts, budget_minutes=0.9, bytes_per_second=MIB, budget_bytes=GIB).actions == ()
+    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=GIB).actions) == 1
+
+
+def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
+    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
+
+    assert made(facts, since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC)).actions == ()
+
+
+def test_the_last_hours_are_counted_back_from_now() -> None:
+    # NOW is the 20th: 18 days before it the 1st has ended, and the 2nd has not.
+    planned = made(of(small(1), small(2)), skip_last_hours=18 * 24)
+
+    assert [p for a in planned.actions for p in a.partitions] == [partition()]
+
+
+def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    old = file_group(*[MIB] * 5, of=Partition(0, ()))
+    planned = made(of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1))
+
+    assert planned.actions == ()
+    assert "or it was not partitioned then" in planned.left_alone[0].reason
+    assert planned.left_alone[0].examples == ("(unpartitioned)",)
+
+
+def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    now = file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 8, spec_id=1))
+    planned = made(of(small(1, 3), small(2, 3), now, specs=(BY_DAY, newer), default_spec_id=1))
+
+    assert [a.partitions for a in planned.actions] == [
+        (partition(), partition(FIRST_DAY + 1)),
+        (partition(FIRST_DAY + 8, spec_id=1),),
+    ]
+
+
+def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
+    days = [partition(FIRST_DAY + d) for d in range(4)]
+    (left,) = made(of(*(small(d) for d in range(1, 5))), recent=days).left_alone
+
+    assert (left.partition_count, left.examples) == (4, ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03"))
+
+
 def test_partitions_written_lately_are_left_alone() -> None:
     planned = made(of(small(1), small(2)), recent=[partition()])
 
@@ -364,6 +426,21 @@ def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: di
     ]
 
 
+def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
+    def eight_files_each(action: Action) -> Action:
+        return dataclasses.replace(action, prediction=dataclasses.replace(action.prediction, files_in=8 * len(action.partitions)))
+
+    planned = made(of(*(small(d) for d in range(1, 5))), predict=eight_files_each, budget_files=16)
+    (action,) = planned.actions
+
+    # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
+    assert (action.action_id, len(action.partitions), action.prediction.files_in) == ("a1", 2, 16)
+    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
+        ("the budget buys others that win more per byte", 1),
+        ("the engine's planner takes more than is left of the budget", 1),
+    ]
+
+
 def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:
     planned = made(of(small()), predict=planner(GIB), budget_bytes=200 * MIB)
 
@@ -378,6 +455,29 @@ def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
     assert any("20 % of the table" in n for n in notes)
     assert any("50 % of the last 20 delete, overwrite or replace files" in n for n in notes)
     assert "estimated from facts" in " ".join(made(of(small())).notes)
+
+
+def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> None:
+    def two_hours(action: Action) -> Action:
+        return dataclasses.replace(action, prediction=dataclasses.replace(action.prediction, seconds=7200.0, source="planner"))
+
+    operations = ("overwrite", "delete", "replace", "append")
+    rivals = history(*(commit(n, operation=operations[n % 4]) for n in reversed(range(20))))
+    notes = made(of(small(), history=rivals), predict=two_hours).notes
+
+    # Three of four hourly commits are rivals: 1.5 are due in two hours, and 1 - exp(-1.5) = 0.777.
+    assert notes == (
+        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files: only those can conflict with a rewrite"
+        "; the longest action takes about 2 hours, in which one comes with a chance of 78 % (it conflicts if it touches the same files, and is retried).",
+        "It reads 50 MiB of 50 MiB (100 % of the table).",
+    )
+
+
+def test_rivals_are_counted_among_the_last_hundred_commits() -> None:
+    old = history(*(commit(n, operation="overwrite" if n == 100 else "append") for n in reversed(range(101))))
+
+    assert "and 0.0 % of the last 100 " in made(of(small(), history=old)).notes[0]
+    assert not any("Commits are" in n for n in made(of(small(), history=history(commit(0)))).notes)
 
 
 def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:

@@ -83,7 +83,7 @@ def test_a_budget_is_bytes_files_or_time(budget: Any, expected: dict[str, float]
     assert {n: getattr(policy, n) for n in names if getattr(policy, n) is not None} == expected
 
 
-@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M"])
+@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M "])
 def test_what_is_no_budget_is_refused_with_all_three_kinds(budget: str) -> None:
     with pytest.raises(ParameterError, match=r"is none of: bytes \(200 GB\), files \(500 files\), time \(30 minutes\)"):
         Policy.of({"budget": budget})
@@ -153,6 +153,9 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
         ("min_files", "many", "must be a number"),
         ("min_files", "inf", "whole number"),
         ("min_files", True, "whole number"),
+        ("budget_files", 2.5, "whole number"),
+        ("max_action_partitions", 2.5, "whole number"),
+        ("min_win", 1.5, "whole number"),
         ("min_files", 0, "more than 0"),
         ("min_win", -1, "0 or more"),
         ("delete_ratio", "nan", "must be a number"),
@@ -179,3 +182,45 @@ def test_a_window_that_ends_before_it_begins_is_refused() -> None:
 def test_ordering_rows_rewrites_every_file() -> None:
     assert Policy(strategy="sort").scope == "major"
     assert Policy().scope == "minor"
+
+
+def test_what_is_empty_does_not_hide_what_follows() -> None:
+    assert Policy.of({"scope": "", "min_files": 7}) == Policy(min_files=7)
+
+
+def test_columns_come_as_a_list_too_and_a_name_may_hold_a_comma() -> None:
+    assert Policy.of({"columns": ["a,b", "c"]}).columns == ("a,b", "c")
+
+
+def test_limits_in_bytes_are_sizes_and_a_switch_is_off_when_it_says_so() -> None:
+    assert Policy.of({"budget_bytes": "1 GB", "old_specs": "False"}) == Policy(budget_bytes=10**9)
+
+
+def test_whole_numbers_stay_whole_as_options_are_written_of_them() -> None:
+    policy = Policy.of({"min_files": "3", "budget_files": 4.0, "max_action_partitions": "5", "min_win": "6", "delete_ratio": "1"})
+
+    assert repr([policy.min_files, policy.budget_files, policy.max_action_partitions, policy.min_win]) == "[3, 4, 5, 6]"
+    assert repr(policy.delete_ratio) == "1.0"
+
+
+def test_limits_may_lie_on_their_least_value() -> None:
+    policy = Policy(skip_last_hours=0, leave_alone_minutes=0, delete_ratio=0, min_win=0, min_files=1, budget_files=1, max_action_bytes=1)
+
+    assert (policy.min_win, policy.min_files, policy.budget_files) == (0, 1, 1)
+
+
+def test_a_window_may_not_be_empty() -> None:
+    with pytest.raises(ParameterError, match="is not before until"):
+        Policy.of({"since": "2026-01-01", "until": "2026-01-01"})
+
+
+def test_a_length_of_time_of_every_unit_is_read() -> None:
+    every = {"1 second": 1, "1 minute": 60, "1h": 3600, "1 hour": 3600, "1 d": 86400, "1 day": 86400, "2 weeks": 1209600, ".5 hours": 1800}
+
+    assert {text: seconds(text) for text in every} == every
+
+
+def test_a_size_of_every_unit_is_read() -> None:
+    units = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+    assert {unit: size_in_bytes(f"1 {unit}") for unit in units} == units

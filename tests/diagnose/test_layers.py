@@ -198,11 +198,30 @@ def test_the_worst_severity_of_findings_is_none_without_any() -> None:
         ({"snapshots": 1.5}, "must be a whole number"),
         ({"delete_ratio": -1}, "0 or more"),
         ({"delete_ratio": True}, "must be a number"),
+        ({"delete_ratio": float("inf")}, "must be a number"),
+        ({"qqqq": 1}, r"no threshold 'qqqq'; there are min_file_size_ratio, max_file_size_ratio, .*, stab_share\.$"),
+        ({"max_file_size_ratio": 1}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
+        ({"min_file_size_ratio": 1.01}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
     ],
 )
 def test_a_threshold_that_is_unknown_or_senseless_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         Thresholds().with_changes(**changes)
+
+
+def test_a_threshold_may_lie_on_its_limit() -> None:
+    changed = Thresholds().with_changes(delete_ratio=0, min_file_size_ratio=1, snapshots=7.0)
+
+    assert (changed.delete_ratio, changed.min_file_size_ratio, repr(changed.snapshots)) == (0.0, 1.0, "7")
+    assert changed.size_ratios == (1.0, 1.8)
+
+
+def test_findings_are_read_a_line_each() -> None:
+    several = Findings([finding(severity=Severity.CRITICAL, evidence="bad"), finding("skewed_partitions", Severity.INFO, evidence="odd")])
+
+    assert repr(several) == "critical small_files: bad\ninfo     skewed_partitions: odd"
+    assert several.names == {"small_files", "skewed_partitions"}
+    assert repr(Findings()) == "Nothing to do: no finding at these thresholds."
 
 
 def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
@@ -244,4 +263,18 @@ def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
     named = found(facts, "small_files", thresholds=limits)
 
     assert named is not None
-    assert "'min-input-files', '2'" in named.sql[0]
+    assert named.sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2'))",
+    )
+
+
+def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
+    limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
+    facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
+    named = found(facts, "small_files", thresholds=limits)
+
+    assert named is not None
+    # Half of 512 MiB, and twice as much.
+    assert named.sql[0].endswith(
+        "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'))"
+    )

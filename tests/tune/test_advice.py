@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from icekit.tune.advice import Advice, script, to_set
-from icekit.tune.in_force import in_force
+from icekit.tune.advice import Advice, overriding, script, to_set
+from icekit.tune.in_force import OPTION, SESSION, Link, in_force
 
 TABLE = ("lake", "db", "odd`name")
 
@@ -73,3 +73,53 @@ def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
     assert [link.name for link in chain.overridden] == ["write.distribution-mode"]
     assert in_force("x", default=("default of the codec", "1")).origin == "default of the codec"
     assert in_force("x").value is None
+
+
+def test_advice_to_set_properties_holds_both_ways_and_all_that_was_told() -> None:
+    there = {"a": "1", "format-version": "2"}
+    given = {"a": "2", "b": "3", "format-version": "3"}
+
+    assert to_set(TABLE, there, given, current="1", evidence="e", name="n", verified="v", breaks="w") == Advice(
+        "n",
+        "1",
+        "3",
+        "e",
+        "ALTER TABLE `lake`.`db`.`odd``name` SET TBLPROPERTIES ('a' = '2', 'b' = '3', 'format-version' = '3')",
+        "v",
+        "w",
+        "ALTER TABLE `lake`.`db`.`odd``name` SET TBLPROPERTIES ('a' = '1'); "
+        "ALTER TABLE `lake`.`db`.`odd``name` UNSET TBLPROPERTIES IF EXISTS ('b')",
+        (("a", "2"), ("b", "3"), ("format-version", "3")),
+    )
+
+
+def test_advice_is_named_after_the_last_of_its_properties() -> None:
+    assert to_set(TABLE, {}, {"a": "1", "b": "2"}, current=None, evidence="e").setting == "b"
+
+
+def test_a_sessions_setting_that_overrides_is_reset_and_can_be_set_again() -> None:
+    link = Link(SESSION, "spark.sql.iceberg.distribution-mode", "none")
+
+    assert overriding(link, "It costs 3 files.", verified="v") == Advice(
+        "spark.sql.iceberg.distribution-mode",
+        "none",
+        None,
+        "Session spark.sql.iceberg.distribution-mode = none overrides the table's property: take it out of the job. It costs 3 files.",
+        "RESET `spark.sql.iceberg.distribution-mode`",
+        "v",
+        undo="SET `spark.sql.iceberg.distribution-mode` = `none`",
+    )
+
+
+def test_a_write_option_that_overrides_is_taken_out_of_the_job_and_no_statement_does_it() -> None:
+    found = overriding(Link(OPTION, "distribution-mode", "none"), "")
+
+    assert found.evidence == "Option distribution-mode = none overrides the table's property: take it out of the job."
+    assert (found.sql, found.undo, found.is_change) == (None, None, False)
+
+
+def test_statements_without_a_way_back_are_left_out_of_it() -> None:
+    advice = [Advice("a", None, None, "e", sql="A1; A2"), Advice("b", None, None, "e", sql="B", undo="C1; C2")]
+
+    assert script(TABLE, {}, advice).sql == ("A1", "A2", "B")
+    assert script(TABLE, {}, advice).undo == ("C1", "C2")
