@@ -39,7 +39,7 @@ def guess(number: object, what: str) -> Checked:
     """A prediction is written down before the measurement; any number of 0 or more will do."""
     if missing := _no_number(number, "guess"):
         return missing
-    return Checked(True, f"You expect {number:,} {what}. What comes out is measured below.")
+    return Checked(True, f"Your guess is noted ({what}: {number:,}). What comes out is measured below.")
 
 
 def read_off(number: object, facts: TableFacts) -> Checked:
