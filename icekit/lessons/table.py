@@ -53,9 +53,9 @@ def _figures(found: Measured | Storage) -> Sequence[_Figure]:
     if isinstance(found, Storage):
         return (
             ("data and delete files", found.data_files, _count),
-            ("their bytes", found.data_bytes, size),
+            ("bytes of data", found.data_bytes, size),
             ("metadata files", found.metadata_files, _count),
-            ("their bytes ", found.metadata_bytes, size),
+            ("bytes of metadata", found.metadata_bytes, size),
         )
     return (
         ("the query", found.seconds, seconds),

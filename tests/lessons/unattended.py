@@ -16,7 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 from icekit.catalog import connect
-from icekit.lab import is_kept, reset
+from icekit.lab import reset
 from tests.lessons.books import FOLDER, LESSONS, solved
 
 #: Seconds for all lessons on two cores with nothing else to do.
@@ -36,8 +36,7 @@ def run() -> Iterator[dict[Path, list[Any]]]:
     NotebookClient(joined, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
     print(f"{len(LESSONS)} lessons in {time.monotonic() - started:.0f} s")
     yield cells
-    lake = connect()
-    reset(lake, [name for name in ("small_files", "skewed_small_files", "unclustered") if is_kept(lake, name)])
+    reset(connect())
 
 
 def said(cell: Any) -> str:
