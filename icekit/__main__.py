@@ -70,8 +70,12 @@ def _parser() -> _Parser:
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
     lab.add_argument("--scale", type=int, default=1, help="multiply the rows (default: 1, 336,776 flights)")
-    lab.add_argument("--rebuild", action="store_true", help="build anew what is there already")
-    lab.add_argument("--list", action="store_true", help="only say what each table suffers from")
+    instead = lab.add_mutually_exclusive_group()
+    instead.add_argument("--rebuild", action="store_true", help="build anew what is there already")
+    instead.add_argument(
+        "--reset", action="store_true", help="put tables back as they were built, whatever was done to them; starts no JVM"
+    )
+    instead.add_argument("--list", action="store_true", help="only say what each table suffers from")
     return parser
 
 
@@ -117,7 +121,7 @@ def _tables(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    from icekit.lab import TABLES, build
+    from icekit.lab import TABLES, build, reset
 
     if arguments.list:
         for table in TABLES.values():
@@ -127,6 +131,9 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     lake = connect(arguments.catalog or None)
     try:
+        if arguments.reset:
+            reset(lake, arguments.names or None, progress=lambda line: print(line, flush=True))
+            return EXIT_HEALTHY
         build(
             lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=lambda line: print(line, flush=True)
         )

@@ -7,7 +7,8 @@ times the scale, so that a laptop-size table has the shape of a large one. Every
 the findings that its :class:`LabTable` names and no others; the healthy ones have none.
 
 A table is built on demand, skipped when it is there, and built from nothing when a build
-was killed half-way, the scale differs or the lab has changed.
+was killed half-way, the scale differs or the lab has changed. Each finished table is kept
+as it is, and :func:`reset` puts it back whatever has been done to it.
 """
 
 from __future__ import annotations
@@ -15,22 +16,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from icekit.catalog import session
-from icekit.errors import ParameterError, nearest
-from icekit.lab import deletes, flights, healthy, history, layout, merges, upserts, urls
+from icekit.errors import ParameterError
+from icekit.lab import flights
+from icekit.lab.registry import TABLES, table_of
+from icekit.lab.reset import is_kept, keep, reset
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
 from icekit.sql import identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-
-TABLES: Mapping[str, LabTable] = MappingProxyType(
-    {table.name: table for room in (healthy, layout, urls, merges, deletes, upserts, history) for table in room.TABLES}
-)
 
 # What the tables' files depend on, so that they do not depend on the machine: the number of
 # cores would decide how many tasks share a partition, and thus how many files it has.
@@ -59,7 +57,7 @@ def build(
     """
     if scale < 1:
         raise ParameterError(f"scale is {scale}; it multiplies the rows, so give 1 or more.")
-    wanted = [_table(name) for name in dict.fromkeys(names if names is not None else TABLES)]
+    wanted = [table_of(name) for name in dict.fromkeys(names if names is not None else TABLES)]
     embedded(lake)
     todo = [table for table in wanted if rebuild or not is_complete(lake, table.name, scale)]
     for table in wanted:
@@ -76,15 +74,10 @@ def build(
             lab.start()
             table.build(lab)
             lab.finish()
+            keep(lake, table.name)
             progress(f"{table.name:<28} {time.monotonic() - begun:5.1f} s  {table.illness}")
     progress(f"{len(todo)} tables in {time.monotonic() - started:.0f} s")
     return [table.name for table in todo]
-
-
-def _table(name: str) -> LabTable:
-    if name not in TABLES:
-        raise ParameterError(f"The lab has no table {name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}")
-    return TABLES[name]
 
 
 @contextlib.contextmanager
@@ -106,4 +99,4 @@ def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build"]
+__all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build", "is_kept", "reset"]

@@ -74,7 +74,7 @@ class Lab:
     @property
     def location(self) -> Path:
         """The table's folder."""
-        return _location(self.lake, self.name)
+        return folder_of(self.lake, self.name)
 
     @property
     def sql_name(self) -> str:
@@ -174,7 +174,8 @@ def embedded(lake: Lake) -> Path:
     return lake.tables.path
 
 
-def _location(lake: Lake, name: str) -> Path:
+def folder_of(lake: Lake, name: str) -> Path:
+    """The folder of a lab table in the embedded lake."""
     return embedded(lake) / "warehouse" / NAMESPACE / name
 
 

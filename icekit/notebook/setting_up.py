@@ -27,9 +27,11 @@ def begin(parameters: Mapping[str, Any], known: Sequence[str]) -> None:
         if cell.lstrip().startswith("# Parameters"):
             check_names(_assigned(cell), known)
             break
-    # A notebook that is opened in notebooks/ and one that is run from the root find the same lake.
-    if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists() and Path("../lake").is_dir():
-        os.environ["ICEKIT_LAKE"] = str(Path("../lake").resolve())
+    # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
+    if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
+        above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)
+        if above is not None:
+            os.environ["ICEKIT_LAKE"] = str(above.resolve())
 
 
 def check_names(given: Sequence[str], known: Sequence[str]) -> None:

@@ -1,0 +1,120 @@
+"""Measure what a query costs: how long it takes, and what Iceberg opened for it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import ParameterError
+from icekit.lab.workbench import embedded
+from icekit.sql import Identifier
+from icekit.tune.merge.engine import kind, nodes
+from icekit.units import count, size
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+#: Runs that count, after one that warms up and does not.
+RUNS = 3
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Measured:
+    """What a query took: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is what its last run opened.
+
+    A delete file counts in ``delete_files`` once for each data file that it is opened beside. ``bytes`` is
+    the size of the data files opened: columns that are not asked for are skipped within them. ``manifests`` are data
+    manifests. ``rows`` is the answer, as sorted texts.
+    """
+
+    query: str
+    seconds: float
+    runs: tuple[float, ...]
+    planning_seconds: float
+    data_files: int
+    delete_files: int
+    manifests: int
+    bytes: int
+    rows: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        runs = f"median of {count(len(self.runs), 'warm run')}, {seconds(min(self.runs))} to {seconds(max(self.runs))}"
+        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
+        return f"The query takes {seconds(self.seconds)} ({runs}), {seconds(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What lies in a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
+
+    data_files: int
+    data_bytes: int
+    metadata_files: int
+    metadata_bytes: int
+
+
+def seconds(number: float) -> str:
+    """A short time for people: ``1.24 s``, ``85 ms``."""
+    return f"{number:.2f} s" if number >= 0.095 else f"{number * 1000:.0f} ms"
+
+
+def measure(lake: Lake, query: str, *, runs: int = RUNS) -> Measured:
+    """Run a query ``runs`` times, after once to warm up, and say what it costs.
+
+    ``query`` must have few rows as its answer, which come to the driver. The files, manifests and the planning time are
+    Iceberg's own (ScanMetrics, as Spark shows them of a scan). Raises
+    :class:`~icekit.errors.ParameterError` for a query that opens no files of an Iceberg table, such as one that Iceberg answers
+    from metadata alone; errors of the query are Spark's own.
+    """
+    took, planning = [], []
+    for run in range(runs + 1):
+        frame: Any = lake.spark.sql(query)
+        started = time.monotonic()
+        rows = frame.collect()
+        if run:
+            took.append(time.monotonic() - started)
+        scans = [said for node in nodes(frame._jdf.queryExecution().executedPlan()) if (said := _metrics(node))]
+        if not scans:
+            raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; let it read a column.")
+        if run:
+            planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
+    opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
+    return Measured(
+        query,
+        statistics.median(took),
+        tuple(took),
+        statistics.median(planning),
+        opened["resultDataFiles"],
+        opened["resultDeleteFiles"],
+        opened["scannedDataManifests"],
+        opened["totalDataFileSize"],
+        tuple(sorted(str(tuple(row)) for row in rows)),
+    )
+
+
+_METRICS = ("totalPlanningDuration", "resultDataFiles", "resultDeleteFiles", "scannedDataManifests", "totalDataFileSize")
+
+
+def _metrics(node: Any) -> dict[str, int]:
+    """What Iceberg reported of a scan; empty for any other node."""
+    if kind(node) != "BatchScanExec":
+        return {}
+    metrics = node.metrics()
+    return {name: int(metrics.apply(name).value()) for name in _METRICS if metrics.contains(name)}
+
+
+def storage(lake: Lake, table: str | Identifier) -> Storage:
+    """Count what lies in the folder of a table of the embedded lake, also what no snapshot references any more."""
+    name = lake.identifier(table) if isinstance(table, str) else table
+    home = embedded(lake).joinpath("warehouse", *name)
+    data, metadata = ([p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata"))
+    return Storage(len(data), sum(data), len(metadata), sum(metadata))
+
+
+def _files(folder: Path) -> list[Path]:
+    # Hadoop writes a hidden checksum beside each file of a local disk, which no object store has.
+    return [Path(home, name) for home, _, names in os.walk(folder) for name in names if not name.startswith(".")]

@@ -1,0 +1,151 @@
+"""What a check says: of an exercise that is not solved, of a wrong answer, of a right one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from icekit import diagnose
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.lessons import check
+from icekit.lessons.check import Checked
+from icekit.maintain import Retention
+from tests.factories import KIB, MIB, column_sample, commit, file_group, history, metrics_sample, partition, table_facts
+
+ONE, OTHER = partition(1), partition(2)
+SMALL = table_facts(groups=(file_group(*[MIB] * 200, of=ONE), file_group(*[MIB] * 100, of=OTHER)))
+DELETED = table_facts(
+    groups=(
+        file_group(of=ONE, records_per_file=100),
+        file_group(of=OTHER, records_per_file=100),
+        file_group(KIB, of=ONE, kind=Kind.POSITION_DELETES, records_per_file=12),
+        file_group(KIB, of=OTHER, kind=Kind.POSITION_DELETES, records_per_file=9),
+    )
+)
+
+
+def plan(*partitions: Partition, of: TableFacts = SMALL, size: int = MIB, saved: int = 10, **more: Any) -> Plan:
+    """A plan of one action for these partitions; of none without any."""
+    names = tuple(of.partition_path(p) for p in partitions)
+    prediction = Prediction(files_in=100, bytes_in=size, file_opens_saved=saved)
+    action = Action("a1", "rewrite_data_files", of.catalog, of.table, "", prediction, partitions, names)
+    return Plan(of.catalog, of.table, None, 1, None, (action,) if partitions else (), **more)
+
+
+def dry(*partitions: Partition, run_id: str | None = None) -> Outcome:
+    made = plan(*partitions)
+    return Outcome(made, run_id, tuple(ActionOutcome(a, "planned") for a in made.actions))
+
+
+def sampled(**shares: float) -> TableFacts:
+    made = metrics_sample()
+    columns = tuple(column_sample(c.column, stab_share=shares.get(c.column, 0.5)) for c in made.columns)
+    return table_facts(metrics_sample=type(made)(made.file_count, 1, columns))
+
+
+def hot(reason: str) -> Plan:
+    from icekit.compact.model import LeftAlone
+
+    return plan(left_alone=(LeftAlone(reason, 1), LeftAlone("the budget buys others", 3)))
+
+
+def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
+    newest = commit(added_data_files=files, changed_partitions=partitions)
+    return table_facts(properties={"write.distribution-mode": mode}, history=history(commit(1), newest))
+
+
+EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
+RECENT = "written within the last 60 minutes"
+FINDINGS = diagnose(table_facts(groups=SMALL.groups, history=history(*[commit(n, added_data_files=9) for n in range(20)])))
+
+#: The check of an answer, an answer that is right, and wrong ones with what is said of them.
+CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[tuple[Any, str]]]] = {
+    "guess": (lambda a: check.guess(a, "data files"), 5, [("5", "Write a number"), (True, "Write a number"), (-1, "0 or more")]),
+    "read off": (lambda a: check.read_off(a, SMALL), 300, [(3, "not 3")]),
+    "budget": (
+        lambda a: check.within_budget(a, SMALL, MIB),
+        plan(ONE),
+        [
+            (plan(ONE, size=2 * MIB), "reads 2 MiB"),
+            (plan(), "holds nothing"),
+            (plan(ONE, of=table_facts(table=("db", "others"))), "plan for db.others"),
+        ],
+    ),
+    "cause": (
+        lambda a: check.cause(a, FINDINGS),
+        "distribution mode",
+        [("small_files", "says what is there"), ("smallness", "no finding")],
+    ),
+    "thrown away": (lambda a: check.thrown_away(a, DELETED), 21, [(12, "add them up")]),
+    "one partition": (
+        lambda a: check.one_partition(a, DELETED, 0.11),
+        plan(ONE, of=DELETED),
+        [(plan(ONE, OTHER, of=DELETED), "1 of them with fewer"), (plan(of=DELETED), "leaves out 1 partition")],
+    ),
+    "square": (check.half_the_commits, 0.25, [(0.5, "50 %"), (25, "between 0 and 1")]),
+    "small first": (
+        check.small_first,
+        dry(ONE),
+        [(dry(ONE, OTHER), "2 partitions"), (dry(ONE, run_id="r"), "executed"), (dry(), "0 partitions")],
+    ),
+    "retention": (
+        lambda a: check.retention(a, 72),
+        Retention.of({"keep": "4 days", "need": "3 days"}),
+        [(Retention.of({"keep": "1 day"}), "keeps 1 day"), (Retention.of({"keep": "4 days"}), "State the need")],
+    ),
+    "live": (lambda a: check.live_share(a, 30, 100), 0.3, [(0.7, "not 70 %")]),
+    "who pays": (
+        lambda a: check.who_pays(a, sampled(event_time=0.1), sampled(event_time=1.0)),
+        "event_time",
+        [("carrier", "Look for one that has lost"), ("nothing", "no column 'nothing'")],
+    ),
+    "pays back": (
+        lambda a: check.pays_back(a, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4),
+        plan(ONE, size=3 * MIB, saved=95),
+        [(plan(ONE, size=MIB, saved=50), "should win 90 %"), (plan(ONE, size=9 * MIB, saved=95), "at most 40 %")],
+    ),
+    "left alone": (
+        lambda a: check.left_alone(a, hot(RECENT)),
+        RECENT,
+        [("the budget buys others", "not the reason"), ("because", "not the reason")],
+    ),
+    "writer": (check.writer_mended, written("hash", 2, 2), [(written("none", 1), "still none"), (written("hash", 8), "8.0 files")]),
+    "a day": (lambda a: check.files_a_day(a, 10), 144, [(24, "not 24")]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_right_answer_is_done_and_says_what_it_means(case: str) -> None:
+    checked, right, _ = CASES[case]
+    said = checked(right)
+
+    assert said.is_done, said
+    assert len(said.said) > 30
+    assert repr(said).startswith("✔ ")
+
+
+@pytest.mark.parametrize(
+    ("case", "answer", "missing"), [(case, answer, said) for case, (_, _, wrong) in CASES.items() for answer, said in wrong]
+)
+def test_a_wrong_answer_is_told_what_is_missing(case: str, answer: object, missing: str) -> None:
+    said = CASES[case][0](answer)
+
+    assert not said.is_done
+    assert missing in said.said
+    assert repr(said).startswith("… ")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "writer"])
+def test_an_unsolved_exercise_is_told_what_to_write(case: str) -> None:
+    said = CASES[case][0](None)
+
+    assert not said.is_done
+    assert any(word in said.said for word in ("Write", "Make", "Put"))
+
+
+def test_what_is_said_is_escaped() -> None:
+    assert "<b>" not in Checked(False, "<b>")._repr_html_()

@@ -1,0 +1,84 @@
+"""Measurements, and how two of them are set beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.errors import ParameterError
+from icekit.lessons import Measured, Storage, compare, measure, storage
+
+SLOW = Measured("SELECT 1", 1.5, (1.4, 1.5, 9.0), 0.2, 112, 0, 24, 800 * 1024, ("(1,)",))
+QUICK = replace(SLOW, seconds=0.25, runs=(0.2, 0.25, 0.3), planning_seconds=0.02, data_files=5, manifests=30)
+
+
+def test_each_figure_has_before_after_and_a_factor() -> None:
+    said = {name: rest for name, *rest in compare(SLOW, QUICK).rows}
+
+    assert said["the query"] == ["1.50 s", "0.25 s", "6.0 × less"]
+    assert said["planning it"] == ["0.20 s", "20 ms", "10 × less"]
+    assert said["data files opened"] == ["112", "5", "22 × less"]
+    assert said["manifests read"] == ["24", "30", "1.2 × more"]
+    assert said["delete files opened beside them"] == ["0", "0", ""]
+
+
+def test_a_comparison_says_whether_the_answer_is_the_same_and_how_times_spread() -> None:
+    same, other = compare(SLOW, QUICK), compare(SLOW, replace(QUICK, rows=("(2,)",)))
+
+    assert same.is_same_answer
+    assert "The answer is the same. Times are medians of 3 warm runs" in same.note
+    assert "1.40 s to 9.00 s before" in same.note
+    assert other.is_same_answer is False
+    assert "rows have changed" in other.note
+
+
+def test_a_comparison_displays_as_text_and_as_a_table() -> None:
+    made = compare(SLOW, QUICK)
+
+    assert len({line.index("×") for line in repr(made).splitlines()[1:] if "×" in line}) <= 2
+    assert "<th scope" in made._repr_html_()
+
+
+def test_a_measurement_reads_as_a_sentence() -> None:
+    assert repr(SLOW) == (
+        "The query takes 1.50 s (median of 3 warm runs, 1.40 s to 9.00 s), 0.20 s of it to plan. "
+        "It reads 24 manifests and opens 112 data files of 800 KiB and 0 delete files."
+    )
+
+
+def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Path) -> None:
+    lake = Lake("lake", None, EmbeddedTables(tmp_path))
+    for name, size in {"data/p=1/a.parquet": 10, "data/p=1/.a.parquet.crc": 99, "metadata/1.json": 3, "metadata/2.avro": 4}.items():
+        path = tmp_path / "warehouse" / "lab" / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+
+    assert storage(lake, "lab.t") == Storage(1, 10, 2, 7)
+    assert [row[:3] for row in compare(Storage(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
+        ("data and delete files", "4", "1"),
+        ("bytes of data", "40 B", "10 B"),
+        ("metadata files", "2", "2"),
+        ("bytes of metadata", "7 B", "7 B"),
+    ]
+
+
+@pytest.mark.spark
+def test_what_a_query_opens_is_counted_by_iceberg(lake: Lake) -> None:
+    found = measure(lake, "SELECT carrier, avg(arr_delay) FROM lake.lab.position_deletes GROUP BY carrier", runs=1)
+    facts = lake.observe("lab.position_deletes")
+
+    assert (found.data_files, found.bytes) == (facts.data.file_count, facts.data.size_in_bytes)
+    assert found.delete_files >= 15
+    assert found.manifests == facts.manifests.data_count
+    assert 0 < found.planning_seconds < found.seconds
+    assert len(found.rows) == 15
+
+
+@pytest.mark.spark
+def test_a_query_that_iceberg_answers_from_metadata_is_refused(lake: Lake) -> None:
+    with pytest.raises(ParameterError, match="opens no files"):
+        measure(lake, "SELECT count(*) FROM lake.lab.healthy_partitioned")
