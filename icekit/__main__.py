@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import clones, compact, convert, maintain, merge, tune, write_mode
+from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, nearest
 from icekit.secrets import scrub
@@ -66,6 +66,7 @@ def _parser() -> _Parser:
     merge.add_parser(commands, common)
     tune.add_parser(commands, common)
     clones.add_parser(commands, common)
+    schedule.add_parsers(commands, common)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
@@ -148,6 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "tune": tune.tune,
         "review-merge": merge.review_merge,
         "clones": clones.clones,
+        "policy": schedule.policy,
+        "run": schedule.run,
+        "recipe": schedule.recipe,
         "tables": _tables,
         "lab": _lab,
     }
