@@ -82,9 +82,16 @@ def act(work: Work, studied: Studied, share: Share, *, dry_run: bool) -> tuple[S
         step = _run(work, action, plan, leave)
         steps.append(step)
         changed = changed or step.run_id is not None
+        if step.status == "done" and action == "compact" and (share.cut or leaves_for_budget(plan)):
+            steps.append(Step(action, "waits", "its other partitions are left to the next pass by the budget"))
         if step.status in {"busy", "stopped", "failed"}:
             break
     return tuple(steps)
+
+
+def leaves_for_budget(plan: Plan) -> bool:
+    """Tell whether a plan would take more if its budget were larger."""
+    return any("budget" in left.reason for left in plan.left_alone)
 
 
 def _wait(action: str, plan: Plan | None, share: Share, leave: Permit) -> str | None:

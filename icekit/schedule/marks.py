@@ -65,7 +65,7 @@ def read_marked(text: str) -> Marked:
     except (yaml.YAMLError, RecursionError) as error:
         return Marked(None, {}, (Problem(1, "", f"this is not YAML: {str(error).splitlines()[0]}"),))
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     return Marked(data, found.lines, tuple(found.problems))
 
 
@@ -98,7 +98,7 @@ class _Walk:
         if isinstance(node, yaml.SequenceNode):
             return [self.value(below, (*place, i)) for i, below in enumerate(node.value)]
         try:
-            return self.loader.construct_object(node)  # type: ignore[no-untyped-call]
+            return self.loader.construct_object(node)
         except yaml.MarkedYAMLError as error:
             said = str(error.problem)
         except ValueError as error:

@@ -94,11 +94,11 @@ class Compact(_Section):
         """What :func:`icekit.compact.plan_table` takes; a smaller budget than the rule's own may be given."""
         given = {name: getattr(self, name) for name in SETTINGS if name != "budget"}
         made = CompactPolicy.of({name: value for name, value in given.items() if value is not None})
-        least = {
-            "budget_bytes": _least(self.budget.bytes, budget_bytes),
-            "budget_files": _least(self.budget.files, budget_files),
-        }
-        return dataclasses.replace(made, **{name: limit for name, limit in least.items() if limit is not None})
+        return dataclasses.replace(
+            made,
+            budget_bytes=_least(self.budget.bytes, budget_bytes),
+            budget_files=_least(self.budget.files, budget_files),
+        )
 
 
 class Convert(_Section):

@@ -92,7 +92,7 @@ def write_junit(watched: Watched, path: Path) -> Path:
         findings = "\n".join(f"{severity}: {name}" for name, severity in one.health.findings) if one.health else ""
         case.system_out = "\n".join(filter(None, [said, findings]))
         suite.add_testcase(case)
-    suite.update_statistics()
+    suite.update_statistics()  # type: ignore[no-untyped-call]
     xml = JUnitXml()
     xml.add_testsuite(suite)
     path.parent.mkdir(parents=True, exist_ok=True)

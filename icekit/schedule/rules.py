@@ -32,12 +32,13 @@ def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
         rule = next((r for r in policy.tables if _matches(written, r.match) and not _matches(written, r.exclude)), None)
         if rule is not None:
             found.append((name, rule))
-    written = [".".join(name) for name in names]
-    lost = []
-    for rule in policy.tables:
-        for pattern in rule.match:
-            if not any(fnmatch.fnmatchcase(one, pattern) for one in written):
-                lost.append(f"rule {rule.name}: no table matches {pattern!r}{nearest(pattern.strip('*.'), written, count=1) or '.'}")
+    known = [".".join(name) for name in names]
+    lost = [
+        f"rule {rule.name}: no table matches {pattern!r}{nearest(pattern.strip('*.'), known, count=1) or '.'}"
+        for rule in policy.tables
+        for pattern in rule.match
+        if not any(_matches(one, [pattern]) for one in known)
+    ]
     return Assigned(tuple(found), tuple(lost))
 
 
