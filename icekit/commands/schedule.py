@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.commands.running import say
 from icekit.errors import EXIT_HEALTHY, ParameterError
+
+if TYPE_CHECKING:
+    from icekit.report import Run
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -31,7 +34,7 @@ not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed, 
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")
 
 
-def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_parsers(commands: Any) -> None:
     """Add the three commands and their options."""
     form = argparse.RawDescriptionHelpFormatter
     policy = commands.add_parser(
@@ -48,7 +51,7 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     add_monitoring(run)
     run.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     recipe = commands.add_parser(
-        "recipe", parents=[], help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
+        "recipe", help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
     )
     recipe.add_argument("kind", choices=_RECIPES, metavar="KIND", help=", ".join(_RECIPES))
     recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
@@ -60,6 +63,17 @@ def add_monitoring(parser: argparse.ArgumentParser) -> None:
     """Add the options of the two files that monitoring reads; report and run share them."""
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
     parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
+
+
+def write_monitoring(run: Run, arguments: argparse.Namespace) -> None:
+    """Write the files that ``report`` was asked for."""
+    if arguments.junit is None and arguments.prometheus is None:
+        return
+    from icekit.schedule.monitoring import of_report, writers
+
+    watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
+    for write, path in writers(arguments.junit, arguments.prometheus):
+        write(watched, path)
 
 
 def policy(arguments: argparse.Namespace) -> int:

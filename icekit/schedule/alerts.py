@@ -73,10 +73,8 @@ def news(made: Pass, policy: Policy) -> list[News]:
         if one.status == "done":
             did = "; ".join(f"{step.action}: {step.said}" for step in one.steps if step.status == "done")
             found.append(News(one.table, "done", did, where, "nothing", f"done:{made.started.isoformat()}"))
-    for problem in made.problems:
-        found.append(
-            News("policy", "failed", problem, policy.name, "mend the policy, and check it with `python -m icekit policy`", problem)
-        )
+    following = "mend the policy, and check it with `python -m icekit policy`"
+    found += [News("policy", "failed", problem, policy.name, following, problem) for problem in made.problems]
     return found
 
 

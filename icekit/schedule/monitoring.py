@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from icekit.report import Run
 
 SEVERITIES = ("info", "warning", "critical")
+# Cases that are about the run itself; a table's name has a dot.
+_NO_TABLES = frozenset({"policy", "alerts"})
+_OF_HEALTH = {
+    "table_data_files": ("Live data files in the newest report.", "data_files"),
+    "table_data_bytes": ("Bytes of live data files in the newest report.", "data_bytes"),
+    "table_data_records": ("Records in live data files in the newest report, before deletes.", "records"),
+    "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
+    "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
+}
 # What XML 1.0 has no place for is replaced by printable().
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
@@ -58,8 +67,9 @@ def of_pass(made: Pass) -> Watched:
     )
 
 
-def of_report(run: Run, catalog: str, fail_on: str, seconds: float, ended: dt.datetime) -> Watched:
-    """A report run: a case per row."""
+def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
+    """A report run: a case per row; its seconds are those of its tables together."""
+    ended = ended or dt.datetime.now(dt.UTC)
     now = int(ended.timestamp() * 1000)
     cases = []
     for row in run.rows:
@@ -74,7 +84,7 @@ def of_report(run: Run, catalog: str, fail_on: str, seconds: float, ended: dt.da
             health,
         )
         cases.append(_case(one, row.seconds))
-    return Watched("report", catalog, run.exit_status, seconds, ended, tuple(cases))
+    return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
 
 
 def write_junit(watched: Watched, path: Path) -> Path:
@@ -135,24 +145,23 @@ def registry(watched: Watched) -> CollectorRegistry:
     states = gauge("last_run_tables", "Tables of the last run by what became of them.", "status")
     for status in sorted({one.status for one in watched.cases}):
         states.labels(**of_all, status=status.replace(" ", "_")).set(sum(one.status == status for one in watched.cases))
-    per_table = [
-        ("table_unhealthy", "1 where the newest report is as grave as the gate or graver, else 0.", lambda c, h: int(c.is_unhealthy)),
-        ("table_failed", "1 where the last run could not read or mend the table, else 0.", lambda c, h: int(c.verdict == "error" or c.status in FAILED)),
-        ("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", lambda c, h: c.rewritten_bytes),
-        ("table_report_timestamp_seconds", "When the newest report was made, in seconds since 1970.", lambda c, h: h and h.reported_ms / 1000),
-        ("table_data_files", "Live data files in the newest report.", lambda c, h: h and h.data_files),
-        ("table_data_bytes", "Bytes of live data files in the newest report.", lambda c, h: h and h.data_bytes),
-        ("table_data_records", "Records in live data files in the newest report, before deletes.", lambda c, h: h and h.records),
-        ("table_delete_files", "Live delete files and deletion vectors in the newest report.", lambda c, h: h and h.delete_files),
-        ("table_delete_records", "Records in live delete files and deletion vectors in the newest report.", lambda c, h: h and h.delete_records),
-    ]  # fmt: skip
-    tables = [one for one in watched.cases if one.table not in {"policy", "alerts"}]
-    for name, said, value in per_table:
+    tables = [one for one in watched.cases if one.table not in _NO_TABLES]
+    for name, (said, attribute) in _OF_HEALTH.items():
         metric = gauge(name, said, "table")
         for one in tables:
-            number = value(one, one.health)
-            if number is not None:
-                metric.labels(**of_all, table=one.table).set(number)
+            if one.health:
+                metric.labels(**of_all, table=one.table).set(getattr(one.health, attribute))
+    reported = gauge("table_report_timestamp_seconds", "When the newest report was made, in seconds since 1970.", "table")
+    unhealthy = gauge("table_unhealthy", "1 where the newest report is as grave as the gate or graver, else 0.", "table")
+    failed = gauge("table_failed", "1 where the last run could not read or mend the table, else 0.", "table")
+    rewritten = gauge("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", "table")
+    for one in tables:
+        of_one = {**of_all, "table": one.table}
+        if one.health:
+            reported.labels(**of_one).set(one.health.reported_ms / 1000)
+        unhealthy.labels(**of_one).set(one.is_unhealthy)
+        failed.labels(**of_one).set(one.status in FAILED)
+        rewritten.labels(**of_one).set(one.rewritten_bytes)
     findings = gauge("table_findings", "Findings of the newest report by severity.", "table", "severity")
     for one in tables:
         if one.health:

@@ -40,7 +40,7 @@ class _Table:
     status: Status = "reported"
     why: str = ""
     steps: list[Step] = field(default_factory=list)
-    studied: Studied = Studied({})
+    studied: Studied = field(default_factory=lambda: Studied({}))
     health: Health | None = None
     before: Health | None = None
     start: Seen | None = None

@@ -108,7 +108,7 @@ def _submit(
         "APP": f"icekit-{name}",
         "PACKAGES": ",".join(conf.packages) if conf else SPARK_RUNTIME,
     }
-    text = _filled(
+    return _filled(
         "icekit-submit.sh.in",
         {
             **fill,
@@ -120,7 +120,6 @@ def _submit(
             "SPARK_HOME": re.sub(r'([\\"$`}])', r"\\\1", str(Path(pyspark.__file__).parent)),
         },
     )
-    return text
 
 
 def _sourced(env_file: Path) -> str:
