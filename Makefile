@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test bench bench-equality-deletes soak clean
+.PHONY: help report lab notebook test bench bench-equality-deletes soak test-airflow clean
 
 RUN := scripts/run.sh
 
@@ -43,6 +43,10 @@ soak:  ## kill compactions at random moments, and write while they run
 	$(RUN) python -m tests.soak --writer
 	$(RUN) python -m tests.soak --convert
 	$(RUN) python -m pytest -m soak
+
+test-airflow:  ## execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
+	@scripts/setup.sh dev
+	$(RUN) scripts/test-airflow.sh
 
 clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log
