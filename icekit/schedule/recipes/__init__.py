@@ -65,6 +65,7 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         tables = [p for rule in policy.tables for p in rule.match if not any(c in p for c in "*?[")]
         python_literals = {
             "COMMAND_PY": f"{_sourced(env_file)} {_run(python, file)}",
+            "FOLDER_PY": f"mkdir -p {shlex.quote(str(policy.output / 'notebooks'))}",
             "ENVIRONMENT_PY": carried,
             "NOTEBOOK_PY": str(notebook_path()),
             "OUTPUT_PY": str(policy.output / "notebooks"),
