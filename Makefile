@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test bench bench-equality-deletes soak mutants clean
+.PHONY: help report lab notebook test test-airflow test-wheel bench bench-equality-deletes soak mutants clean
 
 RUN := scripts/run.sh
 
@@ -50,6 +50,14 @@ mutants:  ## change the pure rooms a little, one change at a time, and list what
 	PYTHONPATH=$(CURDIR)/mutants $(RUN) python -m mutmut run
 	@echo 'python -m mutmut show NAME tells what was changed:'
 	@$(RUN) python -m mutmut results
+
+test-airflow:  ## execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
+	@scripts/setup.sh dev
+	$(RUN) scripts/test-airflow.sh
+
+test-wheel:  ## install the wheel into an empty environment and report on the lab from there
+	@scripts/setup.sh dev
+	$(RUN) scripts/test-wheel.sh
 
 clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
 	rm -rf .venv build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log

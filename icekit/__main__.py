@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from icekit.commands import clones, compact, convert, maintain, merge, tune, write_mode
+from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, nearest
 from icekit.secrets import scrub
@@ -59,6 +59,7 @@ def _parser() -> _Parser:
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
+    schedule.add_monitoring(report)
     compact.add_parser(commands, common, observing, judging)
     convert.add_parser(commands, common)
     maintain.add_parser(commands, common, judging)
@@ -66,6 +67,7 @@ def _parser() -> _Parser:
     merge.add_parser(commands, common)
     tune.add_parser(commands, common)
     clones.add_parser(commands, common)
+    schedule.add_parsers(commands)
     commands.add_parser("tables", parents=[common], help="list the tables of a catalog")
     lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
@@ -107,6 +109,7 @@ def _report(arguments: argparse.Namespace) -> int:
         output=arguments.output,
     )
     run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
+    schedule.write_monitoring(run, arguments)
     print(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 
@@ -155,6 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "tune": tune.tune,
         "review-merge": merge.review_merge,
         "clones": clones.clones,
+        "policy": schedule.policy,
+        "run": schedule.run,
+        "recipe": schedule.recipe,
         "tables": _tables,
         "lab": _lab,
     }

@@ -1,0 +1,129 @@
+"""``python -m icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icekit.commands.running import say
+from icekit.errors import EXIT_HEALTHY, ParameterError
+
+if TYPE_CHECKING:
+    from icekit.report import Run
+
+_POLICY = """\
+A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
+may be done to them, budgets, hours, and who is told. `policy --example > policy.yaml` writes one with a comment
+for every key; `policy FILE` checks it and says in words what it would allow. Errors come all at once, each with
+its line and the nearest known key.
+"""
+_RUN = """\
+One pass: unfinished runs of an earlier pass go on first; tables that are due by their metadata are reported on and
+planned; what the policy says `execute: true` for is run under a checkpoint, proved, and reported on again; then the
+receivers are told, each once per change. It may be called every hour: it does what is due and nothing twice. A pass
+that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0.
+
+Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
+in its folder `after`, of those tables that were changed.
+
+Exit status, the gravest: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
+not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed, 130 stopped by Ctrl-C.
+"""
+_RECIPES = ("cron", "systemd", "airflow", "spark-submit")
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the three commands and their options."""
+    form = argparse.RawDescriptionHelpFormatter
+    policy = commands.add_parser(
+        "policy", help="check a policy and say what it allows, or print one to begin with", description=_POLICY, formatter_class=form
+    )
+    policy.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    policy.add_argument("--example", action="store_true", help="print a commented policy")
+    policy.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    run = commands.add_parser(
+        "run", help="one pass of a policy: report, plan, run what is allowed, prove, report, tell", description=_RUN, formatter_class=form
+    )
+    run.add_argument("file", type=Path, metavar="POLICY")
+    run.add_argument("--dry-run", action="store_true", help="print what would be done to each table, or why nothing; writes nothing")
+    add_monitoring(run)
+    run.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    recipe = commands.add_parser(
+        "recipe", help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
+    )
+    recipe.add_argument("kind", choices=_RECIPES, metavar="KIND", help=", ".join(_RECIPES))
+    recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
+    recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
+    recipe.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+
+
+def add_monitoring(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the two files that monitoring reads; report and run share them."""
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
+    parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
+
+
+def write_monitoring(run: Run, arguments: argparse.Namespace) -> None:
+    """Write the files that ``report`` was asked for."""
+    if arguments.junit is None and arguments.prometheus is None:
+        return
+    from icekit.schedule.monitoring import of_report, writers
+
+    watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
+    for write, path in writers(arguments.junit, arguments.prometheus):
+        write(watched, path)
+
+
+def policy(arguments: argparse.Namespace) -> int:
+    """Check a policy, or print the example."""
+    from icekit.schedule.recipes import example
+    from icekit.schedule.words import in_words
+
+    if arguments.example:
+        print(example(), end="")
+        return EXIT_HEALTHY
+    if arguments.file is None:
+        raise ParameterError("Name the policy to check, or print one with --example.")
+    from icekit.schedule.reading import read_policy
+
+    print(in_words(read_policy(arguments.file)))
+    return EXIT_HEALTHY
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """One pass; returns the exit status."""
+    from icekit.schedule.lock import AnotherPass
+    from icekit.schedule.reading import read_policy
+    from icekit.schedule.service import run_policy
+
+    wanted = read_policy(arguments.file)
+    # What stops a service is as polite as Ctrl-C: what is committed stays, and the next pass goes on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
+    except AnotherPass as held:
+        say(str(held))
+        return held.exit_status
+    return 130 if made.interrupted else made.exit_status
+
+
+def recipe(arguments: argparse.Namespace) -> int:
+    """Print or write a recipe."""
+    from icekit.schedule.recipes import recipe as made
+
+    files = made(arguments.kind, arguments.file)
+    for name, text in files.items():
+        if arguments.output:
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            path = arguments.output / name
+            path.write_text(text)
+            path.chmod(0o755 if name.endswith(".sh") else 0o644)
+            say(str(path))
+        else:
+            print(
+                f"{'# --- ' + name if len(files) > 1 else ''}{chr(10) if len(files) > 1 else ''}{text}",
+                end="" if text.endswith("\n") else "\n",
+            )
+    return EXIT_HEALTHY

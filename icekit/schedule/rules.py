@@ -1,0 +1,46 @@
+"""Give each table of a catalog the first rule that matches it; pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from icekit.errors import nearest
+from icekit.schedule.model import Policy, Rule
+from icekit.sql import Identifier
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The tables that a policy looks after, each with its rule, and the patterns that stand for nothing."""
+
+    tables: tuple[tuple[Identifier, Rule], ...]
+    unmatched: tuple[str, ...] = ()
+
+
+def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
+    """The first matching rule of each table, in the catalog's order.
+
+    A rule matches by ``match`` and not by ``exclude``; what the policy excludes no rule takes.
+    """
+    found = []
+    for name in names:
+        written = ".".join(name)
+        if _matches(written, policy.exclude):
+            continue
+        rule = next((r for r in policy.tables if _matches(written, r.match) and not _matches(written, r.exclude)), None)
+        if rule is not None:
+            found.append((name, rule))
+    known = [".".join(name) for name in names]
+    lost = [
+        f"rule {rule.name}: no table matches {pattern!r}{nearest(pattern.strip('*.'), known, count=1) or '.'}"
+        for rule in policy.tables
+        for pattern in rule.match
+        if not any(_matches(one, [pattern]) for one in known)
+    ]
+    return Assigned(tuple(found), tuple(lost))
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,114 @@
+"""Observe one table and plan what its rule asks for; reads metadata only, runs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from icekit.catalog import Lake
+from icekit.compact import Plan, candidates, plan_table
+from icekit.diagnose import diagnose
+from icekit.facts.model import TableFacts
+from icekit.findings import Findings
+from icekit.schedule.budget import Offer, Share, offers
+from icekit.schedule.model import Compact, Convert, Maintain, Rule
+from icekit.sql import Identifier
+
+
+@dataclass(frozen=True)
+class Studied:
+    """The plans that have something to do, by action, in the order in which they are done.
+
+    ``offers`` are the partitions of the compaction, for the budget that tables share.
+    """
+
+    plans: Mapping[str, Plan]
+    offers: tuple[Offer, ...] = ()
+
+    @property
+    def convert_bytes(self) -> int:
+        """What a conversion reads of data and delete files, by its prediction."""
+        plan = self.plans.get("convert")
+        return 0 if plan is None else sum(action.prediction.bytes_in for action in plan.actions)
+
+
+def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime) -> Studied:
+    """Plan every action of a rule for a table as it is now; raises the errors of :mod:`icekit.errors`."""
+    if not rule.actions:
+        return Studied({})
+    facts, findings = observed(lake, table, rule)
+    plans: dict[str, Plan] = {}
+    bought: tuple[Offer, ...] = ()
+    if rule.convert and (converting := _convert(lake, table, findings, rule.convert, ledger)).actions:
+        plans["convert"] = converting
+    if rule.compact:
+        compacting = compaction(lake, facts, findings, rule, ledger=ledger, now=now)
+        if compacting is not None and compacting.actions:
+            plans["compact"] = compacting
+            bought = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
+    if rule.maintain and (maintaining := maintenance(lake, facts, findings, rule)).actions:
+        plans["maintain"] = maintaining
+    return Studied(plans, bought)
+
+
+def observed(lake: Lake, table: Identifier, rule: Rule) -> tuple[TableFacts, Findings]:
+    """A table's facts and findings by its rule's limits."""
+    limits = rule.limits
+    facts = lake.observe(
+        table,
+        size_ratios=limits.size_ratios,
+        filter_columns=list(rule.filter_columns) or None,
+        storage=rule.storage and rule.maintain is not None,
+    )
+    return facts, diagnose(facts, limits, session_conf=lake.session_conf())
+
+
+def compaction(
+    lake: Lake, facts: TableFacts, findings: Findings, rule: Rule, *, ledger: str, now: dt.datetime, share: Share | None = None
+) -> Plan | None:
+    """The plan of a rule's compaction, within a share of the pass's budget; None where nothing can be worth it.
+
+    Starts no Spark for a table without findings, unless the rule rewrites or sorts what is well, too.
+    """
+    wanted: Compact | None = rule.compact
+    if wanted is None:
+        return None
+    policy = wanted.settings(share.bytes if share else None, share.files if share else None)
+    if not findings and policy.scope == "minor":
+        return None
+    return plan_table(
+        lake,
+        facts,
+        findings,
+        policy,
+        thresholds=rule.limits,
+        ledger=ledger or None,
+        trial=wanted.trial,
+        now=now,
+        progress=lambda _: None,
+    )
+
+
+def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -> Plan:
+    """The plan of a rule's maintenance, with the procedures only that it names."""
+    from icekit.maintain import plan_maintenance_table
+
+    wanted: Maintain | None = rule.maintain
+    if wanted is None or not findings:
+        return _nothing(facts.catalog, facts.table)
+    plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits)
+    return dataclasses.replace(plan, actions=tuple(a for a in plan.actions if a.procedure in wanted.procedures))
+
+
+def _convert(lake: Lake, table: Identifier, findings: Findings, wanted: Convert, ledger: str) -> Plan:
+    from icekit.compact.equality_deletes import plan_conversion
+
+    if "equality_deletes" not in findings.names:
+        return _nothing(lake.name, table)
+    return plan_conversion(lake, table, where=wanted.where, batch_bytes=wanted.batch_bytes, ledger=ledger or None)
+
+
+def _nothing(catalog: str, table: Identifier) -> Plan:
+    return Plan(catalog, table, None, None, None, ())

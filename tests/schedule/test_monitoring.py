@@ -1,0 +1,121 @@
+"""Monitoring reads a pass and a report from files."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+from junitparser import JUnitXml
+from prometheus_client.parser import text_string_to_metric_families
+
+from icekit.findings import Severity
+from icekit.report import Run
+from icekit.report.document import Outcome
+from icekit.report.page import Row
+from icekit.schedule.document import document, page, text, write
+from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
+from icekit.schedule.result import Pass
+from tests.schedule.making import health, made, result, step
+
+SEVERAL = made(
+    result("db.crashed", status="crashed", why="ValueError: \x00 <&", health=None),
+    result("db.failed", status="failed", steps=(step(status="failed", said="not proved"),)),
+    result("db.ill", health=health("critical", "small_files"), fail_on="critical"),
+    result("db.done", status="done", before=health("critical"), steps=(step(run_id="r", bytes_in=123),)),
+    result("db.waits", status="not due", why="since its last pass 1 of 5 commits"),
+    problems=("rule a: no table matches 'x'.",),
+    alert_problems=("team could not be told: refused",),
+)
+
+
+def values(path: Path) -> dict[tuple[str, str], float]:
+    """Each sample by its name and its labels without those that all have."""
+    found = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            labels = {k: v for k, v in sample.labels.items() if k not in {"policy", "catalog"}}
+            assert {"policy", "catalog"} <= set(sample.labels)
+            found[sample.name, ",".join(labels[k] for k in sorted(labels))] = sample.value
+    return found
+
+
+def test_junit_has_a_case_per_table_with_its_verdict(tmp_path: Path) -> None:
+    xml = JUnitXml.fromfile(str(write_junit(of_pass(SEVERAL), tmp_path / "new" / "j.xml")))
+    [suite] = xml
+    verdicts = {case.name: type(case.result[0]).__name__ if case.result else "passed" for case in suite}
+    assert verdicts == {
+        "db.crashed": "Error",
+        "db.failed": "Failure",
+        "db.ill": "Failure",
+        "db.done": "passed",
+        "db.waits": "Skipped",
+        "policy": "Error",
+        "alerts": "Failure",
+    }
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (7, 3, 2, 1)
+
+
+def test_prometheus_reads_gauges_with_units_and_bounded_labels(tmp_path: Path) -> None:
+    path = write_prometheus(of_pass(SEVERAL), tmp_path / "new" / "icekit.prom")
+    found = values(path)
+    assert found["icekit_last_run_exit_status", ""] == 3
+    assert found["icekit_last_run_duration_seconds", ""] == 12
+    assert found["icekit_last_run_tables", "not_due"] == 1
+    assert found["icekit_table_unhealthy", "db.ill"] == 1
+    assert found["icekit_table_failed", "db.failed"] == 1
+    assert found["icekit_table_rewritten_bytes", "db.done"] == 123
+    assert found["icekit_table_findings", "critical,db.ill"] == 1
+    assert found["icekit_table_data_bytes", "db.ill"] == 1000
+    # Absent is absent, never zero.
+    assert ("icekit_table_data_bytes", "db.crashed") not in found
+    assert ("icekit_table_unhealthy", "policy") not in found
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [p.name for p in path.parent.iterdir()] == ["icekit.prom"]
+
+
+def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
+    totals = {"data": {"file_count": 3, "size_in_bytes": 30, "record_count": 300}}
+    found = ({"name": "small_files", "severity": "critical"},)
+    rows = (
+        Row("db.ill", "critical", 1.5, Outcome("prod", "db.ill", "critical", Severity.CRITICAL, found, totals, 0.1), "db.ill.html"),
+        Row("db.gone", "misconfigured", 0.1, error="There is no table db.gone."),
+    )
+    watched = of_report(Run(rows, tmp_path / "index.html", 2), "prod", "critical")
+    xml = JUnitXml.fromfile(str(write_junit(watched, tmp_path / "j.xml")))
+    assert [type(case.result[0]).__name__ for suite in xml for case in suite] == ["Failure", "Error"]
+    metrics = values(write_prometheus(watched, tmp_path / "p.prom"))
+    assert (metrics["icekit_last_run_exit_status", ""], metrics["icekit_table_data_files", "db.ill"]) == (2, 3)
+    assert not of_report(Run(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
+
+
+def test_the_gravest_of_all_decides_the_exit_status() -> None:
+    ill, failed = result(health=health(), fail_on="critical"), result(status="failed")
+    misconfigured, crashed = result(status="misconfigured"), result(status="crashed")
+    statuses = [made(*several).exit_status for several in ((result(),), (ill,), (failed,), (ill, misconfigured), (misconfigured, crashed))]
+    assert statuses == [0, 1, 1, 2, 3]
+    assert made(result(), problems=("x",)).exit_status == 2
+    for harmless in ("stopped", "busy", "waits", "quiet", "not due", "planned"):
+        assert made(result(status=harmless)).exit_status == 0
+
+
+def test_a_pass_is_written_as_json_and_as_a_page_that_links_the_reports(tmp_path: Path) -> None:
+    written, html = write(SEVERAL, tmp_path)
+    read = json.loads(written.read_text())
+    assert (read["schema_version"], read["exit_status"], read["counted"]["done"]) == (1, 3, 1)
+    assert read["tables"][2]["is_unhealthy"] is True
+    shown = html.read_text()
+    assert "href='all/db.t.html'" in shown
+    assert "critical → healthy" in shown
+    assert "ValueError: \ufffd" in shown or "&lt;&amp;" in shown
+    assert document(SEVERAL)["problems"] == ["rule a: no table matches 'x'."]
+
+
+def test_the_text_counts_what_is_not_due_and_shows_the_rest() -> None:
+    said = text(SEVERAL)
+    assert "db.failed" in said
+    assert "db.waits" not in said
+    assert "1 crashed, 1 failed, 1 done, 1 reported, 1 not due; 12 seconds" in said
+    assert "not told: team could not be told: refused" in said
+    assert "no table" in text(Pass("p", "c", False, SEVERAL.started, 0.0, ()))
+    assert "<table>" in page(SEVERAL)

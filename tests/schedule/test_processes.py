@@ -1,0 +1,174 @@
+"""A pass in a process of its own: killed and taken up again; and submitted to a real Spark cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from icekit.schedule.recipes import recipe
+
+pytestmark = pytest.mark.soak
+
+ROOT = Path(__file__).parents[2]
+PARTS, FILES = 4, 6
+TEXT = """version: 1
+name: nightly
+output: out
+state: passes.db
+ledger: ledger.db
+tables:
+  - name: all
+    match: db.*
+    compact: {execute: true, leave_alone: 0 minutes, max_action_partitions: 1}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """A policy for a lake of its own, with one table of small files, made without Spark."""
+    (tmp_path / "lake").mkdir()
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "part", IntegerType(), required=False))
+        table = catalog.create_table("db.sick", schema, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")))
+        for n in range(FILES):
+            ids = range(n * 100, n * 100 + 100)
+            table.append(pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % PARTS for i in ids], pa.int32())}))
+    (tmp_path / "p.yaml").write_text(TEXT)
+    return tmp_path / "p.yaml"
+
+
+def state_of(policy: Path) -> tuple[int, int, int]:
+    """Data files, rows and the sum of ids of the table, as pyiceberg reads it."""
+    lake = policy.parent / "lake"
+    with SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse")) as catalog:
+        table = catalog.load_table("db.sick")
+        rows = table.scan().to_arrow()
+        return len(list(table.scan().plan_files())), rows.num_rows, sum(rows["id"].to_pylist())
+
+
+def environment(policy: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "ICEKIT_LAKE": str(policy.parent / "lake"), "PYTHONPATH": str(ROOT), **more}
+
+
+def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
+    before = state_of(policy)
+    command = [sys.executable, "-m", "icekit", "run", str(policy)]
+    first = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(policy), start_new_session=True
+    )
+    assert first.stdout is not None
+    said = []
+    for line in first.stdout:
+        said.append(line)
+        if line.startswith("  done:"):
+            break
+    os.killpg(first.pid, 9)
+    first.stdout.close()
+    first.wait()
+    between = state_of(policy)
+    assert before[0] > between[0] > PARTS, "".join(said)
+
+    second = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "resuming run" in second.stdout
+    assert "done before" in second.stdout
+    assert state_of(policy) == (PARTS, before[1], before[2])
+
+    third = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
+    assert (third.returncode, "1 not due" in third.stdout) == (0, True), third.stdout + third.stderr
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone Spark cluster of one worker on this machine; its master's address."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    port, page = _free(), _free()
+    names = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}
+    master = f"spark://127.0.0.1:{port}"
+    program = str(home / "bin" / "spark-class")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> None:
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            started.append(
+                subprocess.Popen(
+                    [program, f"org.apache.spark.deploy.{name}", *arguments],
+                    env={**os.environ, **names},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+    try:
+        start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
+        start("worker.Worker", "--host", "127.0.0.1", "--webui-port", str(_free()), "--cores", "2", "--memory", "1g", master)
+        _until_there(f"http://127.0.0.1:{page}/json/")
+        yield master
+        told: dict[str, Any] = json.load(urllib.request.urlopen(f"http://127.0.0.1:{page}/json/"))
+        # It was this cluster that ran it.
+        assert [(app["name"], app["state"]) for app in told["completedapps"]] == [("icekit-nightly", "FINISHED")]
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.wait()
+
+
+def test_the_recipe_runs_a_policy_on_a_cluster(policy: Path, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    monkeypatch.delenv("ICEKIT_SPARK_CONF", raising=False)
+    [(name, text)] = recipe("spark-submit", policy).items()
+    (tmp_path / name).write_text(text)
+    before = state_of(policy)
+
+    done = subprocess.run(
+        ["/bin/sh", tmp_path / name, cluster, "--executor-memory", "600m", "--conf", "spark.driver.host=127.0.0.1"],
+        capture_output=True,
+        text=True,
+        env=environment(policy),
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert state_of(policy) == (PARTS, before[1], before[2])
+    document = json.loads((tmp_path / "out" / "pass.json").read_text())
+    assert [one["status"] for one in document["tables"]] == ["done"]
+    assert re.search(r"24 files → 4 files.*proved", done.stdout)
+
+
+def _free() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def _until_there(page: str, seconds: float = 60) -> None:
+    """Wait until the master knows its worker."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if json.load(urllib.request.urlopen(page))["aliveworkers"]:
+                return
+        except OSError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError(f"The cluster did not come up in {seconds:.0f} seconds.")

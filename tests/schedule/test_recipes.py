@@ -1,0 +1,165 @@
+"""What a recipe prints is what the scheduler takes, as it is written."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icekit.__main__ import _parser, main
+from icekit.schedule.recipes import recipe
+
+ROOT = Path(__file__).parents[2]
+ODD = "100% of it's $HOME"
+POLICY = "version: 1\nname: nightly\noutput: out\nstate: s.db\ntables:\n  - match: [db.events, 'logs.*']\n    compact: {}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy in a folder whose name each scheduler would read as something else."""
+    (tmp_path / "lake").mkdir()
+    SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")).close()
+    folder = tmp_path / ODD
+    folder.mkdir()
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    monkeypatch.delenv("ICEKIT_SPARK_CONF", raising=False)
+    (folder / "policy.yaml").write_text(POLICY)
+    # An editable install may be of another checkout than this one.
+    (folder / "policy.env").write_text(f"PYTHONPATH={shlex.quote(str(ROOT))}\n")
+    return folder / "policy.yaml"
+
+
+def is_a_run_of(command: list[str], file: Path) -> bool:
+    """Tell whether words are an icekit command that the command line takes, for that policy."""
+    assert command[1:3] == ["-m", "icekit"]
+    arguments = _parser().parse_args(command[3:])
+    return (command[0], arguments.command, arguments.file) == (sys.executable, "run", file)
+
+
+def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None:
+    [(name, text)] = recipe("cron", file).items()
+    assert name == "icekit-nightly.cron"
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    variables = dict(line.split("=", 1) for line in lines[:-1])
+    fields = lines[-1].split(" ", 5)
+    assert re.fullmatch(r"[0-5]?\d", fields[0])
+    assert fields[1:5] == ["*"] * 4
+    # As crontab(5) has it: an unescaped % ends the command, and \% is a %.
+    assert not re.search(r"(?<!\\)%", fields[5])
+    command = fields[5].replace(r"\%", "%")
+
+    done = subprocess.run(["/bin/sh", "-c", command], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **variables}, check=False)
+
+    # The lake has no table, so that the policy's patterns stand for none; all the rest has run.
+    log = file.with_suffix(".log").read_text()
+    assert done.returncode == 2, log
+    assert "no table matches 'db.events'" in log
+    assert json.loads((file.parent / "out" / "pass.json").read_text())["exit_status"] == 2
+
+
+def test_two_policies_do_not_begin_in_the_same_minute(file: Path) -> None:
+    other = file.with_name("other.yaml")
+    other.write_text(POLICY)
+    minutes = {
+        next(line for line in text.splitlines() if line[:1].isdigit()).split()[0]
+        for f in (file, other)
+        for text in recipe("cron", f).values()
+    }
+    assert len(minutes) == 2
+
+
+def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
+    units = recipe("systemd", file)
+    assert list(units) == ["icekit-nightly.service", "icekit-nightly.timer"]
+    service = units["icekit-nightly.service"]
+    [line] = re.findall(r"^ExecStart=(.*)$", service, re.M)
+    words = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line)]
+    assert is_a_run_of(words, file)
+    assert "EnvironmentFile=-" in service
+    assert "OnCalendar=hourly" in units["icekit-nightly.timer"]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here")
+    for name, text in units.items():
+        (tmp_path / name).write_text(text)
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", *(tmp_path / name for name in units)], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:
+    [(name, text)] = recipe("airflow", file).items()
+    assert name == "icekit_nightly_dag.py"
+    compile(text, name, "exec")
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert values["TABLES"] == ["db.events"]
+    assert Path(values["NOTEBOOK"]).name == "01_diagnose.ipynb"
+    assert Path(values["NOTEBOOK"]).exists()
+    command = values["RUN"]
+    assert subprocess.run(["/bin/sh", "-n", "-c", command], check=False).returncode == 0
+    words = shlex.split(command.rpartition("exec ")[2])
+    assert is_a_run_of(words, file)
+    # Jinja reads the command first.
+    assert "{{" not in command
+    assert "{%" not in command
+    asked = {
+        key.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)
+    }
+    parameters = next(c for c in json.loads(Path(values["NOTEBOOK"]).read_text())["cells"] if "parameters" in c["metadata"].get("tags", []))
+    assert {"catalog", "table", "output"} <= asked
+    for name in ("catalog", "table", "output"):
+        assert re.search(rf"^{name}\b", "".join(parameters["source"]), re.M)
+
+
+def test_spark_submit_gets_a_program_that_is_there_and_the_jars_of_the_catalog(file: Path, tmp_path: Path) -> None:
+    [(name, text)] = recipe("spark-submit", file).items()
+    assert name == "icekit-nightly-submit.sh"
+    # A stand-in for the cluster's spark-submit that prints what it is given.
+    bin_folder = tmp_path / "spark" / "bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "spark-submit").write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\npwd\n')
+    (bin_folder / "spark-submit").chmod(0o755)
+    (tmp_path / name).write_text(text)
+
+    said = subprocess.run(
+        ["/bin/sh", tmp_path / name, "spark://host:7077", "--num-executors", "2"],
+        env={"PATH": "/usr/bin:/bin", "SPARK_HOME": str(tmp_path / "spark")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+    assert said[said.index("--master") + 1] == "spark://host:7077"
+    assert "iceberg-spark-runtime-4.1_2.13" in said[said.index("--packages") + 1]
+    assert said[-5:-3] == ["--num-executors", "2"]
+    assert Path(said[-3]).exists()
+    assert said[-2:] == [str(file), str(file.parent)]
+    assert subprocess.run(["/bin/sh", tmp_path / name], capture_output=True, check=False).returncode != 0
+
+
+def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipe", "systemd", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "# --- icekit-nightly.service" in printed
+    assert "# --- icekit-nightly.timer" in printed
+    assert main(["recipe", "spark-submit", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert os.access(tmp_path / "out" / "icekit-nightly-submit.sh", os.X_OK)
+
+
+def test_a_recipe_of_a_policy_that_is_wrong_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("version: 1\ntabels: []\n")
+    assert main(["recipe", "cron", str(file)]) == 2
+    assert "did you mean tables?" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""What passes did is remembered, also after a kill; one pass of a policy runs at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icekit.errors import EXIT_HEALTHY, LedgerUnusable
+from icekit.schedule.kept import health_in, kept, same_report
+from icekit.schedule.lock import AnotherPass, one_at_a_time
+from icekit.schedule.state import State, state_path
+from icekit.schedule.triggers import Seen
+from tests.schedule.making import health, policy, result
+
+SEEN = Seen("u", 2**62, 5)
+ROOT = Path(__file__).parents[2]
+
+
+def test_nothing_is_remembered_without_a_file_and_reading_makes_none(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    assert (state.seen("a.b"), state.last("a.b"), state.begun_ms("a.b"), state.told("r")) == (None, None, None, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_counts_as_passed_only_when_it_is_said(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    state.keep("a.b", {"n": 1})
+    assert (state.seen("a.b"), state.last("a.b")) == (None, {"n": 1})
+    state.keep("a.b", {"n": 2}, SEEN)
+    state.keep("a.b", {"n": 3})
+    assert (state.seen("a.b"), state.last("a.b")) == (SEEN, {"n": 3})
+
+
+def test_when_a_change_began_stays_until_it_has_ended(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    state.begin("a.b", 5)
+    state.begin("a.b", 9)
+    assert state.begun_ms("a.b") == 5
+    state.ended("a.b")
+    state.begin("a.b", 12)
+    assert state.begun_ms("a.b") == 12
+
+
+def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    state.tell("r", {"a.b": {"mark": "x", "at_ms": 1}, "a.c": {"mark": "y", "at_ms": 1}})
+    state.tell("r", {"a.b": None})
+    assert (state.told("r"), state.told("other")) == ({"a.c": {"mark": "y", "at_ms": 1}}, {})
+
+
+def test_a_file_of_another_kind_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_text("not a database at all, but long enough to be read as one" * 20)
+    with pytest.raises(LedgerUnusable, match="move it away"):
+        State(tmp_path / "s.db").seen("a.b")
+
+
+def test_a_report_is_not_made_again_for_a_table_that_only_waits() -> None:
+    rule, other = policy().tables[0], policy("    fail_on: critical\n").tables[0]
+    waits = kept(result(status="waits", health=health()), rule, 7)
+    assert same_report(waits, rule, 7) == health()
+    assert same_report(waits, rule, 8) is None
+    assert same_report(waits, other, 7) is None
+    assert same_report(kept(result(), rule, 7), rule, 7) is None
+    assert health_in({"health": {"from": "another version"}}) is None
+
+
+def test_each_policy_has_a_record_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ICEKIT_LEDGER", str(tmp_path / "ledger.db"))
+    one, two = state_path(policy(output="a")), state_path(policy(output="b"))
+    assert one.parent == two.parent == tmp_path
+    assert one != two
+    monkeypatch.setenv("ICEKIT_LEDGER", "table")
+    assert state_path(policy()).is_absolute()
+
+
+def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    code = f"import time, pathlib; from icekit.schedule.lock import one_at_a_time\nwith one_at_a_time(pathlib.Path({str(path)!r})):\n print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(AnotherPass, match=rf"running since .* \(process {holder.pid} on ") as held, one_at_a_time(path):
+            pass
+        assert held.value.exit_status == EXIT_HEALTHY
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with one_at_a_time(path):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
