@@ -12,6 +12,7 @@ from icekit.diagnose.context import under
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import min_file_size
 from icekit.findings import Findings, Severity, Thresholds
+from icekit.units import at
 
 if TYPE_CHECKING:
     from icekit.report.wins import Wins
@@ -77,8 +78,9 @@ class Health:
         return self.delete_records / self.data_records if self.data_records and self.delete_records is not None else None
 
     def plain(self) -> dict[str, Any]:
-        """Columns as they are kept: ``findings`` as JSON, the rest as it is."""
-        return asdict(self) | {"findings": json.dumps([list(pair) for pair in self.findings])}
+        """Columns as they are kept: ``findings`` as JSON, the month that it was in, the rest as it is."""
+        findings = json.dumps([list(pair) for pair in self.findings])
+        return asdict(self) | {"findings": findings, "observed_month": f"{at(self.observed_at_ms):%Y-%m}"}
 
     @classmethod
     def of_plain(cls, kept: Mapping[str, Any]) -> Health:
@@ -94,6 +96,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "run_id": ("string", "The report run; with table_name it names a row"),
     "table_name": ("string", "namespace.table, odd parts in backticks"),
     "observed_at": ("timestamp", "When the table was observed"),
+    "observed_month": ("string", "Its month in UTC, 2026-01; what the Iceberg table is partitioned by"),
     "catalog": ("string", "The catalog by its profile's name"),
     "table_uuid": ("string", "The table's UUID: another one is another table of the same name"),
     "snapshot_id": ("long", "The snapshot observed; null for a table without one"),
@@ -127,7 +130,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "icekit_version": ("string", "The icekit that observed"),
 }
 #: The columns that a row cannot be without.
-REQUIRED = ("run_id", "table_name", "observed_at")
+REQUIRED = ("run_id", "table_name", "observed_at", "observed_month")
 
 
 def health(facts: TableFacts, findings: Findings, won: Wins, run_id: str, thresholds: Thresholds | None = None) -> Health:

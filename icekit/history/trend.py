@@ -160,7 +160,9 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     over = limit is not None and (now - limit) * measure.falls_ill >= 0
     if per_day is None:
         mended = len(recent) < len(every) and len(recent) < LEAST_RUNS
-        why = f"{len(recent)} runs since it was mended" if mended else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
+        why = (
+            f"{len(recent)} runs since it was mended" if mended else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
+        )
         return Trend(measure, now, limit, None, 0.0 if over else None, len(recent), why)
     days: float | None = 0.0 if over else None
     if limit is not None and not over and per_day * measure.falls_ill > 0:

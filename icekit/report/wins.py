@@ -31,7 +31,8 @@ class Wins:
     ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_spared`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
     ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
-    rewrite. ``expirable_bytes`` is an estimate, at least so much (see
+    rewrite. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
+    both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
     :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed.
     Absent is None.
     """
@@ -44,15 +45,11 @@ class Wins:
     manifest_bytes_spared: int = 0
     rewrite_bytes: int = 0
     open_file_cost: int = OPEN_FILE_COST
+    spared: int = 0
     scan_cost: int = 0
     expirable_bytes: int | None = None
     orphan_files: int | None = None
     orphan_bytes: int | None = None
-
-    @property
-    def spared(self) -> int:
-        """What one full scan is spared, in bytes: (opens + manifests) × the cost of an open + bytes not read."""
-        return (self.opens_spared + self.manifests_gone) * self.open_file_cost + self.bytes_spared + self.manifest_bytes_spared
 
     @property
     def share(self) -> float | None:
@@ -79,6 +76,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     manifests = facts.manifests
     gone, entry_bytes = _manifests_gone(facts, findings), manifests.bytes_per_data_entry or 0.0
     spared = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
+    entries = round(fewer * entry_bytes)
     every_manifest = manifests.data_count + manifests.delete_count
     return Wins(
         files_gone=fewer,
@@ -86,9 +84,10 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         opens_spared=opens,
         bytes_spared=spared,
         manifests_gone=gone,
-        manifest_bytes_spared=round(fewer * entry_bytes),
+        manifest_bytes_spared=entries,
         rewrite_bytes=sum(c.bytes_in for c in chosen),
         open_file_cost=cost,
+        spared=(opens + gone) * cost + spared + entries,
         scan_cost=(facts.data.file_count + pairs + every_manifest) * cost
         + facts.data.size_in_bytes
         + round(mean_delete * pairs)

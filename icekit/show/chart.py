@@ -79,12 +79,12 @@ class Chart:
             raise ValueError(self.alt)
         stream = io.BytesIO()
         # The same pixels as savefig's, which draws twice and writes a picture that would be read again.
-        canvas = FigureCanvasAgg(self.figure)
+        agg: Any = FigureCanvasAgg(self.figure)
         with styled(), warnings.catch_warnings():
             # A partition name in a script that the font lacks shows as boxes; the table has it in full.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
-            canvas.draw()
-        drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba(), "raw", "RGBA", 0, 1)
+            agg.draw()
+        drawn = Image.frombuffer("RGBA", agg.get_width_height(), agg.buffer_rgba(), "raw", "RGBA", 0, 1)
         # A report of many tables holds many pictures; a palette makes each a third of the size.
         drawn.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
         return stream.getvalue()
