@@ -20,6 +20,8 @@ from icekit.units import count, percent, size, unbroken
 _SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "▲", "warning": "◆", "info": "●", "healthy": "✔"}
 #: Tables that the list of what got worse names; the rows have them all.
 _WORSE = 20
+#: Letters of a name that may be broken.
+_LONG = 24
 _DASH = "–"
 
 
@@ -173,8 +175,10 @@ def _over_time(row: Row, before: Sequence[Health]) -> str:
 
 
 def _link(row: Row) -> str:
-    # A long name may break where a person would break it.
-    name = re.sub(r"([._])", r"\1<wbr>", html.escape(row.table))
+    name = html.escape(row.table)
+    if len(row.table) > _LONG:
+        # Where a person would break it.
+        name = re.sub(r"([._])", r"\1<wbr>", name)
     return f"<a href='{html.escape(quote(row.page))}'>{name}</a>" if row.page else name
 
 

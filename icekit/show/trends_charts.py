@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib import dates
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from icekit.history.past import Past
 from icekit.history.trend import MEASURES, Measure
@@ -39,6 +40,9 @@ def trends(past: Past) -> Chart:
         for axes, measure in zip(panels, MEASURES, strict=True):
             _panel(axes, past, measure, times)
         locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+        if past.maintained:
+            handles, labels = panels[0].get_legend_handles_labels()
+            panels[0].legend(handles[:1], labels[:1], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1)
         panels[-1].xaxis.set_major_locator(locator)
         panels[-1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
         panels[-1].set_xlabel("Observed at (UTC)")
@@ -49,7 +53,7 @@ def _panel(axes: Axes, past: Past, measure: Measure, times: Any) -> None:
     values = [measure.value(run) for run in past.runs]
     drawn = [float("nan") if value is None else value for value in values]
     axes.plot(times, drawn, color=BLUE, marker="o", markersize=3.5, linewidth=1.6)
-    axes.set_ylabel(_TITLES[measure.name], rotation=0, ha="right", va="center", fontsize=SMALL)
+    axes.set_title(_TITLES[measure.name], loc="left", fontsize=SMALL)
     limit = measure.limit(past.runs[-1], past.thresholds)
     highest = max([v for v in values if v is not None], default=0.0)
     if limit is not None:
@@ -66,11 +70,12 @@ def _panel(axes: Axes, past: Past, measure: Measure, times: Any) -> None:
             color=VERMILLION,
         )
     for done in past.maintained:
-        moment_of: Any = at(done.ended_ms)
-        axes.axvline(moment_of, color=GREEN, linestyle=":", linewidth=1.8)
-    axes.set_ylim(0, 1.3 * max(highest, limit or 0.0, 1e-9))
+        when: Any = at(done.ended_ms)
+        axes.axvline(when, color=GREEN, linestyle=":", linewidth=1.8, label="maintained by icekit")
+    top = max(highest, limit or 0.0, 1e-9)
+    axes.set_ylim(0, 1.3 * top)
     if measure.unit == "bytes":
-        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(top, 2.0) / 3))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
     elif measure.unit == "share":
         percentages(axes.yaxis, ticks=3)
@@ -110,8 +115,8 @@ def outlook(past: Past) -> pd.DataFrame:
         [
             {
                 "figure": trend.measure.title,
-                "now": None if trend.now is None else trend.measure.write(trend.now),
-                "threshold": None if trend.limit is None else trend.measure.write(trend.limit),
+                "now": "not known" if trend.now is None else trend.measure.write(trend.now),
+                "threshold": "none" if trend.limit is None else trend.measure.write(trend.limit),
                 "days_until": trend.days,
                 "outlook": trend.sentence,
             }
