@@ -53,13 +53,27 @@ def _parser() -> _Parser:
         "report",
         parents=[common, observing, judging],
         help="HTML and JSON reports of tables, by the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured, 3 crashed. Every report is written before a gate fails.",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured, 3 crashed or timed out. Every report is written before a gate fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
     report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     schedule.add_monitoring(report)
+    report.add_argument(
+        "--history",
+        default="",
+        metavar="WHERE",
+        help="keep health over time: table (icekit.health of the catalog), or a SQLite file (default: nowhere)",
+    )
+    report.add_argument("--timeout", type=float, metavar="SECONDS", help="the longest that one table may take (default: no limit)")
+    report.add_argument("--jobs", type=int, default=4, metavar="N", help="tables observed at once (default: 4)")
+    report.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="go on with the run that was interrupted in the folder; one that ended begins anew",
+    )
     compact.add_parser(commands, common, observing, judging)
     convert.add_parser(commands, common)
     maintain.add_parser(commands, common, judging)
@@ -107,6 +121,10 @@ def _report(arguments: argparse.Namespace) -> int:
         storage=arguments.storage,
         fail_on=arguments.fail_on,
         output=arguments.output,
+        history=arguments.history,
+        timeout_seconds=arguments.timeout,
+        jobs=arguments.jobs,
+        resume=arguments.resume,
     )
     run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
     schedule.write_monitoring(run, arguments)

@@ -96,6 +96,10 @@ class LedgerUnusable(IcekitError):
     """The record of runs cannot be read or written."""
 
 
+class HistoryUnusable(IcekitError):
+    """The history of tables' health cannot be read or written."""
+
+
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
     near = difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)

@@ -135,6 +135,8 @@ class Commit:
     added_records: int | None
     removed_data_files: int | None
     changed_partitions: int | None
+    removed_delete_files: int | None = None
+    removed_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

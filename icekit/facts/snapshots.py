@@ -87,6 +87,8 @@ def _commit(snapshot: Json) -> Commit:
         number("added-records"),
         number("deleted-data-files"),
         number("changed-partition-count"),
+        number("removed-delete-files"),
+        number("removed-files-size"),
     )
 
 

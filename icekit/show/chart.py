@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib import style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 from PIL import Image
@@ -76,14 +77,16 @@ class Chart:
         """The picture; raises ValueError when there is nothing to draw."""
         if self.figure is None:
             raise ValueError(self.alt)
-        drawn, stream = io.BytesIO(), io.BytesIO()
+        stream = io.BytesIO()
+        # The same pixels as savefig's, which draws twice and writes a picture that would be read again.
+        agg: Any = FigureCanvasAgg(self.figure)
         with styled(), warnings.catch_warnings():
             # A partition name in a script that the font lacks shows as boxes; the table has it in full.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
-            self.figure.savefig(drawn, format="png")
+            agg.draw()
+        drawn = Image.frombuffer("RGBA", agg.get_width_height(), agg.buffer_rgba(), "raw", "RGBA", 0, 1)
         # A report of many tables holds many pictures; a palette makes each a third of the size.
-        with Image.open(drawn) as picture:
-            picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
+        drawn.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
         return stream.getvalue()
 
     def _repr_html_(self) -> str:

@@ -10,9 +10,8 @@ from junitparser import JUnitXml
 from prometheus_client.parser import text_string_to_metric_families
 
 from icekit.findings import Severity
-from icekit.report import Run
+from icekit.report import Row, Run
 from icekit.report.document import Outcome
-from icekit.report.page import Row
 from icekit.schedule.document import document, page, text, write
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
 from icekit.schedule.result import Pass

@@ -1,0 +1,290 @@
+"""Health in the Iceberg table ``icekit.health``, by pyiceberg: no JVM where the catalog can be reached without one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from icekit.catalog import Lake
+from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.profile_tables import ProfileTables
+from icekit.errors import HistoryUnusable, IcekitError
+from icekit.history.records import COLUMNS, REQUIRED, Health
+from icekit.history.store import LAST, Store
+from icekit.secrets import scrub
+from icekit.units import at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+NAMESPACE, NAME = "icekit", "health"
+#: What keeps the table itself well: a run is a commit of one small file.
+PROPERTIES: Mapping[str, str] = {
+    "format-version": "2",
+    "icekit.health-version": "1",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+    # Nobody travels back in what is itself a history.
+    "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
+    "history.expire.min-snapshots-to-keep": "5",
+    "write.parquet.compression-codec": "zstd",
+}
+#: Files of a month that an append combines into one: from so many on rewrite_data_files would (min-input-files).
+FILES_OF_A_MONTH = 5
+#: How far back runs are looked for: ninety runs a week apart.
+MONTHS_BACK = 24
+_KEPT_SNAPSHOTS = 20
+_PATIENCE_SECONDS = 60.0
+
+
+def table_store(lake: Lake) -> Store:
+    """The table's store: by pyiceberg for a profile and the embedded lake, by Spark for a catalog that only a session knows."""
+    if isinstance(lake.tables, ProfileTables):
+        tables = lake.tables
+        return IcebergStore(lambda: tables.catalog)
+    if isinstance(lake.tables, EmbeddedTables):
+        path = lake.tables.path
+        return IcebergStore(lambda: _embedded(lake.name, str(path)))
+    from icekit.history.spark import SparkStore
+
+    return SparkStore(lake)
+
+
+def _embedded(name: str, path: str) -> Any:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog(name, uri=f"sqlite:///{path}/catalog.db", warehouse=f"{path}/warehouse")
+
+
+class IcebergStore(Store):
+    """``icekit.health``, partitioned by ``observed_month``; made by the first append, widened by a later icekit's.
+
+    An append is one commit, tried again when another came first. Once a month has
+    :data:`FILES_OF_A_MONTH` files they are combined. Old snapshots are dropped from the metadata; the
+    manifest lists that only they named are left to ``remove_orphan_files``, as pyiceberg deletes no files.
+    """
+
+    def __init__(self, catalog: Callable[[], Any]) -> None:
+        """``catalog`` gives a pyiceberg catalog when it is first needed."""
+        self._make_catalog = catalog
+        self._catalog: Any = None
+
+    def __repr__(self) -> str:
+        return f"IcebergStore({NAMESPACE}.{NAME})"
+
+    def append(self, records: Sequence[Health]) -> int:
+        """Append what is not there yet, in one commit."""
+        if not records:
+            return 0
+
+        def attempt() -> int:
+            table = self._made()
+            missing = _missing(table, records)
+            if missing:
+                table.append(as_arrow(missing, table.schema().as_arrow()))
+                self._tidy(table)
+            return len(missing)
+
+        return self._patiently(attempt, "written")
+
+    def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first; months are read back from the newest until there are enough."""
+
+        def attempt() -> Mapping[str, Sequence[Health]]:
+            table = self._there()
+            if table is None or table.current_snapshot() is None:
+                return {}
+            found: dict[str, list[Health]] = {}
+            for month in _months(table)[:MONTHS_BACK]:
+                short = [name for name in tables if len(found.get(name, ())) < count]
+                if not short:
+                    break
+                for record in _newest(_scanned(table, month, short), short, count, other_than):
+                    found.setdefault(record.table_name, []).append(record)
+            return {name: sorted(runs, key=lambda h: h.observed_at_ms)[-count:] for name, runs in found.items()}
+
+        return self._patiently(attempt, "read")
+
+    @property
+    def _opened(self) -> Any:
+        if self._catalog is None:
+            self._catalog = self._make_catalog()
+        return self._catalog
+
+    def _there(self) -> Any:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self._opened.load_table((NAMESPACE, NAME))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def _made(self) -> Any:
+        """The table with every column: made, or widened, where it is not there."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        table = self._there()
+        if table is None:
+            self._opened.create_namespace_if_not_exists((NAMESPACE,))
+            try:
+                table = self._opened.create_table((NAMESPACE, NAME), _schema(), partition_spec=_by_month(), properties=dict(PROPERTIES))
+            except TableAlreadyExistsError:
+                table = self._there()
+        if "icekit.health-version" not in table.properties:
+            raise HistoryUnusable(
+                f"{NAMESPACE}.{NAME} is there and is not icekit's; rename it, or keep the history in a file (--history FILE)."
+            )
+        missing = [name for name in COLUMNS if name not in table.schema().column_names]
+        if missing:
+            with table.update_schema() as update:
+                for name in missing:
+                    update.add_column(name, _type(COLUMNS[name][0]), doc=COLUMNS[name][1])
+        return table
+
+    def _tidy(self, table: Any) -> None:
+        """Combine the files of a month that has many, and drop old snapshots; another commit in the way puts it off."""
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        try:
+            if len(table.snapshots()) > _KEPT_SNAPSHOTS:
+                cutoff = sorted(s.timestamp_ms for s in table.snapshots())[-5]
+                table.maintenance.expire_snapshots().older_than(at(cutoff).replace(tzinfo=None)).commit()
+            for month, files in _files_by_month(table).items():
+                if files >= FILES_OF_A_MONTH:
+                    rows = table.scan(row_filter=_in_month(month)).to_arrow()
+                    table.overwrite(rows, overwrite_filter=_in_month(month))
+        except (CommitFailedException, ValidationException):
+            return
+
+    def _patiently(self, attempt: Callable[[], T], what: str) -> T:
+        from pyiceberg.exceptions import CommitFailedException
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_delay(_PATIENCE_SECONDS),
+            wait=wait_random_exponential(multiplier=0.1, max=5),
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except IcekitError:
+            raise
+        except Exception as error:
+            said = scrub(str(error)).strip().split("\n", 1)[0][:300]
+            raise HistoryUnusable(
+                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {said}). It needs rights to create and write that table; "
+                "without them keep the history in a file (--history FILE)."
+            ) from error
+
+
+def as_arrow(records: Sequence[Health], schema: pa.Schema | None = None) -> pa.Table:
+    """Records as the table's columns; those that the table has and this icekit does not know are null."""
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
+    own = pa.schema([pa.field(name, kinds[kind], nullable=name not in REQUIRED) for name, (kind, _) in COLUMNS.items()])
+    plain = [record.plain() | {"observed_at": at(record.observed_at_ms)} for record in records]
+    shape = (
+        own
+        if schema is None
+        else pa.schema([pa.field(f.name, own.field(f.name).type if f.name in own.names else f.type, f.nullable) for f in schema])
+    )
+    return pa.Table.from_pylist([{name: row.get(name) for name in shape.names} for row in plain], schema=shape)
+
+
+def from_row(row: Mapping[str, Any]) -> Health:
+    """A record from a row of the table."""
+    observed: dt.datetime = row["observed_at"]
+    return Health.of_plain({**row, "observed_at_ms": round(observed.replace(tzinfo=observed.tzinfo or dt.UTC).timestamp() * 1000)})
+
+
+def _type(kind: str) -> Any:
+    from pyiceberg.types import LongType, StringType, TimestamptzType
+
+    return {"string": StringType, "long": LongType, "timestamp": TimestamptzType}[kind]()
+
+
+def _schema() -> Any:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField
+
+    return Schema(
+        *(NestedField(n, name, _type(kind), required=name in REQUIRED, doc=doc) for n, (name, (kind, doc)) in enumerate(COLUMNS.items(), 1))
+    )
+
+
+def _by_month() -> Any:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import IdentityTransform
+
+    source = list(COLUMNS).index("observed_month") + 1
+    return PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "observed_month"))
+
+
+def _files_by_month(table: Any) -> dict[str, int]:
+    """Data files by month, newest first."""
+    rows = table.inspect.partitions().select(["partition", "file_count"]).to_pylist()
+    found = {row["partition"]["observed_month"]: row["file_count"] for row in rows}
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _months(table: Any) -> list[str]:
+    return list(_files_by_month(table))
+
+
+def _in_month(month: str) -> Any:
+    return _among("observed_month", (month,))
+
+
+def _among(column: str, values: Collection[str]) -> Any:
+    """A filter by values, however they are quoted."""
+    from pyiceberg import expressions
+
+    made: Any = expressions.In
+    return made(column, set(values))
+
+
+def _both(left: Any, right: Any) -> Any:
+    from pyiceberg.expressions import And
+
+    return And(left, right)
+
+
+def _scanned(table: Any, month: str, tables: Sequence[str]) -> Any:
+    """The rows of a month as Arrow: of the tables, where they are few enough for a filter."""
+    known = tuple(name for name in COLUMNS if name in table.schema().column_names)
+    rows = _in_month(month)
+    return table.scan(
+        row_filter=_both(rows, _among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known
+    ).to_arrow()
+
+
+def _newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> list[Health]:
+    """The newest rows of each table, so many at most; only those become Python's."""
+    ordered = rows.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
+    wanted, taken, places = set(tables), 0, []
+    before: str | None = None
+    for place, (name, run) in enumerate(zip(ordered["table_name"].to_pylist(), ordered["run_id"].to_pylist(), strict=True)):
+        taken = taken if name == before else 0
+        before = name
+        if name in wanted and run != other_than and taken < count:
+            taken += 1
+            places.append(place)
+    return [from_row(row) for row in ordered.take(places).to_pylist()]
+
+
+def _missing(table: Any, records: Sequence[Health]) -> list[Health]:
+    """The records whose run and table are not there yet."""
+    if table.current_snapshot() is None:
+        return list(records)
+    runs = {record.run_id for record in records}
+    there = table.scan(row_filter=_among("run_id", runs), selected_fields=("run_id", "table_name")).to_arrow().to_pylist()
+    known = {(row["run_id"], row["table_name"]) for row in there}
+    return [record for record in records if (record.run_id, record.table_name) not in known]

@@ -1,0 +1,112 @@
+"""Health in the Iceberg table ``icekit.health``, by Spark: for a catalog that only a running session knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from icekit.catalog import Lake
+from icekit.errors import HistoryUnusable
+from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow, from_row
+from icekit.history.records import COLUMNS, REQUIRED, Health
+from icekit.history.store import LAST, Store
+from icekit.secrets import scrub
+from icekit.sql import call, identifier, literal
+
+T = TypeVar("T")
+
+_TYPES = {"string": "STRING", "long": "BIGINT", "timestamp": "TIMESTAMP"}
+#: Appends after which the table is tidied.
+_TIDY_EVERY = 24
+
+
+class SparkStore(Store):
+    """As :class:`icekit.history.iceberg.IcebergStore`; Spark's own procedures keep the table tidy."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._name = identifier(*lake.sql_name((NAMESPACE, NAME)))
+
+    def __repr__(self) -> str:
+        return f"SparkStore({self._name})"
+
+    def append(self, records: Sequence[Health]) -> int:
+        """Append what is not there yet, in one commit."""
+        if not records:
+            return 0
+
+        def work() -> int:
+            self._make()
+            spark = self._lake.spark
+            runs = ", ".join(map(literal, sorted({record.run_id for record in records})))
+            there = spark.sql(f"SELECT run_id, table_name FROM {self._name} WHERE run_id IN ({runs})").collect()
+            known = {(row[0], row[1]) for row in there}
+            missing = [record for record in records if (record.run_id, record.table_name) not in known]
+            if missing:
+                spark.createDataFrame(as_arrow(missing)).coalesce(1).writeTo(self._name).append()
+                self._tidy()
+            return len(missing)
+
+        return self._guarded(work, "written")
+
+    def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first; Spark picks them, the driver gets no more."""
+
+        def work() -> Mapping[str, Sequence[Health]]:
+            spark = self._lake.spark
+            if not spark.catalog.tableExists(self._name):
+                return {}
+            spark.sql(f"REFRESH TABLE {self._name}")
+            names = ", ".join(map(literal, tables))
+            ranked = (
+                f"SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at DESC) AS newest FROM {self._name} "
+                f"WHERE table_name IN ({names}) AND run_id <> {literal(other_than)} AND observed_month >= date_format(add_months(current_date(), -{MONTHS_BACK}), 'yyyy-MM')"
+            )
+            found: dict[str, list[Health]] = {}
+            rows = spark.sql(f"SELECT * FROM ({ranked}) WHERE newest <= {count:d} ORDER BY table_name, observed_at").toArrow()
+            for row in rows.to_pylist():
+                found.setdefault(row["table_name"], []).append(from_row(row))
+            return found
+
+        return self._guarded(work, "read") if tables else {}
+
+    def _make(self) -> None:
+        spark = self._lake.spark
+        if not spark.catalog.tableExists(self._name):
+            columns = ", ".join(
+                f"{name} {_TYPES[kind]}{' NOT NULL' if name in REQUIRED else ''} COMMENT {literal(doc)}"
+                for name, (kind, doc) in COLUMNS.items()
+            )
+            properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in PROPERTIES.items())
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(self._lake.name, NAMESPACE)}")
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self._name} ({columns}) USING iceberg PARTITIONED BY (observed_month) TBLPROPERTIES ({properties})"
+            )
+        spark.sql(f"REFRESH TABLE {self._name}")
+        there = {row[0] for row in spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()}
+        if "icekit.health-version" not in there:
+            raise HistoryUnusable(f"{self._name} is there and is not icekit's; rename it, or keep the history in a file (--history FILE).")
+        columns_there = set(spark.table(self._name).columns)
+        missing = [f"{name} {_TYPES[kind]} COMMENT {literal(doc)}" for name, (kind, doc) in COLUMNS.items() if name not in columns_there]
+        if missing:
+            spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({', '.join(missing)})")
+
+    def _tidy(self) -> None:
+        spark = self._lake.spark
+        (row,) = spark.sql(f"SELECT count(*) FROM {self._name}.files").collect()
+        if row[0] % _TIDY_EVERY:
+            return
+        table = f"{NAMESPACE}.{NAME}"
+        for procedure in ("rewrite_data_files", "expire_snapshots"):
+            spark.sql(call(self._lake.name, procedure, table=table)).collect()
+
+    def _guarded(self, work: Callable[[], T], what: str) -> T:
+        try:
+            return work()
+        except HistoryUnusable:
+            raise
+        except Exception as error:
+            said = scrub(str(error)).strip().split("\n", 1)[0][:300]
+            raise HistoryUnusable(
+                f"The history {self._name} cannot be {what}: {said}. Without rights to it keep the history in a file (--history FILE)."
+            ) from error

@@ -1,0 +1,202 @@
+"""Judge how a table's figures move: a robust line, the days until it meets a threshold, and what got worse.
+
+The line is Theil's and Sen's: the median of the slopes between all pairs of runs (Sen 1968, "Estimates of
+the regression coefficient based on Kendall's tau"). One odd run does not turn it. Whether there is a
+trend at all is Mann's and Kendall's test on the same pairs, at 5 %, with ties corrected for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from icekit.facts.sizes import min_file_size
+from icekit.findings import Thresholds
+from icekit.history.records import Health, severity_of
+from icekit.units import percent, size
+
+#: Fewer runs tell no trend: with four, even a steady rise comes by chance one time in twelve.
+LEAST_RUNS = 5
+#: Runs that a trend is judged by.
+RECENT_RUNS = 30
+#: A step that halves a figure, or more, is maintenance: what was before says nothing of what comes.
+RESET = 0.5
+#: Two-sided, of the normal distribution.
+_FIVE_PERCENT = 1.96
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure that is followed over time: how it is read, where it is too much (or too little), how it is written.
+
+    ``limit`` is None where no threshold is set. ``falls_ill`` is 1 where more is worse, -1 where less is, 0 where neither.
+    """
+
+    name: str
+    title: str
+    unit: str
+    value: Callable[[Health], float | None]
+    limit: Callable[[Health, Thresholds], float | None]
+    falls_ill: int
+    write: Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _smallest(health: Health, limits: Thresholds) -> float | None:
+    target = health.target_file_bytes
+    return None if target is None else float(min_file_size(target, limits.min_file_size_ratio))
+
+
+def _none(_health: Health, _limits: Thresholds) -> float | None:
+    return None
+
+
+#: In the order of the report.
+MEASURES: tuple[Measure, ...] = (
+    Measure("data_files", "data files", "files", lambda h: h.data_files, _none, 0, _whole),
+    Measure("mean_file_bytes", "mean size of a data file", "bytes", lambda h: h.mean_file_bytes, _smallest, -1, size),
+    Measure("delete_ratio", "delete records per data record", "share", lambda h: h.delete_ratio, lambda _, t: t.delete_ratio, 1, percent),
+    Measure(
+        "undersized_manifests",
+        "small data manifests",
+        "manifests",
+        lambda h: h.undersized_manifests,
+        lambda _, t: t.fragmented_manifests,
+        1,
+        _whole,
+    ),
+    Measure("snapshots", "snapshots", "snapshots", lambda h: h.snapshots, lambda _, t: t.snapshots, 1, _whole),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Where a figure is going.
+
+    ``per_day`` is the slope, None without a trend; ``why`` then says why. ``days`` is the time until the
+    threshold is met: 0.0 if it is over it, None if it does not come nearer. ``runs`` is how many runs were judged.
+    """
+
+    measure: Measure
+    now: float | None
+    limit: float | None
+    per_day: float | None
+    days: float | None
+    runs: int
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads."""
+        if self.now is None:
+            return "not known"
+        now = self.measure.write(self.now)
+        over = self.days == 0.0 and self.limit is not None
+        told = f"{now}, past {self.measure.write(self.limit or 0.0)}" if over else now
+        if self.per_day is None:
+            return f"{told}; {self.why}"
+        step = self.measure.write(abs(self.per_day)) if abs(self.per_day) >= 0.5 or self.measure.unit == "share" else "under 1"
+        told += f"; {'up' if self.per_day > 0 else 'down'} {step} a day"
+        if self.days:
+            when = "more than a year" if self.days > 365 else "less than a day" if self.days < 1 else f"about {round(self.days)} days"
+            told += f"; {when} until {self.measure.write(self.limit or 0.0)}"
+        return told
+
+
+def trends(runs: Sequence[Health], thresholds: Thresholds | None = None) -> tuple[Trend, ...]:
+    """Where each figure is going, by the runs of one table, oldest first; none without a run."""
+    limits = thresholds or Thresholds()
+    own = same_table(runs)
+    return tuple(_trend(measure, own, limits) for measure in MEASURES) if own else ()
+
+
+def same_table(runs: Sequence[Health]) -> Sequence[Health]:
+    """The runs since the table of that name was last made anew."""
+    uuid = runs[-1].table_uuid if runs else None
+    return list(itertools.takewhile(lambda h: h.table_uuid == uuid, reversed(runs)))[::-1]
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """Theil's and Sen's slope of (x, y), None where Mann's and Kendall's test finds no trend or there are under :data:`LEAST_RUNS` points."""
+    if len(points) < LEAST_RUNS:
+        return None
+    pairs = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(sorted(points), 2) if b[0] > a[0]]
+    if not pairs:
+        return None
+    n = len(points)
+    score = sum((dy > 0) - (dy < 0) for _, dy in pairs)
+    ties = Counter(y for _, y in points).values()
+    variance = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
+    if score == 0 or variance <= 0 or (abs(score) - 1) / math.sqrt(variance) < _FIVE_PERCENT:
+        return None
+    return statistics.median(dy / dx for dx, dy in pairs)
+
+
+def since_reset(points: Sequence[tuple[float, float]], falls_ill: int) -> Sequence[tuple[float, float]]:
+    """The points after the last step towards health that halved the figure (or doubled it, where less is worse)."""
+    start = 0
+    for place, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
+        better = after < before * RESET if falls_ill >= 0 else before < after * RESET
+        if better and max(before, after) > 0:
+            start = place
+    return points[start:]
+
+
+def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend:
+    every = [(h.observed_at_ms / _DAY_MS, float(v)) for h in runs if (v := measure.value(h)) is not None]
+    if not every:
+        return Trend(measure, None, None, None, None, 0, "not known")
+    recent = since_reset(every, measure.falls_ill)[-RECENT_RUNS:]
+    now, limit = every[-1][1], measure.limit(runs[-1], limits)
+    per_day = slope(recent)
+    over = limit is not None and (now - limit) * measure.falls_ill >= 0
+    if per_day is None:
+        mended = len(recent) < len(every) and len(recent) < LEAST_RUNS
+        why = (
+            f"{len(recent)} runs since it was mended" if mended else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
+        )
+        return Trend(measure, now, limit, None, 0.0 if over else None, len(recent), why)
+    days: float | None = 0.0 if over else None
+    if limit is not None and not over and per_day * measure.falls_ill > 0:
+        # From the line, not from the last run, which may be the odd one.
+        fitted = statistics.median(y - per_day * x for x, y in recent) + per_day * recent[-1][0]
+        days = max((limit - fitted) / per_day, 0.01)
+    return Trend(measure, now, limit, per_day, days, len(recent), "")
+
+
+def worse(before: Health, now: Health, thresholds: Thresholds | None = None) -> tuple[str, ...]:
+    """What got worse from one run to the next: findings that came or are graver, thresholds that were crossed."""
+    if before.table_uuid != now.table_uuid:
+        return ()
+    limits = thresholds or Thresholds()
+    had: Mapping[str, str] = dict(before.findings)
+    told = []
+    for name, severity in now.findings:
+        title = name.replace("_", " ")
+        if name not in had:
+            told.append(f"{title} is new")
+        elif severity_of(severity) > severity_of(had[name]):
+            told.append(f"{title} is {severity} now")
+    for measure in MEASURES:
+        was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
+        if was is None or value is None or limit is None:
+            continue
+        if (value - limit) * measure.falls_ill >= 0 > (was - limit) * measure.falls_ill:
+            told.append(f"{measure.title}: {measure.write(was)} → {measure.write(value)}")
+    return tuple(told)
+
+
+def better(before: Health, now: Health) -> tuple[str, ...]:
+    """The findings that are gone since another run."""
+    if before.table_uuid != now.table_uuid:
+        return ()
+    names = {name for name, _ in now.findings}
+    return tuple(name.replace("_", " ") for name, _ in before.findings if name not in names)

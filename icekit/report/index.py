@@ -1,0 +1,219 @@
+"""Write the index of a run: totals of the lake, what got worse, and the tables ranked by what maintenance would win."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from icekit.history.records import Health
+from icekit.history.trend import better, worse
+from icekit.report.page import page
+from icekit.report.rows import JUDGED, STATUSES, Row
+from icekit.report.wins import Wins, total
+from icekit.saving import write_text
+from icekit.show.sparkline import sparkline
+from icekit.units import count, percent, size, unbroken
+
+_SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "▲", "warning": "◆", "info": "●", "healthy": "✔"}
+#: Tables that the list of what got worse names; the rows have them all.
+_WORSE = 20
+#: Letters of a name that may be broken.
+_LONG = 24
+_DASH = "–"
+
+
+def write_index(
+    rows: Sequence[Row],
+    path: Path,
+    *,
+    made_at: str,
+    catalog: str,
+    pending: int = 0,
+    remembered: Mapping[str, Sequence[Health]] | None = None,
+) -> Path:
+    """Rank the tables: what could not be read first, then by what maintenance would spare a full scan.
+
+    ``pending`` tables have no row yet; ``remembered`` are earlier runs of the tables, oldest first.
+    """
+    ranked = sorted(rows, key=rank)
+    before = remembered or {}
+    parts = [
+        f"<h1>Table health</h1><p class=muted>Catalog {html.escape(catalog)}, {html.escape(made_at)}.{_pending(len(rows), pending)}</p>",
+        _totals([row.wins for row in rows if row.wins]),
+        _worse(ranked, before),
+        _filters(rows),
+        f"<div class=wide><table class=index><thead><tr>{_head()}</tr></thead><tbody>{''.join(_row(row, before) for row in ranked)}</tbody></table></div>",
+        _FORMULA if rows else "",
+        f"<script>{_SCRIPT}</script>",
+    ]
+    return write_text(path, page(f"Table health: {catalog}", f"<main class=lake>{''.join(parts)}</main>", style=_STYLE))
+
+
+def rank(row: Row) -> tuple[int, int, int, str]:
+    """The order of the index: what could not be judged, then the most spared, then the gravest, then by name."""
+    grave = STATUSES.index(row.status)
+    return (grave if row.status not in JUDGED else len(STATUSES), -(row.wins.spared if row.wins else 0), grave, row.table)
+
+
+def _pending(done: int, pending: int) -> str:
+    if not pending:
+        return ""
+    return f" <strong>{done:,} of {done + pending:,} tables so far</strong>: the run is at work, or was interrupted (--continue goes on with it)."
+
+
+def _totals(each: Sequence[Wins]) -> str:
+    if not each:
+        return ""
+    summed = total(each)
+    figures = [
+        ("of the cost of scanning every table once", percent(summed.share or 0.0), f"{size(summed.spared)} of {size(summed.scan_cost)}"),
+        ("file opens", f"{summed.opens_spared:,}", f"{summed.files_gone:,} data files fewer"),
+        ("delete rows that reads apply", f"{summed.delete_rows_gone:,}", ""),
+        ("manifests", f"{summed.manifests_gone:,}", f"{size(summed.manifest_bytes_spared)} of entries"),
+        ("storage, by expiry", _DASH if summed.expirable_bytes is None else size(summed.expirable_bytes), "at least"),
+    ]
+    if summed.orphan_files is not None:
+        figures.append(("orphan files", f"{summed.orphan_files:,}", "" if summed.orphan_bytes is None else size(summed.orphan_bytes)))
+    boxes = "".join(
+        f"<div><b>{html.escape(unbroken(value))}</b><span>{name}</span><small>{html.escape(unbroken(more))}</small></div>"
+        for name, value, more in figures
+    )
+    return (
+        f"<h2>What maintenance would win</h2><div class=totals>{boxes}</div>"
+        f"<p class=muted>For it, {size(summed.rewrite_bytes)} of data files would be rewritten.</p>"
+    )
+
+
+def _worse(rows: Sequence[Row], before: Mapping[str, Sequence[Health]]) -> str:
+    compared = [(row, before[row.table][-1], row.health) for row in rows if row.health and before.get(row.table)]
+    if not compared:
+        return ""
+    told = [(row, said) for row, was, now in compared if (said := worse(was, now))]
+    mended = sum(bool(better(was, now)) for _, was, now in compared)
+    items = "".join(f"<li>{_link(row)}: {html.escape('; '.join(said))}" for row, said in told[:_WORSE])
+    more = f"<li>and {count(len(told) - _WORSE, 'table')} more, below" if len(told) > _WORSE else ""
+    listed = f"<ul>{items}{more}</ul>" if told else "<p>Nothing got worse.</p>"
+    return f"<h2>Since the last run</h2>{listed}<p class=muted>{count(mended, 'table')} lost a finding; {count(len(compared), 'table')} compared.</p>"
+
+
+def _filters(rows: Sequence[Row]) -> str:
+    boxes = "".join(
+        f"<label class='s {_class(status)}'><input type=checkbox checked value='{_class(status)}'> {_SIGNS[status]} {n:,} {status}</label>"
+        for status in STATUSES
+        if (n := sum(row.status == status for row in rows))
+    )
+    return f"<h2>Tables</h2><div class=filters role=group aria-label='Show tables that are'>{boxes}</div>" if boxes else ""
+
+
+_COLUMNS = (
+    ("Status", ""),
+    ("Table and findings", ""),
+    ("A scan is spared", "n"),
+    ("File opens", "n"),
+    ("Data files", "n"),
+    ("Delete rows", "n"),
+    ("Manifests", "n"),
+    ("Expiry frees", "n"),
+    ("To rewrite", "n"),
+    ("Over time", ""),
+    ("Data", "n"),
+    ("Seconds", "n"),
+)
+
+
+def _head() -> str:
+    return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in _COLUMNS)
+
+
+def _row(row: Row, before: Mapping[str, Sequence[Health]]) -> str:
+    won = row.wins
+    found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
+    said = html.escape(row.error or (", ".join(found) or "nothing to do"))
+    data = row.outcome.totals["data"] if row.outcome else None
+    cells = [
+        f"<td class='s {_class(row.status)}' data-v='{STATUSES.index(row.status)}'>{_SIGNS[row.status]} {row.status}",
+        f"<td>{_link(row)}<br><small>{said}</small>",
+        _number("A scan is spared", won.spared if won else None, _spared(won) if won else _DASH, bar=won.share if won else None),
+        _number("File opens", won.opens_spared if won else None),
+        _number("Data files", won.files_gone if won else None, f"{won.files_gone:,} of {data['file_count']:,}" if won and data else None),
+        _number("Delete rows", won.delete_rows_gone if won else None),
+        _number("Manifests", won.manifests_gone if won else None),
+        _number("Expiry frees", won.expirable_bytes if won else None, in_bytes=True),
+        _number("To rewrite", won.rewrite_bytes if won else None, in_bytes=True),
+        _over_time(row, before.get(row.table, ())),
+        _number("Data", data["size_in_bytes"] if data else None, in_bytes=True),
+        _number("Seconds", row.seconds, f"{row.seconds:.1f}"),
+    ]
+    return f"<tr data-status='{_class(row.status)}'>{''.join(cells)}</tr>"
+
+
+def _spared(won: Wins) -> str:
+    return size(won.spared) if won.share is None else f"{size(won.spared)}, {percent(won.share)}"
+
+
+def _number(name: str, value: float | None, written: str | None = None, *, in_bytes: bool = False, bar: float | None = None) -> str:
+    """A cell that sorts by its number; a zero is quiet."""
+    if value is None:
+        return f"<td class=n data-v='-1' data-label='{name}'>{_DASH}"
+    shown = written or (size(value) if in_bytes else f"{value:,.0f}")
+    track = f"<i class=bar style='--share:{bar:.3f}'></i>" if bar else ""
+    return f"<td class='n{'' if value else ' zero'}' data-v='{value:.3f}' data-label='{name}'>{html.escape(unbroken(shown))}{track}"
+
+
+def _over_time(row: Row, before: Sequence[Health]) -> str:
+    runs = [*before, row.health] if row.health else list(before)
+    points = [float(h.scan_bytes_spared) for h in runs if h.scan_bytes_spared is not None]
+    if len(points) < 2:
+        return f"<td class=t data-v='0'>{_DASH}"
+    said = worse(before[-1], row.health) if row.health and before else ()
+    drawn = sparkline(points, f"What a scan would be spared, {len(points)} runs: {size(points[0])} at first, {size(points[-1])} now")
+    note = f"<small>{html.escape('; '.join(said))}</small>" if said else ""
+    return f"<td class=t data-v='{len(said)}' data-label='Over time'>{drawn}{note}"
+
+
+def _link(row: Row) -> str:
+    name = html.escape(row.table)
+    if len(row.table) > _LONG:
+        # Where a person would break it.
+        name = re.sub(r"([._])", r"\1<wbr>", name)
+    return f"<a href='{html.escape(quote(row.page))}'>{name}</a>" if row.page else name
+
+
+def _class(status: str) -> str:
+    return status.replace(" ", "-")
+
+
+_FORMULA = """<details><summary>How tables are ranked</summary><p>By what one full scan of the table would be spared, in bytes:
+<code>(file opens + manifests) × cost of an open + bytes no longer read</code>. The cost of an open is the table's
+<code>read.split.open-file-cost</code>, by which Iceberg itself weighs a file against its bytes (4 MiB by default). <em>File opens</em> are
+counted as <code>icekit compact</code> does: data files that go, and delete files no longer opened beside each data file. <em>Bytes no longer
+read</em> are deleted rows, delete files and manifest entries. The percentage is of the same scan's whole cost. <em>Delete rows</em> are shown
+and not priced. <em>Expiry frees</em> is what the snapshot summaries say that snapshots past the table's own limits alone hold: at least so
+much. A dash is not known. Tables that could not be read come first. Click a heading to sort.</p></details>"""
+
+_STYLE = """
+body{max-width:none}.lake{max-width:92rem;margin:auto}.wide{overflow-x:auto}small{font-size:.85em;color:#555}
+.totals{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem}.totals div{border:1px solid #ccc;border-left:6px solid #0072b2;padding:.5rem .8rem}
+.totals b,.totals span,.totals small{display:block}.totals b{font-size:1.4rem;line-height:1.3}
+.filters label{margin-right:1.2rem;cursor:pointer;white-space:nowrap}
+.index th{vertical-align:bottom}.index th button{font:inherit;font-weight:600;background:none;border:0;padding:0;color:#0050a0;cursor:pointer;text-align:inherit}
+.index th[aria-sort=ascending] button::after{content:" ▲"}.index th[aria-sort=descending] button::after{content:" ▼"}
+.index td{font-size:.92rem}.index td,.index th{padding:.35rem .5rem}.zero{color:#767676}.index td:nth-child(2){min-width:13rem;overflow-wrap:anywhere}.t small{display:block;max-width:14rem}
+.bar{display:block;height:.3rem;background:linear-gradient(to right,#0072b2 calc(100%*var(--share)),#e4e4e4 0);margin-top:.2rem}
+"""
+
+_SCRIPT = """
+const body=document.querySelector('.index tbody'),heads=[...document.querySelectorAll('.index th')];
+heads.forEach((th,i)=>th.querySelector('button').addEventListener('click',()=>{
+ const up=th.getAttribute('aria-sort')==='descending'||(i<2&&th.getAttribute('aria-sort')!=='ascending');
+ heads.forEach(h=>h.removeAttribute('aria-sort'));th.setAttribute('aria-sort',up?'ascending':'descending');
+ const key=r=>{const c=r.cells[i];return c.dataset.v===undefined?c.textContent:Number(c.dataset.v)};
+ [...body.rows].sort((a,b)=>{const x=key(a),y=key(b),d=x<y?-1:x>y?1:0;return up?d:-d}).forEach(r=>body.append(r));
+}));
+const boxes=[...document.querySelectorAll('.filters input')];
+boxes.forEach(b=>b.addEventListener('change',()=>{const on=new Set(boxes.filter(x=>x.checked).map(x=>x.value));
+ [...body.rows].forEach(r=>{r.hidden=!on.has(r.dataset.status)})}));
+"""

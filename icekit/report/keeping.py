@@ -1,0 +1,141 @@
+"""Keep what a run has done while it runs, so that an interrupted one can be gone on with.
+
+``run.jsonl`` in the report's folder: one line for the run, then one for each table that is done,
+appended when it is. A line that was cut short by a kill counts as not written.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import secrets as random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from icekit.errors import ParameterError
+from icekit.history.records import Health
+from icekit.report.document import read
+from icekit.report.rows import JUDGED, Options, Row
+from icekit.report.wins import Wins
+from icekit.secrets import scrub_data
+
+NAME = "run.jsonl"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run: its id, when it began, and the rows of tables that need not be done again."""
+
+    run_id: str
+    started_ms: int
+    done: tuple[Row, ...] = ()
+
+
+class Journal:
+    """The file that a run writes to; use it in a ``with`` block, by one thread."""
+
+    def __init__(self, begun: Begun, tables: Sequence[str], options: Options, path: Path) -> None:
+        """Write the run's line and those of its rows that are done."""
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("w", encoding="utf-8") as file:
+            head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
+            _line(file, head | {"options": _asked(options)})
+            for row in begun.done:
+                _line(file, _plain(row))
+        partial.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, row: Row) -> None:
+        """Write a table's row."""
+        _line(self._file, _plain(row))
+        self._file.flush()
+
+    def end(self) -> None:
+        """Say that the run is complete."""
+        _line(self._file, {"ended": True})
+
+
+def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> Begun:
+    """A new run; with ``options.resume`` the one that was interrupted, if there is one.
+
+    Its tables with a complete report are not done again; those that failed are. A run that
+    ended is not gone on with: a new one begins. Raises :class:`~icekit.errors.ParameterError` when the
+    interrupted run was asked something else.
+    """
+    new = Begun(f"{now:%Y%m%dT%H%M%SZ}-{random.token_hex(3)}", int(now.timestamp() * 1000))
+    lines = _lines(path) if options.resume else []
+    if not lines or lines[0].get("version") != _VERSION or any("ended" in line for line in lines):
+        return new
+    if lines[0]["options"] != _asked(options):
+        changed = sorted(key for key, value in _asked(options).items() if lines[0]["options"].get(key) != value)
+        raise ParameterError(
+            f"The run that was interrupted in {path.parent} was asked otherwise ({', '.join(changed)}); go on with the same options, or leave out --continue."
+        )
+    newest = {line["table"]: line for line in lines[1:] if "table" in line}
+    rows = (_row(line, path.parent) for table, line in newest.items() if table in set(tables) and line["status"] in JUDGED)
+    return Begun(lines[0]["run_id"], lines[0]["started_ms"], tuple(row for row in rows if row is not None))
+
+
+def _asked(options: Options) -> dict[str, Any]:
+    """What decides a table's report; where and how fast it is made does not."""
+    names = ("catalog", "ref", "collector", "storage", "history")
+    asked: dict[str, Any] = {name: getattr(options, name) for name in names}
+    return asked | {"thresholds": dict(options.thresholds), "filter_columns": list(options.filter_columns)}
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {
+        "table": row.table,
+        "status": row.status,
+        "seconds": round(row.seconds, 3),
+        "page": row.page,
+        "error": row.error,
+        "stages": dict(row.stages),
+        "wins": asdict(row.wins) if row.wins else None,
+        "health": row.health.plain() if row.health else None,
+    }
+
+
+def _row(line: dict[str, Any], output: Path) -> Row | None:
+    """The row as it was; None if its files are not all there any more."""
+    page = output / (line["page"] or "")
+    document = page.with_suffix(".json")
+    if not line["page"] or not page.exists() or not document.exists():
+        return None
+    wins, health = line["wins"], line["health"]
+    return Row(
+        line["table"],
+        line["status"],
+        line["seconds"],
+        read(document),
+        line["page"],
+        None,
+        Wins(**wins) if wins else None,
+        Health.of_plain(health) if health else None,
+        line["stages"],
+    )
+
+
+def _line(file: TextIO, data: dict[str, Any]) -> None:
+    # Errors may quote a profile; numbers stay as they are.
+    file.write(json.dumps(scrub_data(data)) + "\n")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return found

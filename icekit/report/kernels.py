@@ -1,0 +1,135 @@
+"""Keep kernels warm: a notebook after another in one process, each as if the kernel were fresh.
+
+Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
+that has run one notebook has all of that; before the next its namespace, history and counter are
+reset (``InteractiveShell.reset``), so that the same cells give the same outputs and numbers.
+What would be left is what a notebook changes in modules, and the diagnosis changes nothing there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import NBClientEngine, papermill_engines
+
+ENGINE = "icekit"
+#: Notebooks that a kernel runs before it is replaced: what may leak stays small.
+NOTEBOOKS = 50
+_RESET = "get_ipython().reset(new_session=True)"
+
+
+class Kernel:
+    """One process that runs notebooks, one at a time; started when first used, and again when it has died.
+
+    It belongs to the thread that uses it; :meth:`kill` may be called by any.
+    """
+
+    def __init__(self, *, reuse: bool = True) -> None:
+        self._reuse = reuse
+        self._used = 0
+        self.manager: Any = None
+
+    def execute(self, notebook: Any, kernel_name: str) -> Any:
+        """Run what papermill gives an engine; whatever fails ends the process, as nobody knows what state it is in."""
+        if self.manager is None:
+            self.manager = AsyncKernelManager(kernel_name=kernel_name)
+        client = PapermillNotebookClient(notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None)
+        try:
+            if self._used:
+                client.start_new_kernel_client()
+                client.wait_for_reply(client.kc.execute(_RESET, silent=True))
+            done = client.execute()
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            if client.kc is not None:
+                client.kc.stop_channels()
+        self._used += 1
+        if not self._reuse or self._used >= NOTEBOOKS:
+            self.end()
+        return done
+
+    def kill(self) -> None:
+        """End the process at once; the notebook that runs in it fails."""
+        provisioner = getattr(self.manager, "provisioner", None)
+        pid = getattr(provisioner, "pid", None)
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Let go of the process, alive or not."""
+        manager, self.manager, self._used = self.manager, None, 0
+        if manager is not None:
+            with contextlib.suppress(Exception):
+                run_sync(manager.shutdown_kernel)(now=True)
+
+
+class Kernels:
+    """A kernel for each thread that asks, and a way to end them all."""
+
+    def __init__(self, *, reuse: bool = True) -> None:
+        self._reuse = reuse
+        self._own = threading.local()
+        self._every: list[Kernel] = []
+
+    def own(self) -> Kernel:
+        """The kernel of this thread."""
+        kernel: Kernel | None = getattr(self._own, "kernel", None)
+        if kernel is None:
+            kernel = self._own.kernel = Kernel(reuse=self._reuse)
+            self._every.append(kernel)
+        return kernel
+
+    def kill(self) -> None:
+        """End every process at once, also those at work."""
+        for kernel in self._every:
+            kernel.kill()
+
+    def end(self) -> None:
+        """End every kernel; the threads that used them are done."""
+        self.kill()
+        for kernel in self._every:
+            kernel.end()
+
+
+class _Engine(NBClientEngine):  # type: ignore[misc]
+    """papermill's own engine, in a kernel that is given."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any) -> Any:
+        """Run the notebook's cells as papermill does."""
+        return kernel.execute(nb_man, kernel_name)
+
+
+papermill_engines.register(ENGINE, _Engine)
+
+
+@contextlib.contextmanager
+def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
+    """Kill the kernel when the time is over; the event that is yielded tells that it was."""
+    over = threading.Event()
+    if seconds is None:
+        yield over
+        return
+
+    def stop() -> None:
+        over.set()
+        kernel.kill()
+
+    timer = threading.Timer(max(seconds, 0.0), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over
+    finally:
+        timer.cancel()

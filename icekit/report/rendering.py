@@ -1,0 +1,99 @@
+"""Run the notebook on a table's facts, and export its page."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from icekit.errors import MetadataUnreadable
+from icekit.report.document import Outcome, read
+from icekit.report.kernels import ENGINE, Kernel, limited
+from icekit.report.observing import timed_out
+from icekit.report.page import write_page
+from icekit.report.rows import Options
+from icekit.saving import slug, write_text
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name
+
+NOTEBOOK = "01_diagnose.ipynb"
+
+
+def rendered(
+    kernel: Kernel, name: Identifier, facts_file: Path, options: Options, seconds: float | None = None, *, history: str = ""
+) -> tuple[Path, Outcome | None, str | None, Mapping[str, float]]:
+    """A table's page, what its document says (None if a cell failed) and why, and the seconds of both steps.
+
+    Raises :class:`~icekit.report.observing.TimedOut`, the kernel killed, after so many seconds.
+    """
+    table, output = display_name(name), options.output.resolve()
+    base = slug(table)
+    started = time.monotonic()
+    with limited(kernel, seconds) as over:
+        try:
+            notebook, error = _executed(
+                kernel, {**_parameters(options, table, facts_file), **_known("history", history)}, output / f"{base}.ipynb"
+            )
+        except Exception:
+            if over.is_set():
+                raise timed_out(name, options.timeout_seconds or 0.0) from None
+            raise
+    ran = time.monotonic()
+    page = write_page(notebook, f"{table}: table health", output / f"{base}.html")
+    stages = {"notebook": ran - started, "page": time.monotonic() - ran}
+    return page, None if error else read(output / f"{base}.json"), error, stages
+
+
+def _parameters(options: Options, table: str, facts_file: Path) -> dict[str, Any]:
+    return {
+        "catalog": options.catalog,
+        "table": table,
+        "ref": options.ref,
+        "thresholds": dict(options.thresholds),
+        "filter_columns": list(options.filter_columns),
+        "collector": options.collector,
+        "storage": options.storage,
+        "output": str(options.output.resolve()),
+        "facts_file": str(facts_file),
+    }
+
+
+def _known(name: str, value: str) -> dict[str, str]:
+    """A parameter that is given only where the notebook has it: a person's own copy may be older."""
+    return {name: value} if value and f"\\n{name}: str" in notebook_path().read_text(encoding="utf-8").replace('"', "\\n") else {}
+
+
+def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:
+    """Run the notebook through papermill; returns it and, if a cell failed, why."""
+    import nbformat
+    import papermill
+
+    error = None
+    try:
+        notebook = papermill.execute_notebook(
+            str(notebook_path()),
+            str(executed),
+            parameters,
+            engine_name=ENGINE,
+            kernel=kernel,
+            progress_bar=False,
+            kernel_name="python3",
+            # It is written once, at its end: a table's notebook holds half a megabyte of pictures.
+            request_save_on_cell_execute=False,
+        )
+    except papermill.PapermillExecutionError as problem:
+        error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
+        notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
+    # papermill wrote it as it ran; secrets must not stay in it.
+    write_text(executed, executed.read_text(encoding="utf-8"))
+    return notebook, error
+
+
+def notebook_path() -> Path:
+    """Where the notebook is: beside the package in a checkout, under share/ when installed."""
+    for folder in (Path(__file__).parents[2] / "notebooks", Path(sys.prefix) / "share" / "icekit" / "notebooks"):
+        if (folder / NOTEBOOK).exists():
+            return folder / NOTEBOOK
+    raise MetadataUnreadable(f"The notebook {NOTEBOOK} is not installed; run from a checkout, or install icekit again.")

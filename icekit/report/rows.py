@@ -1,0 +1,103 @@
+"""Hold what a report was asked, what became of each table, and how a run ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError
+from icekit.facts.collect import Collector
+from icekit.report.document import Outcome
+from icekit.report.wins import Wins
+
+if TYPE_CHECKING:
+    from icekit.history.records import Health
+
+#: Tables observed at once: each mostly waits for its catalog and storage, or for Spark.
+JOBS = 4
+#: Notebooks at once: each is a Python process that draws on one core.
+KERNELS = min(4, os.cpu_count() or 1)
+
+#: What became of a table, gravest first; the last four are what its findings say.
+STATUSES = ("crashed", "timed out", "misconfigured", "critical", "warning", "info", "healthy")
+#: Those of a table that could be judged.
+JUDGED = frozenset(STATUSES[3:])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a report is made; the defaults are the notebook's.
+
+    ``history`` is where health is kept over time: empty for nowhere, ``table`` for the Iceberg
+    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is for one table,
+    from its first byte to its page (None: no limit). ``jobs`` tables are observed at once.
+    ``resume`` goes on with the run that was interrupted in ``output``. ``fresh_kernels`` starts a
+    kernel for each notebook, as papermill does by itself.
+    """
+
+    catalog: str = ""
+    ref: str = ""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    filter_columns: Sequence[str] = ()
+    collector: Collector = "auto"
+    storage: bool = False
+    fail_on: str = "never"
+    output: Path = Path("reports")
+    history: str = ""
+    timeout_seconds: float | None = None
+    jobs: int = JOBS
+    resume: bool = False
+    fresh_kernels: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
+            raise ParameterError(f"The timeout of a table must be more than 0 seconds, not {self.timeout_seconds:g}.")
+        if self.jobs < 1:
+            raise ParameterError(f"The number of jobs must be 1 or more, not {self.jobs}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One table of a run: what became of it, and where its page is.
+
+    ``wins`` and ``health`` are None where the table could not be read. ``stages`` are the seconds
+    of ``observe``, ``notebook`` and ``page``; waiting for a free kernel is in ``seconds`` alone.
+    """
+
+    table: str
+    status: str
+    seconds: float
+    outcome: Outcome | None = None
+    page: str | None = None
+    error: str | None = None
+    wins: Wins | None = None
+    health: Health | None = None
+    stages: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a report run left: a row per table, the index, the exit status, and the id it is known by."""
+
+    rows: tuple[Row, ...]
+    index: Path
+    exit_status: int
+    run_id: str = ""
+
+
+def exit_status(rows: Sequence[Row], fail_on: str) -> int:
+    """The gravest of: crashed or timed out 3, misconfigured 2, unhealthy by the gate 1, healthy 0."""
+    from icekit.notebook import gated
+
+    found = {EXIT_HEALTHY}
+    for row in rows:
+        if row.status in {"crashed", "timed out"}:
+            found.add(EXIT_CRASHED)
+        elif row.status == "misconfigured":
+            found.add(EXIT_MISCONFIGURED)
+        elif row.outcome and gated(row.outcome.worst, fail_on):
+            found.add(EXIT_UNHEALTHY)
+    return max(found)

@@ -1,0 +1,137 @@
+"""Report on many tables and keep what is done, whatever happens next."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from icekit.catalog import connect
+from icekit.catalog.lake import embedded_path
+from icekit.errors import IcekitError
+from icekit.history.records import Health
+from icekit.history.store import Store, handed_over, opened
+from icekit.notebook import limits
+from icekit.quiet import stderr_to_file
+from icekit.report.crew import Crew
+from icekit.report.index import write_index
+from icekit.report.keeping import NAME, Begun, Journal, begin
+from icekit.report.rows import Options, Row, Run, exit_status
+from icekit.secrets import scrub
+from icekit.sql import display_name
+from icekit.units import count
+
+#: The index is written again when so many seconds have gone by.
+_INDEX_SECONDS = 2.0
+
+
+def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print) -> Run:
+    """Report on tables (names or globs); every report is written before the gate fails.
+
+    One connection, and one Spark session where one is needed, serve all tables. Facts are collected
+    here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
+    kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
+    gets a row that says so and does not stop the others. When the run is interrupted (Ctrl-C, or a
+    signal to end) the tables that are done keep their reports, and ``index.html`` lists them. Raises
+    :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
+    """
+    limits(options.thresholds, options.fail_on)
+    lake = connect(options.catalog or None)
+    names = lake.match(tables)
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    asked = [display_name(name) for name in names]
+    begun = begin(asked, options, output / NAME, dt.datetime.now(dt.UTC))
+    progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+    if begun.done:
+        progress(f"going on with run {begun.run_id}: {count(len(begun.done), 'table')} done already")
+    # The kernel's and papermill's own notes; what matters of them is in the rows.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    there = {row.table for row in begun.done}
+    todo = [name for name in names if display_name(name) not in there]
+    rows = list(begun.done)
+    with opened(options.history, lake) as store, _absolute_lake(), _ended_like_interrupted():
+        remembered = store.last(asked, other_than=begun.run_id) if store else {}
+
+        def index() -> Path:
+            return _write(rows, begun, output, lake.name, pending=len(names) - len(rows), remembered=remembered)
+
+        try:
+            with (
+                Journal(begun, asked, options, output / NAME) as journal,
+                stderr_to_file(),
+                Crew(
+                    lake, todo, options, begun.run_id, history_of=lambda table, folder: handed_over(remembered.get(table), table, folder)
+                ) as crew,
+            ):
+                written = time.monotonic()
+                for row in crew.rows():
+                    rows.append(row)
+                    journal.add(row)
+                    told = f": {row.error}" if row.error else ""
+                    progress(f"[{len(rows)}/{len(names)}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
+                    if time.monotonic() - written > _INDEX_SECONDS:
+                        index()
+                        written = time.monotonic()
+                journal.end()
+        finally:
+            _remember(store, rows, progress)
+            page = index()
+    return Run(tuple(rows), page, exit_status(rows, options.fail_on), begun.run_id)
+
+
+def _write(
+    rows: Sequence[Row], begun: Begun, output: Path, catalog: str, *, pending: int, remembered: Mapping[str, Sequence[Health]]
+) -> Path:
+    made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+    return write_index(rows, output / "index.html", made_at=made_at, catalog=catalog, pending=pending, remembered=remembered)
+
+
+def _remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> None:
+    """Append what this run has observed, in one commit; what was appended before is left."""
+    if store is None:
+        return
+    try:
+        store.append([row.health for row in rows if row.health is not None])
+    except IcekitError as problem:
+        # The reports are there: a history that cannot be written must not take them away.
+        progress(f"The history was not written: {scrub(str(problem))}")
+
+
+@contextlib.contextmanager
+def _absolute_lake() -> Iterator[None]:
+    """Let kernels find the same embedded lake whatever folder they run in."""
+    before = os.environ.get("ICEKIT_LAKE")
+    os.environ["ICEKIT_LAKE"] = str(embedded_path())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["ICEKIT_LAKE"]
+        else:
+            os.environ["ICEKIT_LAKE"] = before
+
+
+@contextlib.contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

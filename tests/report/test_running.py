@@ -1,0 +1,230 @@
+"""A run of many tables: kept when it is interrupted, gone on with, within its time, and remembered once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icekit
+from icekit.errors import ParameterError
+from icekit.facts import observe
+from icekit.history.sqlite import SqliteStore
+from icekit.report import Options, Row, notebook_path, report
+from icekit.report.document import Outcome
+from icekit.report.keeping import Begun, Journal, begin
+from icekit.report.kernels import ENGINE, Kernel, limited
+from icekit.report.observing import TimedOut, observed
+from icekit.report.wins import Wins
+from tests.history.test_stores import record
+
+NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lake without Spark of a dozen tables of three files."""
+    path = tmp_path_factory.mktemp("many")
+    rows = pa.table({"id": [1, 2, 3]})
+    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        table = catalog.create_table("db.t00", rows.schema)
+        for _ in range(3):
+            table.append(rows)
+        for n in range(1, 12):
+            catalog.register_table(f"db.t{n:02d}", table.metadata_location)
+    before = os.environ["ICEKIT_LAKE"]
+    os.environ["ICEKIT_LAKE"] = str(path)
+    yield path
+    os.environ["ICEKIT_LAKE"] = before
+
+
+def ignored(_: str) -> None:
+    pass
+
+
+def test_a_run_that_is_ended_keeps_what_was_done_and_goes_on_by_the_same_id(many: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "icekit", "report", "db.*", "--output", str(tmp_path), "--history", str(tmp_path / "h.db")]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("[2/12]"):
+            run.send_signal(signal.SIGTERM)
+            break
+    rest = run.stdout.read()
+    run.wait(timeout=60)
+
+    assert run.returncode == 130, rest
+    assert "reports finished so far are complete" in rest
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    done = {line["table"] for line in lines[1:]}
+    assert 2 <= len(done) < 12
+    assert f"{len(done)} of 12 tables so far" in (tmp_path / "index.html").read_text()
+    assert all((tmp_path / f"{table}.html").exists() for table in done)
+
+    said: list[str] = []
+    options = Options(output=tmp_path, history=str(tmp_path / "h.db"), resume=True)
+    on = report(["db.*"], options, progress=said.append)
+
+    assert on.run_id == lines[0]["run_id"]
+    assert said[1] == f"going on with run {on.run_id}: {len(done)} tables done already"
+    assert len(said) == 2 + 12 - len(done)
+    assert {row.table for row in on.rows} == {f"db.t{n:02d}" for n in range(12)}
+    assert on.exit_status == 0
+    assert "so far" not in (tmp_path / "index.html").read_text()
+    # Remembered once each, though both processes wrote.
+    kept = SqliteStore(tmp_path / "h.db").last([row.table for row in on.rows])
+    assert {name: [h.run_id for h in runs] for name, runs in kept.items()} == {row.table: [on.run_id] for row in on.rows}
+
+
+def test_a_kernel_that_is_kept_gives_the_outputs_of_a_fresh_one(many: Path, tmp_path: Path) -> None:
+    for folder, fresh in (("kept", False), ("fresh", True)):
+        # One kernel, so that the second table meets what the first has left.
+        report(["db.t00"], Options(output=tmp_path / folder, fresh_kernels=fresh), progress=ignored)
+    import papermill
+
+    kernel = Kernel()
+    try:
+        for name in ("db.t01", "db.t00"):
+            papermill.execute_notebook(
+                str(notebook_path()),
+                str(tmp_path / f"{name}.ipynb"),
+                {"table": name},
+                engine_name=ENGINE,
+                kernel=kernel,
+                kernel_name="python3",
+                progress_bar=False,
+            )
+    finally:
+        kernel.end()
+    after = [cell for cell in _code(tmp_path / "db.t00.ipynb") if "ago" not in str(cell)]
+    alone = [cell for cell in _code(tmp_path / "fresh" / "db.t00.ipynb") if "ago" not in str(cell)]
+    pictures = [_pictures(tmp_path / path) for path in ("db.t00.ipynb", "fresh/db.t00.ipynb")]
+
+    assert [cell["execution_count"] for cell in after] == [cell["execution_count"] for cell in alone] == list(range(1, len(alone) + 1))
+    assert pictures[0] == pictures[1] != []
+
+
+def _code(path: Path) -> list[Any]:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell["cell_type"] == "code"]  # type: ignore[no-untyped-call]
+
+
+def _pictures(path: Path) -> list[str]:
+    shown = [o["data"].get("text/html", "") for cell in _code(path) for o in cell["outputs"] if "data" in o]
+    return [text.partition("base64,")[2].partition('"')[0] for text in shown if "base64," in text]
+
+
+def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path, tmp_path: Path) -> None:
+    run = report(["db.t00"], Options(output=tmp_path, timeout_seconds=0.05), progress=ignored)
+
+    (row,) = run.rows
+    assert (row.status, row.page, run.exit_status) == ("timed out", None, 3)
+    assert "within 0 s; give it more with --timeout" in (row.error or "")
+    assert "timed out" in run.index.read_text()
+
+
+def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path) -> None:
+    import papermill
+
+    path = tmp_path / "slow.ipynb"
+    cells = [nbformat.v4.new_code_cell("import time; time.sleep(60)")]  # type: ignore[no-untyped-call]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)  # type: ignore[no-untyped-call]
+    kernel = Kernel()
+    started = time.monotonic()
+    with limited(kernel, 8.0) as over, pytest.raises(Exception, match="died"):
+        papermill.execute_notebook(
+            str(path), str(tmp_path / "out.ipynb"), engine_name=ENGINE, kernel=kernel, kernel_name="python3", progress_bar=False
+        )
+
+    assert over.is_set()
+    assert time.monotonic() - started < 40
+    assert kernel.manager is None
+
+
+def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
+    stuck = threading.Event()
+
+    def collect(*_: object, **__: object) -> Any:
+        stuck.wait(30)
+
+    with pytest.raises(TimedOut, match=r"db\.t00 was not done within 0 s"):
+        observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
+    stuck.set()
+    assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+
+
+def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
+    from icekit import Thresholds, diagnose
+    from icekit.report.document import write
+    from tests.factories import table_facts
+
+    facts = table_facts(table=tuple(table.split(".")))
+    write(facts, diagnose(facts), Thresholds(), output / f"{table}.json")
+    (output / f"{table}.html").write_text("page")
+    outcome = Outcome("prod", table, status, None, (), {}, 0.1)
+    return Row(table, status, 1.5, outcome, f"{table}.html", wins=Wins(files_gone=3), health=record(1, table), stages={"observe": 0.5})
+
+
+def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None) -> Begun:
+    begun = Begun("run1", 1000)
+    with Journal(begun, ["db.t", "db.u", "db.v"], options or Options(), path) as kept:
+        for row in rows:
+            kept.add(row)
+        if ended:
+            kept.end()
+    return begun
+
+
+def test_what_is_done_is_read_back_and_what_failed_is_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    done = done_row(tmp_path)
+    journal(path, [done, Row("db.u", "timed out", 60.0, error="slow"), done_row(tmp_path, "db.gone")])
+    with path.open("a") as file:
+        file.write('{"table": "db.v", "sta')
+    begun = begin(["db.t", "db.u", "db.v"], Options(resume=True), path, NOW)
+
+    assert (begun.run_id, begun.started_ms) == ("run1", 1000)
+    (row,) = begun.done
+    assert (row.table, row.status, row.wins, row.health, row.stages) == (done.table, "warning", done.wins, done.health, done.stages)
+
+
+def test_a_report_whose_files_are_gone_is_made_again(tmp_path: Path) -> None:
+    journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
+    (tmp_path / "db.t.json").unlink()
+
+    assert begin(["db.t"], Options(resume=True), tmp_path / "run.jsonl", NOW).done == ()
+
+
+def test_a_run_that_ended_and_a_run_without_continue_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    journal(path, [done_row(tmp_path)], ended=True)
+    assert begin(["db.t"], Options(resume=True), path, NOW).run_id.startswith("20260102T030405Z-")
+    journal(path, [done_row(tmp_path)])
+    assert begin(["db.t"], Options(), path, NOW).done == ()
+    assert begin(["db.t"], Options(resume=True), tmp_path / "none", NOW).done == ()
+
+
+def test_going_on_with_other_options_is_refused(tmp_path: Path) -> None:
+    journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
+
+    with pytest.raises(ParameterError, match=r"asked otherwise \(thresholds\)"):
+        begin(["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW)
+
+
+@pytest.mark.parametrize(("options", "said"), [({"timeout_seconds": 0}, "more than 0 seconds"), ({"jobs": 0}, "1 or more")])
+def test_limits_that_allow_nothing_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        Options(**options)

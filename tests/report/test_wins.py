@@ -1,0 +1,160 @@
+"""What maintenance would win: each term by hand, and the order of an index by them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from icekit import diagnose
+from icekit.facts.model import Kind, Ref, TableFacts
+from icekit.report import Row
+from icekit.report.document import Outcome
+from icekit.report.index import rank, write_index
+from icekit.report.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
+from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, sequence, table_facts
+from tests.history.test_stores import record
+
+DAY = 86_400_000
+
+
+def won(facts: TableFacts) -> Wins:
+    return wins(facts, diagnose(facts))
+
+
+def test_small_files_spare_an_open_each_and_their_entries_in_manifests() -> None:
+    group = file_group(*[MIB] * 100)
+    made = won(table_facts(groups=(group,), manifests=manifest_facts((group,), data_bytes=50_000)))
+
+    assert (made.files_gone, made.opens_spared, made.rewrite_bytes) == (99, 99, 100 * MIB)
+    assert made.manifest_bytes_spared == 49_500
+    assert made.spared == 99 * OPEN_FILE_COST + 49_500
+    # A full scan opens 100 files and one manifest, and reads both.
+    assert made.scan_cost == 101 * OPEN_FILE_COST + 100 * MIB + 50_000
+    assert made.share == pytest.approx(made.spared / made.scan_cost)
+
+
+def test_the_cost_of_an_open_is_the_tables_own() -> None:
+    groups = (file_group(*[MIB] * 100),)
+
+    assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})).open_file_cost == MIB
+    assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})).open_file_cost == OPEN_FILE_COST
+
+
+def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
+    healthy = won(table_facts())
+
+    assert (healthy.spared, healthy.share, healthy.files_gone, healthy.rewrite_bytes) == (0, 0.0, 0, 0)
+    assert Wins().share is None
+
+
+def test_deletes_spare_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> None:
+    data = file_group(*[500 * MIB] * 4, records_per_file=1000)
+    deletes = file_group(*[MIB] * 4, kind=Kind.POSITION_DELETES, records_per_file=250, file_scoped_count=4)
+    rows = (sequence(2, data_file_count=4, data_record_count=4000, position_delete_file_count=4, position_delete_record_count=1000),)
+    made = won(table_facts(groups=(data, deletes), sequences=rows))
+
+    assert made.delete_rows_gone == 1000
+    # Three files of what four held, and the four delete files that were opened beside them.
+    assert made.opens_spared == made.files_gone + 4
+    assert made.bytes_spared == 2000 * MIB // 4 + 4 * MIB
+
+
+def test_manifests_go_only_where_a_finding_asks_for_it() -> None:
+    groups = (file_group(*[500 * MIB] * 4),)
+    many = manifest_facts(groups, data_count=200, data_bytes=200 * 4096, data_entry_count=200, undersized_data_count=200)
+
+    assert won(table_facts(groups=groups, manifests=many)).manifests_gone == 199
+    few = dataclasses.replace(many, data_count=20, undersized_data_count=20)
+    assert won(table_facts(groups=groups, manifests=few)).manifests_gone == 0
+
+
+def at(day: int, **told: object) -> object:
+    return commit(day, committed_at_ms=NOW_MS - day * DAY, **told)
+
+
+def kept(*commits: object, **changes: object) -> TableFacts:
+    return table_facts(history=history(*commits, **changes))  # type: ignore[arg-type]
+
+
+def test_expiry_frees_what_commits_removed_up_to_the_oldest_snapshot_that_stays() -> None:
+    commits = [
+        at(9),
+        at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB),
+        at(4, operation="replace", removed_data_files=2, removed_bytes=MIB),
+        at(1, operation="replace", removed_data_files=2, removed_bytes=7),
+    ]
+
+    # Five days by default: those of 9 and 8 days go, and what the commit of 4 days ago removed is in no other.
+    assert expirable_bytes(kept(*commits)) == GIB + MIB
+
+
+def test_a_tag_holds_its_files_and_what_came_after_it() -> None:
+    commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
+    tagged = Ref("v1", "tag", commit(9).snapshot_id)
+
+    assert expirable_bytes(kept(*commits, refs=(tagged,))) == 0
+
+
+def test_what_summaries_do_not_say_is_not_known() -> None:
+    silent = [at(9), at(8, operation="delete", removed_data_files=1), at(1)]
+
+    assert expirable_bytes(kept(*silent)) is None
+    assert expirable_bytes(table_facts(properties={"gc.enabled": "false"})) is None
+    assert expirable_bytes(kept(*silent[:1], lineage_count=5000)) is None
+    assert expirable_bytes(kept(at(9), at(1))) == 0
+
+
+def test_totals_leave_out_what_is_not_known() -> None:
+    summed = total([Wins(spared=5, scan_cost=10, expirable_bytes=None), Wins(spared=2, scan_cost=10, expirable_bytes=3)])
+
+    assert (summed.spared, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
+    assert total([]).spared == 0
+
+
+def row(table: str, status: str = "warning", spared: int = 0, **more: object) -> Row:
+    outcome = Outcome("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
+    return Row(table, status, 1.0, outcome, f"{table}.html", wins=Wins(spared=spared, scan_cost=100), **more)  # type: ignore[arg-type]
+
+
+def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
+    rows = [
+        row("a", "critical", 1),
+        row("b", "warning", 9),
+        Row("c", "timed out", 60.0, error="too slow"),
+        row("d", "healthy", 1),
+        Row("e", "crashed", 1.0),
+    ]
+
+    assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
+
+
+def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
+    before = [record(day, scan_bytes_spared=day) for day in range(5)]
+    now = record(9, scan_bytes_spared=50, findings=(("small_files", "critical"),))
+    page = write_index(
+        [row("db.events", "critical", 50, health=now), row("db.other")],
+        tmp_path / "index.html",
+        made_at="now",
+        catalog="lake",
+        pending=3,
+        remembered={"db.events": before},
+    ).read_text()
+
+    assert "small files is new" in page
+    assert "0 tables lost a finding; 1 table compared" in page
+    assert page.count("<svg class=spark") == 1
+    assert "2 of 5 tables so far" in page
+    assert "src=" not in page
+    assert "http" not in page
+
+
+def test_rows_without_figures_show_a_dash_and_never_a_zero(tmp_path: Path) -> None:
+    page = write_index(
+        [Row("db.t", "timed out", 2.0, error="slow <b>")], tmp_path / "index.html", made_at="now", catalog="lake"
+    ).read_text()
+
+    assert "slow &lt;b&gt;" in page
+    assert page.count("data-v='-1'") == 8
+    assert "What maintenance would win" not in page
