@@ -166,7 +166,7 @@ def live_share(share: object, live_bytes: int, stored_bytes: int) -> Checked:
 def who_pays(column: object, before: TableFacts, after: TableFacts) -> Checked:
     """A column whose lookups skipped most files before a table was sorted by another, and hardly any after."""
     if not isinstance(column, str):
-        return Checked(False, "Write the name of a column into answer, as a text in quotes.")
+        return Checked(False, "Write the name of a column into loser, as a text in quotes.")
     was, now = (facts.metrics_sample.column(column) for facts in (before, after))
     if was is None or now is None or was.stab_share is None or now.stab_share is None:
         return Checked(False, f"There is no column {column!r} with bounds in both tables of columns.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
+from icekit.show import html
 from icekit.sql import Identifier
 from icekit.tune.merge.engine import kind, nodes
 from icekit.units import count, size
@@ -46,8 +47,11 @@ class Measured:
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
         return f"The query takes {seconds(self.seconds)} ({runs}), {seconds(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
 
+    def _repr_html_(self) -> str:
+        return html.framed(f"<p>{html.prose(repr(self))}</p>")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Storage:
     """What lies in a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
 
@@ -55,6 +59,13 @@ class Storage:
     data_bytes: int
     metadata_files: int
     metadata_bytes: int
+
+    def __repr__(self) -> str:
+        data, metadata = count(self.data_files, "data or delete file"), count(self.metadata_files, "metadata file")
+        return f"In the folder are {data} of {size(self.data_bytes)} and {metadata} of {size(self.metadata_bytes)}."
+
+    def _repr_html_(self) -> str:
+        return html.framed(f"<p>{html.prose(repr(self))}</p>")
 
 
 def seconds(number: float) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.__main__ import main
 from icekit.catalog import Lake
@@ -20,34 +19,7 @@ from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import ParameterError
 from icekit.lab import build, is_kept, reset
 from icekit.lab.reset import KEPT, keep
-
-ROWS = pa.table({"id": [1, 2, 3]})
-
-
-class Bench:
-    """A lake without Spark, with two tables that go by the names of lab tables; both are kept with three rows."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse"))
-        self.lake = Lake("lake", None, EmbeddedTables(path))
-        self.catalog.create_namespace("lab")
-        for name in ("small_files", "evolved"):
-            location = str(path / "warehouse" / "lab" / name)
-            self.catalog.create_table(("lab", name), ROWS.schema, location=location).append(ROWS)
-            keep(self.lake, name)
-
-    def rows(self, name: str = "small_files") -> int:
-        return int(self.catalog.load_table(("lab", name)).scan().to_arrow().num_rows)
-
-    def folder(self, name: str = "small_files") -> Path:
-        return self.path / "warehouse" / "lab" / name
-
-    def files(self) -> list[tuple[Path, int]]:
-        return sorted((p, p.stat().st_size) for p in self.folder().rglob("*") if p.is_file())
-
-    def reset(self, *names: str) -> list[str]:
-        return reset(self.lake, names or None, progress=lambda _: None)
+from tests.lab.bench import ROWS, Bench
 
 
 @pytest.fixture

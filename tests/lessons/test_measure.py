@@ -48,6 +48,8 @@ def test_a_measurement_reads_as_a_sentence() -> None:
         "The query takes 1.50 s (median of 3 warm runs, 1.40 s to 9.00 s), 0.20 s of it to plan. "
         "It reads 24 manifests and opens 112 data files of 800 KiB and 0 delete files."
     )
+    assert "112\N{NO-BREAK SPACE}" not in SLOW._repr_html_()
+    assert "800\N{NO-BREAK SPACE}KiB" in SLOW._repr_html_()
 
 
 def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Path) -> None:
@@ -58,6 +60,7 @@ def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Pat
         path.write_bytes(b"x" * size)
 
     assert storage(lake, "lab.t") == Storage(1, 10, 2, 7)
+    assert repr(storage(lake, "lab.t")) == "In the folder are 1 data or delete file of 10 B and 2 metadata files of 7 B."
     assert [row[:3] for row in compare(Storage(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
         ("data and delete files", "4", "1"),
         ("bytes of data", "40 B", "10 B"),

@@ -19,9 +19,6 @@ from icekit.catalog import connect
 from icekit.lab import reset
 from tests.lessons.books import FOLDER, LESSONS, solved
 
-#: Seconds for all lessons on two cores with nothing else to do.
-MOST_SECONDS = 150.0
-
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[dict[Path, list[Any]]]:

@@ -1,0 +1,75 @@
+"""A lesson begins on its tables as they were built, in the lake that belongs to the notebooks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from icekit import lessons, notebook
+from icekit.compact.ledger import default_path
+from icekit.errors import ParameterError
+from tests.lab.bench import ROWS, Bench
+
+
+def test_a_lesson_puts_its_table_back_and_starts_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    monkeypatch.setenv("ICEKIT_LEDGER", "")
+    monkeypatch.delenv("ICEKIT_LEDGER")
+    bench.catalog.load_table(("lab", "small_files")).append(ROWS)
+
+    lake = lessons.begin("small_files")
+
+    assert bench.rows() == 3
+    assert not lake.spark_is_running
+    bench.catalog.close()
+
+
+def test_runs_of_a_lesson_are_recorded_apart_and_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    monkeypatch.setenv("ICEKIT_LEDGER", "")
+    monkeypatch.delenv("ICEKIT_LEDGER")
+    old = tmp_path / "lessons" / "small_files.db"
+    old.parent.mkdir()
+    old.write_text("of the lesson before")
+
+    lessons.begin("small_files")
+
+    assert default_path() == old
+    assert not old.exists()
+    bench.catalog.close()
+
+
+def test_a_ledger_that_somebody_has_chosen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+    chosen = tmp_path / "mine.db"
+    chosen.write_text("mine")
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    monkeypatch.setenv("ICEKIT_LEDGER", str(chosen))
+
+    lessons.begin("small_files")
+
+    assert chosen.read_text() == "mine"
+    bench.catalog.close()
+
+
+def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+
+    with pytest.raises(ParameterError, match="did you mean small_files"):
+        lessons.begin("smal_files")
+
+
+@pytest.mark.parametrize("folder", [".", "notebooks", "notebooks/lessons"])
+def test_a_notebook_finds_the_lake_of_its_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.delenv("ICEKIT_LAKE")
+
+    notebook.begin({}, ())
+
+    assert Path(os.environ.get("ICEKIT_LAKE", "lake")).resolve() == tmp_path / "lake"
