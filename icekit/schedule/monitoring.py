@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.schedule.result import FAILED, Health, Pass, TableResult, health_of
+from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of
 from icekit.secrets import scrub
 from icekit.units import printable
 
@@ -74,15 +74,8 @@ def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = 
     cases = []
     for row in run.rows:
         health = health_of(row, now, row.page or "")
-        failed = row.status in FAILED or health is None
-        one = TableResult(
-            row.table,
-            "",
-            "crashed" if row.status == "crashed" else "misconfigured" if failed else "reported",
-            row.error or "",
-            fail_on,
-            health,
-        )
+        status: Status = "reported" if health else "misconfigured" if row.status == "misconfigured" else "crashed"
+        one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
     return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
 
