@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         return held.exit_status
     finally:
         signal.signal(signal.SIGTERM, before)
-    return 130 if made.interrupted else made.exit_status
+    return made.exit_status
 
 
 def recipe(arguments: argparse.Namespace) -> int:

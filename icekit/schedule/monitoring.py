@@ -130,9 +130,10 @@ def registry(watched: Watched) -> CollectorRegistry:
     def gauge(name: str, said: str, *labels: str) -> Gauge:
         return Gauge(f"icekit_{name}", said, [*of_all, *labels], registry=made)
 
-    gauge("last_run_exit_status", "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed.").labels(
-        **of_all
-    ).set(watched.exit_status)
+    gauge(
+        "last_run_exit_status",
+        "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed, 130 stopped by hand.",
+    ).labels(**of_all).set(watched.exit_status)
     gauge("last_run_timestamp_seconds", "When the last run ended, in seconds since 1970.").labels(**of_all).set(watched.ended.timestamp())
     gauge("last_run_duration_seconds", "How long the last run took.").labels(**of_all).set(watched.seconds)
     states = gauge("last_run_tables", "Tables of the last run by what became of them.", "status")
