@@ -160,7 +160,7 @@ def _free() -> int:
         return int(found.getsockname()[1])
 
 
-def _until_there(page: str, seconds: float = 60) -> None:
+def _until_there(page: str, seconds: float = 180) -> None:
     """Wait until the master knows its worker."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
