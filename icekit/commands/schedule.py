@@ -100,13 +100,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     wanted = read_policy(arguments.file)
     # What stops a service is as polite as Ctrl-C: what is committed stays, and the next pass goes on.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
     except AnotherPass as held:
         say(str(held))
         return held.exit_status
-    return 130 if made.interrupted else made.exit_status
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return made.exit_status
 
 
 def recipe(arguments: argparse.Namespace) -> int:

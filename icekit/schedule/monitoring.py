@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.schedule.result import FAILED, Health, Pass, TableResult, health_of
+from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of
 from icekit.secrets import scrub
 from icekit.units import printable
 
@@ -74,15 +74,8 @@ def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = 
     cases = []
     for row in run.rows:
         health = health_of(row, now, row.page or "")
-        failed = row.status in FAILED or health is None
-        one = TableResult(
-            row.table,
-            "",
-            "crashed" if row.status == "crashed" else "misconfigured" if failed else "reported",
-            row.error or "",
-            fail_on,
-            health,
-        )
+        status: Status = "reported" if health else "misconfigured" if row.status == "misconfigured" else "crashed"
+        one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
     return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
 
@@ -137,9 +130,10 @@ def registry(watched: Watched) -> CollectorRegistry:
     def gauge(name: str, said: str, *labels: str) -> Gauge:
         return Gauge(f"icekit_{name}", said, [*of_all, *labels], registry=made)
 
-    gauge("last_run_exit_status", "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed.").labels(
-        **of_all
-    ).set(watched.exit_status)
+    gauge(
+        "last_run_exit_status",
+        "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed, 130 stopped by hand.",
+    ).labels(**of_all).set(watched.exit_status)
     gauge("last_run_timestamp_seconds", "When the last run ended, in seconds since 1970.").labels(**of_all).set(watched.ended.timestamp())
     gauge("last_run_duration_seconds", "How long the last run took.").labels(**of_all).set(watched.seconds)
     states = gauge("last_run_tables", "Tables of the last run by what became of them.", "status")

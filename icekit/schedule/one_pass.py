@@ -209,7 +209,7 @@ class _OnePass:
             for one in mine:
                 status, health, error = found[one.written]
                 if health is None:
-                    one.end("crashed" if status == "crashed" else "misconfigured", error or "it could not be reported on")
+                    one.end("misconfigured" if status == "misconfigured" else "crashed", error or "it could not be reported on")
                 elif after:
                     one.before, one.health = one.health, health
                 else:

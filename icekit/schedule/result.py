@@ -18,6 +18,9 @@ from icekit.notebook import gated
 #: holds the table.
 Status = Literal["not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "crashed"]
 
+#: As a shell has it for Ctrl-C.
+EXIT_STOPPED = 130
+
 #: The gravest first; how results are ordered and which of two statuses stays.
 ORDER: tuple[Status, ...] = (
     "crashed",
@@ -129,7 +132,9 @@ class Pass:
 
     @property
     def exit_status(self) -> int:
-        """The gravest of: crashed 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        """130 if it was stopped by hand, else the gravest of: crashed 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        if self.interrupted:
+            return EXIT_STOPPED
         found = {table.exit_status for table in self.tables} | {EXIT_HEALTHY}
         if self.problems:
             found.add(EXIT_MISCONFIGURED)

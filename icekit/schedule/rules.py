@@ -10,6 +10,9 @@ from icekit.errors import nearest
 from icekit.schedule.model import Policy, Rule
 from icekit.sql import Identifier
 
+#: Namespaces that icekit itself makes.
+_OWN = frozenset({"icekit", "icekit_scratch"})
+
 
 @dataclass(frozen=True)
 class Assigned:
@@ -29,7 +32,7 @@ def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
         written = ".".join(name)
         if _matches(written, policy.exclude):
             continue
-        rule = next((r for r in policy.tables if _matches(written, r.match) and not _matches(written, r.exclude)), None)
+        rule = next((r for r in policy.tables if _takes(name, r)), None)
         if rule is not None:
             found.append((name, rule))
     known = [".".join(name) for name in names]
@@ -40,6 +43,13 @@ def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
         if not any(_matches(one, [pattern]) for one in known)
     ]
     return Assigned(tuple(found), tuple(lost))
+
+
+def _takes(name: Identifier, rule: Rule) -> bool:
+    written = ".".join(name)
+    # Clones, the ledger and the history are nobody's tables, unless a pattern names their namespace.
+    patterns = [p for p in rule.match if p.startswith("icekit")] if name[0] in _OWN else rule.match
+    return _matches(written, patterns) and not _matches(written, rule.exclude)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

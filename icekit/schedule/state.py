@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from icekit.compact.ledger import default_path
 from icekit.errors import LedgerUnusable
@@ -20,8 +21,8 @@ from icekit.secrets import scrub_data
 # Marks a file as this, in SQLite's own header ("icep").
 _APPLICATION = 0x69636570
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT, begun_ms INTEGER)",
-    "CREATE TABLE IF NOT EXISTS told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
+    "CREATE TABLE tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT, begun_ms INTEGER)",
+    "CREATE TABLE told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
 )
 
 
@@ -89,7 +90,7 @@ class State:
 
     def tell(self, receiver: str, told: dict[str, dict[str, Any] | None]) -> None:
         """Note what a receiver was told; None forgets a table."""
-        with self._open(write=True) as db:
+        with self._transaction() as db:
             for name, document in told.items():
                 if document is None:
                     db.execute("DELETE FROM told WHERE receiver = ? AND name = ?", [receiver, name])
@@ -103,28 +104,40 @@ class State:
     def _all(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
         if not self.path.exists():
             return []
-        with self._open() as db:
-            return list(db.execute(query, given))
+        # Read-only, so that a dry run may be somebody's who may not write it.
+        with self._open(f"file:{quote(str(self.path))}?mode=ro") as db:
+            # A pass that was killed in its first write leaves an empty file.
+            return list(db.execute(query, given)) if _kind_of(db) else []
 
     def _write(self, statement: str, *given: Any) -> None:
-        with self._open(write=True) as db:
+        with self._transaction() as db:
             db.execute(statement, given)
 
     @contextlib.contextmanager
-    def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        try:
-            if write:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.closing(sqlite3.connect(self.path, timeout=15, isolation_level=None)) as db:
-                if db.execute("PRAGMA application_id").fetchone()[0] not in {0, _APPLICATION}:
-                    raise sqlite3.DatabaseError("it holds something else")
-                db.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._open(f"file:{quote(str(self.path))}") as db:
+            db.execute("BEGIN IMMEDIATE")
+            if not _kind_of(db):
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 for table in _TABLES:
                     db.execute(table)
+            yield db
+            db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _open(self, uri: str) -> Iterator[sqlite3.Connection]:
+        try:
+            if not uri.endswith("mode=ro"):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=15, isolation_level=None)) as db:
+                if _kind_of(db) not in {0, _APPLICATION}:
+                    raise sqlite3.DatabaseError("it holds something else")
                 yield db
-                db.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnusable(
                 f"The record of passes {self.path} cannot be used ({error}); make it writable, or move it away: every table is then at its first pass."
             ) from error
+
+
+def _kind_of(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA application_id").fetchone()[0])

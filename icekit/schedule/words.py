@@ -34,11 +34,8 @@ def in_words(policy: Policy) -> str:
 
 def _rule(rule: Rule) -> list[str]:
     when = rule.when
-    due = [
-        f"{value:,} {name.replace('_', ' ')}"
-        for name, value in (("commits", when.commits), ("delete_records", when.delete_records), ("small_files", when.small_files))
-        if value
-    ]
+    counted = (("commit", when.commits), ("delete record", when.delete_records), ("small file", when.small_files))
+    due = [count(value, noun) for noun, value in counted if value]
     if when.every is not None:
         due.append(f"{span(when.every * 1000)} since its last pass")
     said = [f"due after {' or '.join(due)}"]

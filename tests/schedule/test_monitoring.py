@@ -94,6 +94,7 @@ def test_the_gravest_of_all_decides_the_exit_status() -> None:
     statuses = [made(*several).exit_status for several in ((result(),), (ill,), (failed,), (ill, misconfigured), (misconfigured, crashed))]
     assert statuses == [0, 1, 1, 2, 3]
     assert made(result(), problems=("x",)).exit_status == 2
+    assert made(crashed, interrupted=True).exit_status == 130
     for harmless in ("stopped", "busy", "waits", "quiet", "not due", "planned"):
         assert made(result(status=harmless)).exit_status == 0
 

@@ -89,7 +89,6 @@ def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
     second = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
     assert second.returncode == 0, second.stdout + second.stderr
     assert "resuming run" in second.stdout
-    assert "done before" in second.stdout
     assert state_of(policy) == (PARTS, before[1], before[2])
 
     third = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
@@ -161,7 +160,7 @@ def _free() -> int:
         return int(found.getsockname()[1])
 
 
-def _until_there(page: str, seconds: float = 60) -> None:
+def _until_there(page: str, seconds: float = 180) -> None:
     """Wait until the master knows its worker."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -59,6 +59,15 @@ def test_a_file_of_another_kind_is_refused_with_the_next_step(tmp_path: Path) ->
         State(tmp_path / "s.db").seen("a.b")
 
 
+def test_a_record_that_may_only_be_read_is_read_and_an_empty_file_is_an_empty_memory(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    state.path.touch()
+    assert state.seen("a.b") is None
+    state.keep("a.b", {}, SEEN)
+    state.path.chmod(0o444)
+    assert state.seen("a.b") == SEEN
+
+
 def test_a_report_is_not_made_again_for_a_table_that_only_waits() -> None:
     rule, other = policy().tables[0], policy("    fail_on: critical\n").tables[0]
     waits = kept(result(status="waits", health=health()), rule, 7)
