@@ -61,10 +61,10 @@ def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
     groups = [file_group(*[500 * MIB] * n, of=day, records_per_file=100) for day, n in ((DAY, 1), (NEXT, 3))]
     groups += [file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10) for day in (DAY, NEXT)]
 
-    assert told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")[1] == (
-        "event_day=2026-01-02",
-        "event_day=2026-01-01",
-    )
+    found = told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")
+
+    assert found[1] == ("event_day=2026-01-02", "event_day=2026-01-01")
+    assert repr(found[5]) == str(2 * MIB + 4 * 500 * MIB)
 
 
 def test_the_executor_cache_is_told_as_it_is_known() -> None:
@@ -114,6 +114,17 @@ def test_position_deletes_are_told_with_their_share_and_both_calls() -> None:
     )
 
 
+def test_the_partition_that_lost_the_largest_share_comes_first() -> None:
+    groups = [
+        file_group(500 * MIB, of=DAY, records_per_file=100),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1),
+        file_group(500 * MIB, of=NEXT, records_per_file=2000),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1),
+    ]
+
+    assert told(table_facts(groups=groups), "position_deletes")[1] == ("event_day=2026-01-01", "event_day=2026-01-02")
+
+
 @pytest.mark.parametrize(("kind", "name"), [(Kind.POSITION_DELETES, "position_deletes"), (Kind.DELETION_VECTORS, "deletion_vectors")])
 def test_deletes_of_rows_are_critical_from_three_tenths_of_the_rows_on(kind: Kind, name: str) -> None:
     assert told(of_days(30, 30, kind=kind), name)[0] is Severity.CRITICAL
@@ -146,11 +157,11 @@ def dangling(*, scoped: bool = True) -> TableFacts:
     """A position delete that is older than all data, and one that is not; three bytes together."""
     groups = (
         file_group(500 * MIB, records_per_file=100),
-        file_group(1, 2, kind=Kind.POSITION_DELETES, records_per_file=7, file_scoped_count=2 * int(scoped)),
+        file_group(1, 2, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=2 * int(scoped)),
     )
     rows = (
-        sequence(1, position_delete_file_count=1, position_delete_record_count=7),
-        sequence(3, data_file_count=1, data_record_count=100, position_delete_file_count=1, position_delete_record_count=7),
+        sequence(1, position_delete_file_count=1, position_delete_record_count=2),
+        sequence(3, data_file_count=1, data_record_count=100, position_delete_file_count=1, position_delete_record_count=2),
     )
     return table_facts(groups=groups, sequences=rows)
 
@@ -161,7 +172,7 @@ def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
     assert found == (
         Severity.WARNING,
         ("event_day=2026-01-01",),
-        "1 of 2 delete files (7 records) are older than all data of their partition",
+        "1 of 2 delete files (2 records) are older than all data of their partition",
         (CALL.format("'remove-dangling-deletes', 'true', 'partial-progress.enabled', 'true'"),),
         1,
         1,

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds
+from icekit.errors import ParameterError
 from icekit.facts.model import FileGroup, PartitionSpec, StorageFacts, TableFacts
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
@@ -36,6 +37,14 @@ def test_small_files_are_told_with_what_a_rewrite_removes() -> None:
         11,
         17 * MIB,
     )
+
+
+def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_guessed() -> None:
+    # 300 of 512 MiB, which the facts were not cut at; both files lie between 256 and 384.
+    limits = Thresholds().with_changes(min_file_size_ratio=300 / 512)
+
+    with pytest.raises(ParameterError, match="not counted at 314,572,800 bytes"):
+        named(facts_of([260 * MIB, 300 * MIB]), "small_files", thresholds=limits)
 
 
 def test_what_disappears_is_what_the_target_does_not_need() -> None:
