@@ -410,7 +410,7 @@ def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
 
 
 def test_the_cluster_is_asked_for_what_the_rewrite_is() -> None:
-    def options(**policy: object) -> set[str]:
+    def options(**policy: Any) -> set[str]:
         return set(made(of(small()), cluster=Cluster(4, 4, 4 * GIB, "4 cores"), **policy).actions[0].options)
 
     assert "max-file-group-size-bytes" in options()
@@ -459,7 +459,7 @@ def eight_files_each(action: Action) -> Action:
 @pytest.mark.parametrize(
     ("predict", "budget"), [(planner(80 * MIB), {"budget_bytes": 200 * MIB}), (eight_files_each, {"budget_files": 20})]
 )
-def test_each_action_has_what_those_before_it_left_of_the_budget(predict: Callable[[Action], Action], budget: dict[str, int]) -> None:
+def test_each_action_has_what_those_before_it_left_of_the_budget(predict: Callable[[Action], Action], budget: dict[str, Any]) -> None:
     planned = made(of(*(small(d) for d in range(1, 5))), predict=predict, max_action_partitions=1, **budget)
 
     # Facts say 50 MiB in five files each, and all four fit; the planner's third does not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ TABLE = "ALTER TABLE `prod`.`db`.`events`"
 REWRITE_MANIFESTS = "CALL `prod`.system.rewrite_manifests(table => 'db.events')"
 
 
-def with_manifests(properties: dict[str, str] | None = None, **overrides: object) -> TableFacts:
+def with_manifests(properties: dict[str, str] | None = None, **overrides: Any) -> TableFacts:
     return table_facts(manifests=manifest_facts(healthy_groups(), **overrides), properties=properties or {})
 
 
