@@ -44,7 +44,7 @@ def test_fragmented_manifests_are_told_with_how_many_would_do() -> None:
 
 
 def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
-    small = {"data_count": 100, "undersized_data_count": 100, "data_bytes": 800 * KIB}
+    small: dict[str, Any] = {"data_count": 100, "undersized_data_count": 100, "data_bytes": 800 * KIB}
     on = named(with_manifests(**small), "fragmented_manifests")
     found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
 
