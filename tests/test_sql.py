@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 
@@ -18,6 +19,7 @@ from icekit.errors import InvalidName
         ("db.`my.table`", ("db", "my.table")),
         ("db.`back``tick`", ("db", "back`tick")),
         ("db.with space", ("db", "with space")),
+        ("`my db`.t", ("my db", "t")),
         ('db.o\'dd "quotes"', ("db", 'o\'dd "quotes"')),
         ("db.täble", ("db", "täble")),
         ("db.t; DROP TABLE x", ("db", "t; DROP TABLE x")),
@@ -29,7 +31,7 @@ def test_a_name_is_read_as_its_parts_and_written_back(text: str, parts: tuple[st
     assert sql.parse_identifier(sql.display_name(parts)) == parts
 
 
-@pytest.mark.parametrize("text", ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0"])
+@pytest.mark.parametrize("text", ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0", "db.a`b", "db.a`b.`c`", ".a.b"])
 def test_what_is_no_name_is_refused_with_advice(text: str) -> None:
     with pytest.raises(InvalidName, match=r"write it as|put a dot|close it|names no namespace"):
         sql.parse_identifier(text)
@@ -67,6 +69,20 @@ def test_a_moment_is_a_typed_literal_in_utc() -> None:
     berlin = dt.datetime(2026, 1, 31, 6, 0, 0, 123_000, tzinfo=dt.timezone(dt.timedelta(hours=1)))
 
     assert sql.literal(berlin) == "TIMESTAMP '2026-01-31 05:00:00.123000+00:00'"
+
+
+def test_a_moment_is_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        written = sql.literal(dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC))
+    time.tzset()
+
+    assert written == "TIMESTAMP '2026-01-31 06:00:00.000000+00:00'"
+
+
+def test_a_plain_name_is_shown_as_it_is() -> None:
+    assert sql.display_name(("Db", "T_1")) == "Db.T_1"
 
 
 def test_a_moment_without_a_zone_is_refused() -> None:

@@ -142,6 +142,7 @@ def test_nanoseconds_are_not_taken_for_microseconds(kind: str) -> None:
 def test_some_values_are_asked_for_in_their_own_order() -> None:
     assert among("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
     assert among("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
+    assert among("t", "double", ["nan", 1.5]) == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
     assert among("t", "date", [1, 0]) == "t IN (DATE '1970-01-01', DATE '1970-01-02')"
 
 

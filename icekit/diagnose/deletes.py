@@ -24,13 +24,14 @@ def equality_deletes(context: Context) -> Finding | None:
     total = facts.total(Kind.EQUALITY_DELETES)
     rows = sum(a.data_record_count for a in applied)
     files = sum(a.data_file_count for a in applied)
-    ratio = total.record_count / facts.data.record_count if facts.data.record_count else 1.0
+    # A writer may have left data files without a row.
+    ratio, reached = (n / max(facts.data.record_count, 1) for n in (total.record_count, rows))
     return context.finding(
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(rows / facts.data.record_count)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} of them, "
+        f"({percent(reached)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} of them, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
         threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
         source="table spec, Scan Planning",

@@ -210,6 +210,7 @@ def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
     assert found(of(file_group(limit)), Findings(), scope="major", min_win=0) == ()
     assert len(found(of(file_group(limit + 1)), Findings(), scope="major", min_win=0)) == 1
     assert found(of(file_group(limit))) == ()
+    assert found(of(file_group(limit, limit))) == ()
     assert len(found(of(file_group(limit + 1)))) == 1
 
 
@@ -224,6 +225,29 @@ def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
 
     # 1074 MiB in two files; the five small ones would be one, and the large one is split.
     assert one == Candidate((partition(),), "size", ("small files", "oversized files"), 6, 1074 * MIB, 2, 1074 * MIB, 5)
+
+
+def test_a_lone_small_file_is_no_reason() -> None:
+    (one,) = found(of(file_group(10 * MIB, GIB)))
+
+    assert one.reasons == ("oversized files",)
+    assert found(of(file_group(380 * MIB, 380 * MIB)), min_win=0) == ()
+
+
+def test_oversized_files_are_looked_for_by_themselves_and_by_the_limit_that_was_chosen() -> None:
+    named = Findings((finding("oversized_files"),))
+    limits = Thresholds().with_changes(max_file_size_ratio=3.0)
+    facts = of(file_group(GIB, ratios=limits.size_ratios))
+
+    assert len(candidates(facts, named, Policy(), Thresholds())) == 1
+    assert candidates(facts, named, Policy(), limits) == ()
+
+
+def test_of_equal_wins_per_byte_the_larger_win_comes_first() -> None:
+    # Four opens for 50 MiB, and nine for 112.5 MiB.
+    five, ten = file_group(*[10 * MIB] * 5), file_group(*[45 * MIB // 4] * 10, of=partition(FIRST_DAY + 1))
+
+    assert [c.file_opens_saved for c in found(of(five, ten))] == [9, 4]
 
 
 def test_small_files_beside_those_under_deletes_go_with_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.cluster import Cluster
+from icekit.compact.model import Order
 from icekit.compact.plan import sort_by
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
@@ -118,7 +120,8 @@ def test_ordering_rows_names_strategy_and_columns() -> None:
 def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -> None:
     sorted_by = of(small(), sort_order=(SortField("carrier", "identity", "asc", "nulls-first"),), filter_columns=("amount",))
 
-    assert sort_by(sorted_by, Policy(strategy="sort")).by == ()
+    assert sort_by(sorted_by, Policy(strategy="sort")) == Order("sort")
+    assert sort_by(sorted_by, Policy(strategy="hilbert")).by == ((("carrier",), ""),)
     assert sort_by(sorted_by, Policy(strategy="hilbert")).sql == "hilbert(`carrier`)"
     assert sort_by(of(small(), filter_columns=("amount",)), Policy(strategy="zorder")).sql == "zorder(`amount`)"
     assert "strategy => 'sort', where => " in made(sorted_by, strategy="sort").actions[0].sql
@@ -134,6 +137,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_and_none_at_all_with_what
 def test_odd_column_names_are_quoted_part_by_part() -> None:
     columns = (
         *COLUMNS,
+        Column(7, "c`d", "string", False, 4, "full"),
         Column(8, "a.b", "string", False, 4, "full", path=("a.b",)),
         Column(9, "s.it's `x`", "string", False, 5, "full", path=("s", "it's `x`")),
     )
@@ -142,7 +146,7 @@ def test_odd_column_names_are_quoted_part_by_part() -> None:
 
     assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
     # A curve through any of these fails in Spark, with an error that names something else.
-    for name in ("a.b", "s.it's `x`", "s.x"):
+    for name in ("a.b", "c`d", "s.it's `x`", "s.x"):
         with pytest.raises(ParameterError, match="use the strategy sort"):
             sort_by(facts, Policy(strategy="zorder", columns=(name,)))
 
@@ -180,6 +184,8 @@ def test_special_actions_stay_on_the_branch_too() -> None:
     planned = made(on_branch, named, old_specs=True)
 
     assert [a.branch for a in planned.actions] == ["audit", "audit"]
+    assert [a.action_id for a in planned.actions] == ["a1", "a2"]
+    assert (planned.catalog, planned.ref) == ("prod", "audit")
     assert all("branch => 'audit'" in a.sql for a in planned.actions)
 
 
@@ -366,6 +372,15 @@ def test_a_budget_holds_for_older_specs_too() -> None:
 
     assert planned.actions == ()
     assert planned.left_alone[0].reason == "what is left of the budget does not reach for it"
+    assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
+
+
+def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
+    named = Findings((finding("old_partition_spec"),))
+    (action,) = made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)).actions
+
+    assert (action.action_id, action.prediction.source) == ("a1", "planner")
+    assert made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB - 1, predict=planner(1000 * MIB)).actions == ()
 
 
 def test_changed_limits_become_options() -> None:
@@ -392,6 +407,16 @@ def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
         "partial-progress.max-commits",
     ]
     assert made(table_facts(), Findings(), cluster=Cluster(4, 4, 4 * GIB, "4 cores")).parallelism == ()
+
+
+def test_the_cluster_is_asked_for_what_the_rewrite_is() -> None:
+    def options(**policy: Any) -> set[str]:
+        return set(made(of(small()), cluster=Cluster(4, 4, 4 * GIB, "4 cores"), **policy).actions[0].options)
+
+    assert "max-file-group-size-bytes" in options()
+    assert "shuffle-partitions-per-file" in options(strategy="sort", columns=("carrier",))
+    # Every file of a partition: the engine's largest group, and no shuffle.
+    assert not {"max-file-group-size-bytes", "shuffle-partitions-per-file"} & options(scope="major")
 
 
 def planner(bytes_per_partition: int, groups: int = 1) -> Callable[[Action], Action]:
@@ -426,10 +451,30 @@ def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: di
     ]
 
 
-def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
-    def eight_files_each(action: Action) -> Action:
-        return dataclasses.replace(action, prediction=dataclasses.replace(action.prediction, files_in=8 * len(action.partitions)))
+def eight_files_each(action: Action) -> Action:
+    """An engine that takes eight files of each partition."""
+    return dataclasses.replace(action, prediction=dataclasses.replace(action.prediction, files_in=8 * len(action.partitions)))
 
+
+@pytest.mark.parametrize(
+    ("predict", "budget"), [(planner(80 * MIB), {"budget_bytes": 200 * MIB}), (eight_files_each, {"budget_files": 20})]
+)
+def test_each_action_has_what_those_before_it_left_of_the_budget(predict: Callable[[Action], Action], budget: dict[str, Any]) -> None:
+    planned = made(of(*(small(d) for d in range(1, 5))), predict=predict, max_action_partitions=1, **budget)
+
+    # Facts say 50 MiB in five files each, and all four fit; the planner's third does not.
+    assert [len(a.partitions) for a in planned.actions] == [1, 1]
+    assert [left.partition_count for left in planned.left_alone] == [1, 1]
+
+
+def test_a_plan_is_made_now_unless_it_is_told_otherwise() -> None:
+    planned = plan(of(small()), SMALL, Policy(skip_last_hours=1))
+
+    assert len(planned.actions) == 1
+    assert abs(planned.made_at_ms / 1000 - time.time()) < 600
+
+
+def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
     planned = made(of(*(small(d) for d in range(1, 5))), predict=eight_files_each, budget_files=16)
     (action,) = planned.actions
 

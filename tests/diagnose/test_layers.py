@@ -185,6 +185,14 @@ def test_findings_come_gravest_first_and_then_by_what_is_at_stake() -> None:
     assert [f.name for f in diagnose(facts)] == ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]
 
 
+def test_of_equal_bytes_the_finding_with_more_files_comes_first() -> None:
+    facts = dataclasses.replace(
+        with_manifests(data_count=200, undersized_data_count=200, data_bytes=0), history=history(snapshot_count=500, metadata_log_count=0)
+    )
+
+    assert [(f.name, f.files_at_stake) for f in diagnose(facts)] == [("snapshots_piling_up", 500), ("fragmented_manifests", 200)]
+
+
 def test_the_worst_severity_of_findings_is_none_without_any() -> None:
     assert Findings(()).worst is None
     assert Findings([finding(severity=Severity.INFO), finding(severity=Severity.CRITICAL)]).worst is Severity.CRITICAL

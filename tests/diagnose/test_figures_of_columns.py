@@ -1,0 +1,149 @@
+"""Findings about column statistics tell the figures they rest on, and begin exactly at their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from icekit import Severity
+from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionSpec, SortField, TableFacts
+from tests.diagnose.told import named, told
+from tests.factories import BY_DAY, COLUMNS, MIB, UNPARTITIONED, column_sample, file_group, table_facts
+
+TABLE = "ALTER TABLE `prod`.`db`.`events`"
+#: Forty data files of 500 MiB, as the factory makes them.
+ALL_BYTES = 40 * 500 * MIB
+AMOUNT = dataclasses.replace(COLUMNS[3], metrics_mode="none")
+
+
+def sampled(column: str = "amount", files: int = 20, columns: tuple[Column, ...] = COLUMNS, **overrides: object) -> MetricsSample:
+    return MetricsSample(files, 1, tuple(column_sample(c.name, files, **(overrides if c.name == column else {})) for c in columns))
+
+
+def test_missing_metrics_are_told_by_column_role_and_files() -> None:
+    facts = table_facts(
+        columns=(*COLUMNS[:3], AMOUNT),
+        metrics_sample=sampled(bounds_file_count=3, counts_file_count=3),
+        filter_columns=("gone", "amount"),
+    )
+
+    assert told(facts, "metrics_missing") == (
+        Severity.WARNING,
+        ("amount",),
+        "amount (filter, mode none) has no bounds in 17 of 20 sampled data files",
+        (
+            f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.column.amount' = 'truncate(16)')",
+            "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true'))",
+        ),
+        40,
+        ALL_BYTES,
+    )
+    unsampled = dataclasses.replace(facts, metrics_sample=dataclasses.replace(sampled(), columns=()))
+    assert told(unsampled, "metrics_missing")[2] == "amount (filter, mode none) has no bounds in 20 of 20 sampled data files"
+    assert named(dataclasses.replace(facts, metrics_sample=sampled()), "metrics_missing") is None
+    assert named(dataclasses.replace(facts, metrics_sample=MetricsSample()), "metrics_missing") is None
+
+
+def test_five_columns_without_bounds_are_spelled_out() -> None:
+    columns = tuple(Column(i, f"c{i}", "int", False, i, "none") for i in range(6))
+    sample = MetricsSample(20, 1, ())
+    found = told(table_facts(columns=columns, metrics_sample=sample, filter_columns=tuple(c.name for c in columns)), "metrics_missing")
+
+    assert found[1] == ("c0", "c1", "c2", "c3", "c4", "c5")
+    assert found[2].endswith("; c4 (filter, mode none) has no bounds in 20 of 20 sampled data files")
+
+
+def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> None:
+    by_amount = dataclasses.replace(BY_DAY.fields[0], source_id=4, source="amount", transform="identity", result_type="double")
+    void = dataclasses.replace(by_amount, transform="void")
+    bare = {"columns": (*COLUMNS[:3], AMOUNT), "metrics_sample": sampled(bounds_file_count=0), "groups": (file_group(),)}
+
+    assert told(table_facts(specs=(PartitionSpec(0, (by_amount,)),), **bare), "metrics_missing")[2].startswith(
+        "amount (partition source, mode"
+    )
+    assert named(table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare), "metrics_missing") is None
+    assert named(table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)), "metrics_missing") is None
+
+
+def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_are_declared() -> None:
+    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)" if i < 100 else "none") for i in range(103))
+    keys = (EqualityKey((7, 9), 1, 10),)
+    declared = table_facts(columns=columns, filter_columns=("c3",), equality_keys=keys, specs=(UNPARTITIONED,))
+
+    assert told(table_facts(columns=columns), "columns_past_metrics_limit") == (
+        Severity.INFO,
+        ("c100", "c101", "c102"),
+        "103 columns; 3 columns beyond the first 100 get no metrics",
+        (),
+        40,
+        0,
+    )
+    assert told(declared, "columns_past_metrics_limit")[3] == (
+        f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none', 'write.metadata.metrics.column.c3' = 'truncate(16)', "
+        "'write.metadata.metrics.column.c7' = 'truncate(16)', 'write.metadata.metrics.column.c9' = 'truncate(16)')",
+    )
+    assert named(table_facts(columns=columns[:100]), "columns_past_metrics_limit") is None
+
+
+def test_too_many_metrics_are_told_with_what_they_cost() -> None:
+    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
+
+    # Forty entries of 400 bytes.
+    assert told(table_facts(columns=columns), "too_many_metrics") == (
+        Severity.INFO,
+        (),
+        "every data file carries statistics of 65 columns: 400 B of manifest each, 15.6 KiB in all",
+        (),
+        40,
+        16_000,
+    )
+
+
+def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads() -> None:
+    facts = table_facts(metrics_sample=sampled("carrier", 10, stab_share=0.5), filter_columns=("carrier",))
+
+    assert told(facts, "unclustered_filter_columns") == (
+        Severity.WARNING,
+        ("carrier",),
+        "a value of carrier lies within the bounds of 50 % of 10 sampled data files",
+        (
+            "CALL `prod`.system.rewrite_data_files(table => 'db.events', strategy => 'sort', sort_order => '`carrier` ASC NULLS LAST', "
+            "options => map('partial-progress.enabled', 'true'))",
+            f"{TABLE} WRITE ORDERED BY `carrier` ASC NULLS LAST",
+        ),
+        40,
+        ALL_BYTES,
+    )
+
+
+def test_a_column_inside_a_struct_is_sorted_by_its_path() -> None:
+    inner = Column(90, "s.x", "int", False, 9, "full", ("s", "x"))
+    sample = MetricsSample(20, 1, (column_sample("s.x", 20, stab_share=0.9),))
+    found = told(table_facts(columns=(*COLUMNS, inner), metrics_sample=sample, filter_columns=("s.x",)), "unclustered_filter_columns")
+
+    assert "sort_order => '`s`.`x` ASC NULLS LAST'" in found[3][0]
+
+
+def test_only_texts_that_are_cut_are_told_that_no_sorting_may_help() -> None:
+    def remedy(column: str, columns: tuple[Column, ...] = COLUMNS) -> str:
+        facts = table_facts(metrics_sample=sampled(column, stab_share=0.9), filter_columns=(column,), columns=columns)
+        found = named(facts, "unclustered_filter_columns")
+        assert found is not None
+        return found.remedy
+
+    whole = tuple(dataclasses.replace(c, metrics_mode="full") for c in COLUMNS)
+    assert "tune the metrics first" in remedy("carrier")
+    assert remedy("carrier", whole).endswith("that keeps each run small.")
+    assert remedy("amount").endswith("that keeps each run small.")
+
+
+def test_of_a_sort_order_only_the_first_column_as_it_is_should_be_clustered() -> None:
+    first, second = SortField("amount", "identity", "asc", "nulls-first"), SortField("carrier", "identity", "asc", "nulls-first")
+    sample = sampled("carrier", stab_share=0.9)
+
+    def ordered(*order: SortField) -> TableFacts:
+        return table_facts(sort_order=order, metrics_sample=sample)
+
+    assert named(ordered(first, second), "unclustered_filter_columns") is None
+    assert named(ordered(dataclasses.replace(second, transform="bucket[4]")), "unclustered_filter_columns") is None
+    # It is sorted by already, and so the order is not declared again.
+    assert len(told(ordered(second), "unclustered_filter_columns")[3]) == 1

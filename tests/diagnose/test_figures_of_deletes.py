@@ -1,0 +1,269 @@
+"""Findings about deletes tell the figures they rest on, and begin exactly at their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from icekit import Severity
+from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
+from tests.diagnose.told import named, told
+from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
+
+CALL = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map({}))"
+DAY, NEXT = partition(), partition(FIRST_DAY + 1)
+GLOBAL = Partition(1, ())
+
+
+def under_equality(records: int = 10, *, rows: int = 100) -> TableFacts:
+    """Two files of so many rows, the first of them under an equality delete."""
+    return table_facts(
+        groups=(
+            file_group(*[500 * MIB] * 2, records_per_file=rows),
+            file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=records),
+        ),
+        sequences=(
+            sequence(1, data_file_count=1, data_record_count=rows),
+            sequence(2, data_file_count=1, data_record_count=rows, equality_delete_file_count=1, equality_delete_record_count=records),
+        ),
+    )
+
+
+def test_equality_deletes_are_told_with_what_readers_load() -> None:
+    # The newer file is not under the delete: half of the files, and of their 1000 MiB.
+    assert told(under_equality(), "equality_deletes") == (
+        Severity.WARNING,
+        ("event_day=2026-01-01",),
+        "10 equality delete records in 1 file apply to at most 1 of 2 data files (50 % of the rows); "
+        "one data file needs up to 10 of them, a full scan loads 10",
+        (CALL.format("'delete-file-threshold', '1', 'partial-progress.enabled', 'true', 'remove-dangling-deletes', 'true'"),),
+        2,
+        501 * MIB,
+    )
+
+
+def test_equality_deletes_are_critical_from_three_tenths_of_the_rows_on() -> None:
+    assert told(under_equality(60), "equality_deletes")[0] is Severity.CRITICAL
+    assert told(under_equality(59), "equality_deletes")[0] is Severity.WARNING
+
+
+def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
+    found = told(under_equality(1, rows=0), "equality_deletes")
+
+    assert found[0] is Severity.CRITICAL
+    assert "apply to at most 1 of 2 data files (0.0 % of the rows)" in found[2]
+
+
+def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
+    rows = [sequence(1, day, data_file_count=n, data_record_count=100) for day, n in ((DAY, 1), (NEXT, 3))]
+    rows += [sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10) for day in (DAY, NEXT)]
+    groups = [file_group(*[500 * MIB] * n, of=day, records_per_file=100) for day, n in ((DAY, 1), (NEXT, 3))]
+    groups += [file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10) for day in (DAY, NEXT)]
+
+    found = told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")
+
+    assert found[1] == ("event_day=2026-01-02", "event_day=2026-01-01")
+    assert repr(found[5]) == str(2 * MIB + 4 * 500 * MIB)
+
+
+def test_the_executor_cache_is_told_as_it_is_known() -> None:
+    on = "the executor cache for delete files is on in {}, and 1 equality delete file apply to this table"
+
+    assert told(under_equality(), "executor_cache") == (
+        Severity.WARNING,
+        (),
+        on.format("every Spark session that does not turn it off"),
+        (),
+        1,
+        0,
+    )
+    assert told(under_equality(), "executor_cache", session_conf={})[2] == on.format("this session")
+
+
+def of_days(
+    *deletes: int, kind: Kind = Kind.POSITION_DELETES, scoped: bool = True, well: bool = True, data: int = 1, later: int = 2
+) -> TableFacts:
+    """A day each, with one file of 100 rows and one delete file of so many records; sequence numbers of both."""
+    groups, rows = [], []
+    for place, records in enumerate(deletes):
+        day = partition(FIRST_DAY + place)
+        groups += [
+            file_group(500 * MIB, of=day, records_per_file=100),
+            file_group(MIB, kind=kind, of=day, records_per_file=records, file_scoped_count=int(scoped)),
+        ]
+        sized = {"well_sized_file_count": 1, "well_sized_bytes": 500 * MIB} if well else {}
+        rows += [
+            sequence(data, day, data_file_count=1, data_record_count=100, **sized),
+            sequence(later, day, position_delete_file_count=1, position_delete_record_count=records),
+        ]
+    return table_facts(groups=groups, sequences=tuple(rows), format_version=3 if kind is Kind.DELETION_VECTORS else 2)
+
+
+def test_position_deletes_are_told_with_their_share_and_both_calls() -> None:
+    assert told(of_days(5, 15), "position_deletes") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "20 position delete records in 2 files against 200 rows (10 %); 2 of the files name a single data file",
+        (
+            CALL.format("'delete-ratio-threshold', '0.05', 'partial-progress.enabled', 'true'"),
+            "CALL `prod`.system.rewrite_position_delete_files(table => 'db.events')",
+        ),
+        2,
+        2 * MIB,
+    )
+
+
+def test_the_partition_that_lost_the_largest_share_comes_first() -> None:
+    groups = [
+        file_group(500 * MIB, of=DAY, records_per_file=100),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1),
+        file_group(500 * MIB, of=NEXT, records_per_file=2000),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1),
+    ]
+
+    assert told(table_facts(groups=groups), "position_deletes")[1] == ("event_day=2026-01-01", "event_day=2026-01-02")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.POSITION_DELETES, "position_deletes"), (Kind.DELETION_VECTORS, "deletion_vectors")])
+def test_deletes_of_rows_are_critical_from_three_tenths_of_the_rows_on(kind: Kind, name: str) -> None:
+    assert told(of_days(30, 30, kind=kind), name)[0] is Severity.CRITICAL
+    assert told(of_days(30, 29, kind=kind), name)[0] is Severity.WARNING
+
+
+def test_version_2_is_told_of_the_upgrade() -> None:
+    assert told(of_days(1), "v2_position_deletes") == (
+        Severity.INFO,
+        (),
+        "format version 2 with 1 position delete file",
+        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('format-version' = '3')",),
+        1,
+        MIB,
+    )
+
+
+def test_vectors_are_told_with_the_rows_and_files_they_hide() -> None:
+    assert told(of_days(5, 15, kind=Kind.DELETION_VECTORS), "deletion_vectors") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "2 deletion vectors hide 20 of 200 rows (10 %) in 100 % of the data files",
+        (CALL.format("'delete-ratio-threshold', '0.05', 'partial-progress.enabled', 'true'"),),
+        2,
+        2 * MIB,
+    )
+
+
+def dangling(*, scoped: bool = True) -> TableFacts:
+    """A position delete that is older than all data, and one that is not; three bytes together."""
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(1, 2, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=2 * int(scoped)),
+    )
+    rows = (
+        sequence(1, position_delete_file_count=1, position_delete_record_count=2),
+        sequence(3, data_file_count=1, data_record_count=100, position_delete_file_count=1, position_delete_record_count=2),
+    )
+    return table_facts(groups=groups, sequences=rows)
+
+
+def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
+    found = told(dangling(), "dangling_deletes")
+
+    assert found == (
+        Severity.WARNING,
+        ("event_day=2026-01-01",),
+        "1 of 2 delete files (2 records) are older than all data of their partition",
+        (CALL.format("'remove-dangling-deletes', 'true', 'partial-progress.enabled', 'true'"),),
+        1,
+        1,
+    )
+    assert isinstance(found[5], int)
+    # One of the two still applies, and a newer version would hold it better.
+    assert named(dangling(), "v2_position_deletes") is not None
+
+
+def test_position_deletes_dangle_by_their_own_partition_even_where_it_is_the_whole_table() -> None:
+    rows = (
+        sequence(1, data_file_count=1, data_record_count=100),
+        sequence(5, GLOBAL, data_file_count=1, data_record_count=100),
+        sequence(2, GLOBAL, position_delete_file_count=1, position_delete_record_count=7),
+    )
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(500 * MIB, of=GLOBAL, records_per_file=100),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=GLOBAL, records_per_file=7, file_scoped_count=1),
+    )
+    specs = (BY_DAY, PartitionSpec(1, UNPARTITIONED.fields))
+    facts = table_facts(groups=groups, sequences=rows, specs=specs, default_spec_id=0)
+
+    assert told(facts, "dangling_deletes")[4] == 1
+    # The same as equality deletes may apply to the older data of the day.
+    swapped = [dataclasses.replace(g, kind=Kind.EQUALITY_DELETES) if g.kind is Kind.POSITION_DELETES else g for g in groups]
+    by_key = (*rows[:2], sequence(2, GLOBAL, equality_delete_file_count=1, equality_delete_record_count=7))
+    assert named(dataclasses.replace(facts, groups=tuple(swapped), sequences=by_key), "dangling_deletes") is None
+
+
+def test_equality_deletes_of_a_partition_dangle_by_its_own_data() -> None:
+    rows = (
+        sequence(1, data_file_count=1, data_record_count=100),
+        sequence(5, NEXT, data_file_count=1, data_record_count=100),
+        sequence(2, NEXT, equality_delete_file_count=1, equality_delete_record_count=7),
+    )
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(500 * MIB, of=NEXT, records_per_file=100),
+        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=NEXT, records_per_file=7),
+    )
+
+    assert told(table_facts(groups=groups, sequences=rows), "dangling_deletes")[1] == ("event_day=2026-01-02",)
+
+
+def test_global_deletes_in_ranges_of_sequence_numbers_are_judged_by_where_a_range_begins() -> None:
+    rows = (
+        sequence(100, data_file_count=1, data_record_count=100),
+        sequence(60, GLOBAL, equality_delete_file_count=1, equality_delete_record_count=7),
+    )
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=GLOBAL, records_per_file=7),
+    )
+    specs = (BY_DAY, PartitionSpec(1, UNPARTITIONED.fields))
+
+    def of_width(width: int) -> TableFacts:
+        return table_facts(groups=groups, sequences=rows, sequence_width=width, specs=specs, default_spec_id=0)
+
+    # Data of 51 to 100 may be older than deletes of 11 to 60; data of 61 to 100 may not.
+    assert named(of_width(50), "dangling_deletes") is None
+    assert named(of_width(40), "dangling_deletes") is not None
+    assert named(of_width(41), "dangling_deletes") is not None
+    assert named(of_width(42), "dangling_deletes") is None
+
+
+def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first() -> None:
+    facts = of_days(5, 5, scoped=False)
+    larger = [
+        dataclasses.replace(row, well_sized_bytes=900 * MIB) if row.partition == NEXT and row.data_file_count else row
+        for row in facts.sequences
+    ]
+
+    assert told(dataclasses.replace(facts, sequences=tuple(larger)), "deletes_default_rewrite_ignores") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "2 of 2 data files are well-sized and under deletes that a default rewrite_data_files does not count",
+        (CALL.format("'delete-file-threshold', '1', 'partial-progress.enabled', 'true'"),),
+        2,
+        1400 * MIB,
+    )
+
+
+def test_position_deletes_reach_data_of_their_own_sequence_number_and_none_after_it() -> None:
+    assert named(of_days(5, scoped=False, data=2, later=2), "deletes_default_rewrite_ignores") is not None
+    assert named(of_days(5, scoped=False, data=3, later=2), "deletes_default_rewrite_ignores") is None
+    assert named(of_days(5, scoped=False, well=False), "deletes_default_rewrite_ignores") is None
+
+
+def test_a_partition_whose_deletes_name_single_files_does_not_hide_the_next() -> None:
+    facts = of_days(5, 5, scoped=False)
+    first = [dataclasses.replace(g, file_scoped_count=g.file_count) if g.partition == DAY else g for g in facts.groups]
+
+    assert told(dataclasses.replace(facts, groups=tuple(first)), "deletes_default_rewrite_ignores")[1] == ("event_day=2026-01-02",)

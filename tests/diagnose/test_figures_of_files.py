@@ -1,0 +1,157 @@
+"""Findings about data files tell the figures they rest on, and begin exactly at their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from icekit import Severity, Thresholds
+from icekit.errors import ParameterError
+from icekit.facts.model import FileGroup, PartitionSpec, StorageFacts, TableFacts
+from tests.diagnose.told import named, told
+from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
+
+REWRITE = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true'))"
+NEWER = dataclasses.replace(BY_DAY, spec_id=1)
+
+
+def of_days(*sizes: list[int], spec_id: int = 0) -> list[FileGroup]:
+    """A partition a day from the first on, with files of the sizes given."""
+    return [file_group(*each, of=partition(FIRST_DAY + day, spec_id=spec_id)) for day, each in enumerate(sizes)]
+
+
+def facts_of(*sizes: list[int]) -> TableFacts:
+    return table_facts(groups=of_days(*sizes))
+
+
+def test_small_files_are_told_with_what_a_rewrite_removes() -> None:
+    facts = facts_of([MIB] * 5 + [500 * MIB], [2 * MIB] * 6)
+
+    # Four files of five go, and five of six; 17 MiB in eleven files.
+    assert told(facts, "small_files") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "9 data files of 12 would disappear: 11 files of 1.5 MiB on average in 2 partitions, against a target of 512 MiB",
+        (REWRITE,),
+        11,
+        17 * MIB,
+    )
+
+
+def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_guessed() -> None:
+    # 300 of 512 MiB, which the facts were not cut at; both files lie between 256 and 384.
+    limits = Thresholds().with_changes(min_file_size_ratio=300 / 512)
+
+    with pytest.raises(ParameterError, match="not counted at 314,572,800 bytes"):
+        named(facts_of([260 * MIB, 300 * MIB]), "small_files", thresholds=limits)
+
+
+def test_what_disappears_is_what_the_target_does_not_need() -> None:
+    whole = named(facts_of([128 * MIB] * 8), "small_files")
+    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, NEWER), default_spec_id=1)
+    together = named(old, "small_files")
+    two = Thresholds().with_changes(min_input_files=2)
+
+    assert whole is not None
+    assert whole.evidence.startswith("6 data files of 8 would disappear")
+    # 1800 MiB of older specs share one group, and take four files.
+    assert together is not None
+    assert together.evidence.startswith("2 data files of 6 would disappear: 6 files of 300 MiB on average in 1 partition,")
+    assert named(facts_of([380 * MIB] * 2), "small_files", thresholds=two) is None
+
+
+@pytest.mark.parametrize(
+    ("small", "well", "severity"),
+    [(101, 0, Severity.CRITICAL), (100, 0, Severity.WARNING), (101, 98, Severity.CRITICAL), (101, 99, Severity.WARNING)],
+)
+def test_small_files_are_critical_from_a_hundred_that_go_and_more_than_half_of_all(small: int, well: int, severity: Severity) -> None:
+    assert told(facts_of([MIB] * small + [500 * MIB] * well), "small_files")[0] is severity
+
+
+def test_oversized_files_are_told_with_their_share_of_the_bytes() -> None:
+    assert told(facts_of([500 * MIB, 2 * GIB], [GIB] * 3), "oversized_files") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "4 data files of 5 with 5 GiB (91 % of the bytes); the largest is 2 GiB, against a target of 512 MiB",
+        (REWRITE,),
+        4,
+        5 * GIB,
+    )
+
+
+def test_oversized_files_are_a_warning_from_a_twentieth_of_the_bytes_on() -> None:
+    # 1024 of 20,480 MiB, and of one file of the target more.
+    assert told(facts_of([GIB] + [TARGET] * 38), "oversized_files")[0] is Severity.WARNING
+    assert told(facts_of([GIB] + [TARGET] * 39), "oversized_files")[0] is Severity.INFO
+
+
+def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
+    assert named(facts_of([TARGET * 9 // 5]), "oversized_files") is None
+    assert named(facts_of([TARGET * 9 // 5 + 1]), "oversized_files") is not None
+
+
+def test_skew_is_told_with_the_median_and_a_query_for_the_sizes() -> None:
+    facts = facts_of(*[[500 * MIB]] * 4, [500 * MIB] * 20)
+
+    assert told(facts, "skewed_partitions") == (
+        Severity.WARNING,
+        ("event_day=2026-01-05",),
+        "the largest of 5 partitions holds 9.8 GiB, 20 × the median of 500 MiB; 1 such partition together hold 83 % of the bytes",
+        (
+            "SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM `prod`.`db`.`events`.`partitions` "
+            "ORDER BY 4 DESC LIMIT 20",
+        ),
+        20,
+        10_000 * MIB,
+    )
+
+
+def test_skew_begins_at_ten_times_the_median_and_over_one_target_file() -> None:
+    ten = facts_of(*[[500 * MIB]] * 5, [500 * MIB] * 10)
+
+    assert told(ten, "skewed_partitions")[4:] == (10, 5000 * MIB)
+    assert named(facts_of(*[[500 * MIB]] * 5, [500 * MIB] * 9 + [499 * MIB]), "skewed_partitions") is None
+    assert named(facts_of(*[[50 * MIB]] * 5, [TARGET]), "skewed_partitions") is None
+    assert named(facts_of(*[[50 * MIB]] * 5, [TARGET + 1]), "skewed_partitions") is not None
+
+
+def test_files_of_an_older_spec_are_told_with_both_specs_and_a_query_for_them() -> None:
+    old = of_days([100 * MIB], [500 * MIB] * 3)
+    facts = table_facts(groups=[*old, *of_days([500 * MIB] * 2, spec_id=1)], specs=(BY_DAY, NEWER), default_spec_id=1)
+
+    # 1600 of 2600 MiB.
+    assert told(facts, "old_partition_spec") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02", "event_day=2026-01-01"),
+        "4 data files of 6 (62 % of the bytes) were written under spec 0; the current spec 1 has event_day",
+        (
+            "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM `prod`.`db`.`events`.`files` "
+            "WHERE content = 0 AND spec_id <> 1 GROUP BY partition ORDER BY bytes DESC",
+        ),
+        4,
+        1600 * MIB,
+    )
+
+
+@pytest.mark.parametrize(("newer", "severity"), [(9, Severity.WARNING), (10, Severity.INFO)])
+def test_older_specs_are_a_warning_from_a_tenth_of_the_bytes_on(newer: int, severity: Severity) -> None:
+    groups = [*of_days([500 * MIB]), file_group(*[500 * MIB] * newer, of=dataclasses.replace(partition(), spec_id=1, values=()))]
+    facts = table_facts(groups=groups, specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)), default_spec_id=1)
+    found = told(facts, "old_partition_spec")
+
+    assert found[0] is severity
+    assert found[2].endswith("the current spec 1 has no partitioning")
+
+
+def test_orphans_are_told_with_the_dry_run_that_lists_them() -> None:
+    facts = dataclasses.replace(table_facts(), storage=StorageFacts(0, 3, ("s3://bucket/a",)))
+
+    assert told(facts, "orphan_files") == (
+        Severity.WARNING,
+        ("s3://bucket/a",),
+        "3 files under s3://bucket/db/events in no snapshot, and older than 3 days",
+        ("CALL `prod`.system.remove_orphan_files(table => 'db.events', dry_run => true, prefix_listing => true)",),
+        3,
+        0,
+    )

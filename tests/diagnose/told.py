@@ -1,0 +1,26 @@
+"""What a finding says in figures, for tests that hold it to them."""
+
+from __future__ import annotations
+
+from icekit import Severity, diagnose
+from icekit.facts.model import TableFacts
+from icekit.findings import Finding
+
+Told = tuple[Severity, tuple[str, ...], str, tuple[str, ...], int, int]
+
+
+def named(facts: TableFacts, name: str, **options: object) -> Finding | None:
+    """One finding by its name, None where it is not made."""
+    return next((f for f in diagnose(facts, **options) if f.name == name), None)  # type: ignore[arg-type]
+
+
+def told(facts: TableFacts, name: str, **options: object) -> Told:
+    """Severity, where, evidence, statements, files and bytes at stake of a finding that also says all the rest."""
+    finding = named(facts, name, **options)
+    assert finding is not None
+    assert finding.table == "db.events"
+    assert finding.threshold
+    assert finding.source
+    for sentence in (finding.effect, finding.remedy):
+        assert sentence.endswith(".")
+    return finding.severity, finding.where, finding.evidence, finding.sql, finding.files_at_stake, finding.bytes_at_stake
