@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -120,7 +120,9 @@ class Crew:
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
                     item = self._ready.get(timeout=_PATIENCE)
-                    self._done.put(self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel)))  # type: ignore[misc]
+                    row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
+                    # What was observed is known, whatever became of the notebook.
+                    self._done.put(replace(row, wins=item.wins, health=item.health))
                     item.facts_file.unlink(missing_ok=True)
 
     def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
@@ -135,9 +137,7 @@ class Crew:
             outcome,
             page.name,
             error,
-            item.wins,
-            item.health,
-            {"observe": item.seconds, **stages},
+            stages={"observe": item.seconds, **stages},
         )
 
     def _guarded(self, name: Identifier, step: Callable[[Identifier], T]) -> T | Row:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,9 @@ from icekit.sql import Identifier, display_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_CANCEL_EVERY, _CANCELLING_SECONDS = 0.5, 60.0
 
 
 class TimedOut(IcekitError):
@@ -50,10 +55,16 @@ def tagged(lake: Lake, tag: str) -> Lake:
     return cast("Lake", _Tagged(lake, tag))
 
 
-def cancel(lake: Lake, tag: str) -> None:
-    """Cancel what Spark does under a tag; starts no Spark."""
-    if lake.spark_is_running:
-        lake.spark.interruptTag(tag)
+def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
+    """Cancel what Spark does under a tag, again and again until the work has ended: it may be between two jobs. Starts no Spark."""
+
+    def work() -> None:
+        until = time.monotonic() + _CANCELLING_SECONDS
+        while not ended.wait(_CANCEL_EVERY) and time.monotonic() < until:
+            if lake.spark_is_running:
+                lake.spark.interruptTag(tag)
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 def observed(
@@ -72,6 +83,7 @@ def observed(
     chosen = limits(options.thresholds)
     tag = f"icekit-{uuid.uuid4().hex}"
     taken = tagged(lake, tag)
+    ended = threading.Event()
 
     def work() -> TableFacts:
         from icekit.facts import observe
@@ -86,13 +98,19 @@ def observed(
             storage=options.storage,
         )
 
+    def ending() -> TableFacts:
+        try:
+            return work()
+        finally:
+            ended.set()
+
     if seconds is None:
         facts = work()
     else:
         try:
-            facts = within(seconds, work)
+            facts = within(seconds, ending)
         except concurrent.futures.TimeoutError:
-            cancel(lake, tag)
+            cancel(lake, tag, ended)
             raise timed_out(name, seconds) from None
     return facts, diagnose(facts, chosen, session_conf=lake.session_conf())
 

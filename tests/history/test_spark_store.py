@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +40,7 @@ def test_spark_appends_once_and_pyiceberg_reads_the_same_table(lake: Lake, kept:
 
 def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> None:
     ended: list[BaseException | None] = []
+    over = threading.Event()
     slow = "SELECT sum(hash(a.id * b.id)) FROM range(0, 10000000, 1, 2) a CROSS JOIN range(0, 10000) b"
 
     def work() -> None:
@@ -49,15 +49,13 @@ def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> No
             ended.append(None)
         except Exception as error:
             ended.append(error)
+        finally:
+            over.set()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    tracker = lake.spark.sparkContext.statusTracker()
-    until = time.monotonic() + 30
-    while not tracker.getActiveJobsIds() and time.monotonic() < until:
-        time.sleep(0.1)
-    cancel(lake, "icekit-test")
-    thread.join(30)
+    cancel(lake, "icekit-test", over)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert "cancel" in str(ended[0]).lower()
