@@ -46,7 +46,11 @@ class _Tagged:
     def spark(self) -> SparkSession:
         """The lake's session, with the tag on whatever this thread starts in it."""
         spark = self._lake.spark
-        spark.addTag(self._tag)
+        # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
+        if getattr(spark, "_sc", None) is not None:
+            spark.sparkContext.addJobTag(self._tag)
+        else:
+            spark.addTag(self._tag)
         return spark
 
 
@@ -61,7 +65,11 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
     def work() -> None:
         until = time.monotonic() + _CANCELLING_SECONDS
         while not ended.wait(_CANCEL_EVERY) and time.monotonic() < until:
-            if lake.spark_is_running:
+            if not lake.spark_is_running:
+                continue
+            if getattr(lake.spark, "_sc", None) is not None:
+                lake.spark.sparkContext.cancelJobsWithTag(tag)
+            else:
                 lake.spark.interruptTag(tag)
 
     threading.Thread(target=work, daemon=True).start()
