@@ -10,7 +10,7 @@ help:  ## list these targets
 report:  ## report on the lab's tables into reports/ (makes those that are not there)
 	@scripts/setup.sh
 	@$(RUN) python -m icekit lab
-	@$(RUN) python -m icekit report 'lab.*' --storage --output reports
+	@$(RUN) python -m icekit report 'lab.*' --storage --output reports --history reports/history.db
 
 lab:  ## make the lab's tables, one per illness, in the embedded lake
 	@scripts/setup.sh

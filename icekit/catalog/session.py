@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ _OWN_SESSION = {
 }
 
 _started: SparkSession | None = None
+_starting = threading.Lock()
 
 
 def running_session() -> SparkSession | None:
@@ -61,6 +63,12 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
     master other than ``local[*]`` or a larger driver. Raises
     :class:`~icekit.errors.SparkUnavailable`.
     """
+    # Threads that observe several tables may ask at the same moment.
+    with _starting:
+        return _own_session(conf)
+
+
+def _own_session(conf: SparkCatalogConf) -> SparkSession:
     global _started
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)

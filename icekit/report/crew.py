@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -18,7 +18,7 @@ from icekit.catalog import Lake
 from icekit.errors import IcekitError
 from icekit.history.records import Health, health
 from icekit.notebook import limits
-from icekit.report.kernels import Kernels
+from icekit.report.kernels import Kernel, Kernels
 from icekit.report.observing import TimedOut, clear, kept, observed
 from icekit.report.rendering import rendered
 from icekit.report.rows import KERNELS, Options, Row
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 #: How long a thread waits, in seconds, before it looks whether it was told to stop.
 _PATIENCE = 0.5
+#: How long it is waited for, in seconds, when it was told; what is stuck is left behind.
+_LEAVE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,7 @@ class Crew:
             # Whoever interrupts does not want to wait for the notebooks at work.
             self._kernels.kill()
         for thread in self._threads:
-            thread.join(timeout=4 * _PATIENCE)
-        self._kernels.end()
+            thread.join(timeout=_LEAVE)
         with contextlib.suppress(OSError):  # a thread that was left behind may still write there
             self._scratch.cleanup()
 
@@ -115,17 +116,20 @@ class Crew:
         return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started, won, known)
 
     def _render(self) -> None:
-        while not self._stopped.is_set():
-            with contextlib.suppress(queue.Empty):
-                item = self._ready.get(timeout=_PATIENCE)
-                self._done.put(self._guarded(item.name, lambda _, item=item: self._render_one(item)))  # type: ignore[misc]
-                item.facts_file.unlink(missing_ok=True)
+        with self._kernels.own() as kernel:
+            while not self._stopped.is_set():
+                with contextlib.suppress(queue.Empty):
+                    item = self._ready.get(timeout=_PATIENCE)
+                    row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
+                    # What was observed is known, whatever became of the notebook.
+                    self._done.put(replace(row, wins=item.wins, health=item.health))
+                    item.facts_file.unlink(missing_ok=True)
 
-    def _render_one(self, item: _Observed) -> Row:
+    def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
         table, limit, started = display_name(item.name), self._options.timeout_seconds, time.monotonic()
         left = None if limit is None else limit - item.seconds
         history = self._history_of(table, Path(self._scratch.name))
-        page, outcome, error, stages = rendered(self._kernels.own(), item.name, item.facts_file, self._options, left, history=history)
+        page, outcome, error, stages = rendered(kernel, item.name, item.facts_file, self._options, left, history=history)
         return Row(
             table,
             outcome.status if outcome else "crashed",
@@ -133,9 +137,7 @@ class Crew:
             outcome,
             page.name,
             error,
-            item.wins,
-            item.health,
-            {"observe": item.seconds, **stages},
+            stages={"observe": item.seconds, **stages},
         )
 
     def _guarded(self, name: Identifier, step: Callable[[Identifier], T]) -> T | Row:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.utils import run_sync
+from jupyter_core.utils import ensure_event_loop, run_sync
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
@@ -75,31 +75,27 @@ class Kernel:
 
 
 class Kernels:
-    """A kernel for each thread that asks, and a way to end them all."""
+    """A kernel for each thread that asks, and a way to kill them all."""
 
     def __init__(self, *, reuse: bool = True) -> None:
         self._reuse = reuse
-        self._own = threading.local()
         self._every: list[Kernel] = []
 
-    def own(self) -> Kernel:
-        """The kernel of this thread."""
-        kernel: Kernel | None = getattr(self._own, "kernel", None)
-        if kernel is None:
-            kernel = self._own.kernel = Kernel(reuse=self._reuse)
-            self._every.append(kernel)
-        return kernel
+    @contextlib.contextmanager
+    def own(self) -> Iterator[Kernel]:
+        """A kernel for this thread, which ends with the block; so does the thread's event loop."""
+        kernel = Kernel(reuse=self._reuse)
+        self._every.append(kernel)
+        try:
+            yield kernel
+        finally:
+            kernel.end()
+            ensure_event_loop().close()
 
     def kill(self) -> None:
         """End every process at once, also those at work."""
         for kernel in self._every:
             kernel.kill()
-
-    def end(self) -> None:
-        """End every kernel; the threads that used them are done."""
-        self.kill()
-        for kernel in self._every:
-            kernel.end()
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]

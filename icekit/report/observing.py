@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_CANCEL_EVERY, _CANCELLING_SECONDS = 0.5, 60.0
+
+
 class TimedOut(IcekitError):
     """A table that took longer than it was given."""
 
@@ -42,7 +47,11 @@ class _Tagged:
     def spark(self) -> SparkSession:
         """The lake's session, with the tag on whatever this thread starts in it."""
         spark = self._lake.spark
-        spark.addTag(self._tag)
+        # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
+        if getattr(spark, "_sc", None) is not None:
+            spark.sparkContext.addJobTag(self._tag)
+        else:
+            spark.addTag(self._tag)
         return spark
 
 
@@ -51,10 +60,20 @@ def tagged(lake: Lake, tag: str) -> Lake:
     return cast("Lake", _Tagged(lake, tag))
 
 
-def cancel(lake: Lake, tag: str) -> None:
-    """Cancel what Spark does under a tag; starts no Spark."""
-    if lake.spark_is_running:
-        lake.spark.interruptTag(tag)
+def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
+    """Cancel what Spark does under a tag, again and again until the work has ended: it may be between two jobs. Starts no Spark."""
+
+    def work() -> None:
+        until = time.monotonic() + _CANCELLING_SECONDS
+        while not ended.wait(_CANCEL_EVERY) and time.monotonic() < until:
+            if not lake.spark_is_running:
+                continue
+            if getattr(lake.spark, "_sc", None) is not None:
+                lake.spark.sparkContext.cancelJobsWithTag(tag)
+            else:
+                lake.spark.interruptTag(tag)
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 def observed(
@@ -73,6 +92,7 @@ def observed(
     chosen = limits(options.thresholds)
     tag = f"icekit-{uuid.uuid4().hex}"
     taken = tagged(lake, tag)
+    ended = threading.Event()
 
     def work() -> TableFacts:
         from icekit.facts import observe
@@ -87,13 +107,19 @@ def observed(
             storage=options.storage,
         )
 
+    def ending() -> TableFacts:
+        try:
+            return work()
+        finally:
+            ended.set()
+
     if seconds is None:
         facts = work()
     else:
         try:
-            facts = within(seconds, work)
+            facts = within(seconds, ending)
         except concurrent.futures.TimeoutError:
-            cancel(lake, tag)
+            cancel(lake, tag, ended)
             raise timed_out(name, seconds) from None
     return facts, diagnose(facts, chosen, session_conf=lake.session_conf())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -61,8 +63,16 @@ def _parameters(options: Options, table: str, facts_file: Path) -> dict[str, Any
 
 
 def _known(name: str, value: str) -> dict[str, str]:
-    """A parameter that is given only where the notebook has it: a person's own copy may be older."""
-    return {name: value} if value and f"\\n{name}: str" in notebook_path().read_text(encoding="utf-8").replace('"', "\\n") else {}
+    """A parameter that is given only where the notebook has it."""
+    return {name: value} if value and name in _declared(notebook_path()) else {}
+
+
+@functools.cache
+def _declared(notebook: Path) -> frozenset[str]:
+    """The names of a notebook's parameters, one a line."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    tagged = [line for cell in cells if "parameters" in cell["metadata"].get("tags", ()) for line in cell["source"]]
+    return frozenset(line.partition(":")[0] for line in tagged)
 
 
 def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:
