@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from icekit.report.document import Outcome, write_text
+from icekit.show.explorer import WIDGET_VIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,21 @@ def write_page(notebook: Any, title: str, path: Path) -> Path:
     exporter: Any = HTMLExporter(  # type: ignore[no-untyped-call]
         template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True
     )
-    body, _ = exporter.from_notebook_node(notebook)
+    body, _ = exporter.from_notebook_node(without_widgets(notebook))
     return write_text(
         path, _page(title, f"<p class=muted><a href='index.html'>All tables of this run</a> / {html.escape(title)}</p>{body}")
     )
+
+
+def without_widgets(notebook: Any) -> Any:
+    """A copy whose outputs show what explorers say without controls: a page has no kernel to draw widgets from."""
+    plain = copy.deepcopy(notebook)
+    plain.metadata.pop("widgets", None)
+    for cell in plain.cells:
+        for output in cell.get("outputs", ()):
+            if "text/html" in output.get("data", ()):
+                output.data.pop(WIDGET_VIEW, None)
+    return plain
 
 
 def _page(title: str, body: str) -> str:

@@ -13,8 +13,8 @@ from icekit.compact.execute import Stop, Stopped
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html
+from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, picture, row
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
 from icekit.sql import display_name

@@ -20,10 +20,10 @@ from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
 from icekit.errors import IcekitError
 from icekit.show import html, plan_charts
+from icekit.show.explorer import Explorer
 from icekit.show.plan import outcome_html, plan_html
 from icekit.show.widgets.budget import HEAD, bought_told, budget_rows, budget_text, question, slider_steps
 from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, note, picture, row
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
 from icekit.units import count

@@ -13,9 +13,9 @@ from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
 from icekit.show.comparison import comparison_html
+from icekit.show.explorer import Explorer
 from icekit.show.widgets.chooser import CURRENT, observed, refs_of
 from icekit.show.widgets.controls import Progress, button, chosen, column, labelled, note, picture, row
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say
 from icekit.sql import display_name

@@ -8,9 +8,9 @@ import ipywidgets as ipw
 
 from icekit.facts.partitions import ORDERS, PartitionFigures, Selection, partition_figures, select
 from icekit.show import html
+from icekit.show.explorer import Explorer
 from icekit.show.tables import UNPARTITIONED, needed
 from icekit.show.widgets.controls import chosen, column, labelled, picture, row
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.units import count, size
 

@@ -9,10 +9,10 @@ import ipywidgets as ipw
 
 from icekit.findings import Findings, Thresholds
 from icekit.show import html
+from icekit.show.explorer import Explorer
 from icekit.show.findings import findings_html, summary
 from icekit.show.widgets.controls import attempt, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.limits import LIMITS, Limit, moved, size_ratios
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.units import percent, size
 

@@ -8,10 +8,10 @@ import ipywidgets as ipw
 
 from icekit.compact.execute import Stop
 from icekit.facts.through_time import MOST, SizesAt, spread, through_time
+from icekit.show.explorer import Explorer
 from icekit.show.time_charts import sizes_at_one, sizes_through_time
 from icekit.show.widgets.comparing import too_much_at_once
 from icekit.show.widgets.controls import Progress, button, chosen, column, labelled, note, picture, row
-from icekit.show.widgets.shown import Explorer
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say
 from icekit.units import count, moment
