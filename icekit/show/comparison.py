@@ -9,7 +9,7 @@ from icekit.findings import Finding
 from icekit.show import html
 from icekit.show.findings import badge
 from icekit.show.lines import aligned
-from icekit.units import percent, size
+from icekit.units import size
 
 _HEAD = ("", "before", "after", "difference", "after / before")
 
@@ -19,19 +19,17 @@ def comparison_text(compared: Comparison) -> str:
     lines = [f"before  {compared.before}", f"after   {compared.after}", ""]
     lines += aligned((_HEAD, *comparison_rows(compared)))
     for what, found in _findings(compared):
-        lines += [f"{what}: {', '.join(f.title for f in found) or 'none'}"]
+        lines += [f"findings, {what.lower()}: {', '.join(f.title for f in found) or 'none'}"]
     return "\n".join(lines)
 
 
 def comparison_html(compared: Comparison) -> str:
     """Both sides as a table, with the findings that came, went and stayed."""
-    said = [
-        (what, "<br>".join(f"{badge(f.severity)} {html.text(f.title)}: {html.prose(f.evidence)}" for f in found) or "none")
-        for what, found in _findings(compared)
-    ]
+    said = [(what, "".join(map(_line, found)) or "none") for what, found in _findings(compared)]
     return html.framed(
         html.definitions([("Before", html.text(compared.before)), ("After", html.text(compared.after))]),
         html.table(_HEAD, comparison_rows(compared), [False, True, True, True, True]),
+        "<p>Findings, at the same limits:</p>",
         html.definitions(said),
     )
 
@@ -39,13 +37,17 @@ def comparison_html(compared: Comparison) -> str:
 def comparison_rows(compared: Comparison) -> list[tuple[str, str, str, str, str]]:
     """Each figure on both sides, its difference and its ratio, as text; absent ones are a dash."""
     return [
-        (f.name, _told(f, f.before), _told(f, f.after), _difference(f), percent(f.ratio) if f.ratio is not None else "–")
+        (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {f.ratio:,.3g}" if f.ratio is not None else "–")
         for f in compared.figures
     ]
 
 
+def _line(finding: Finding) -> str:
+    return f'<p class="{finding.severity.name.lower()}">{badge(finding.severity)} <b>{html.text(finding.title)}</b>: {html.prose(finding.evidence)}</p>'
+
+
 def _findings(compared: Comparison) -> Sequence[tuple[str, Sequence[Finding]]]:
-    return (("Findings that came", compared.came), ("Findings that went", compared.went), ("Findings on both sides", compared.stayed))
+    return (("Came", compared.came), ("Went", compared.went), ("Both sides", compared.stayed))
 
 
 def _told(figure: Figure, value: float | None) -> str:

@@ -38,9 +38,7 @@ def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt]) -> Chart:
         times = [at(sizes[i].committed_at_ms) for i in marks]
         one_day = times[0].date() == times[-1].date()
         axes.set_xticks(marks, [t.strftime("%H:%M:%S" if one_day else "%Y-%m-%d\n%H:%M") for t in times])
-        axes.set_xlabel(
-            "Snapshot, by the time it was committed" + (f" on {times[0]:%Y-%m-%d}" if one_day else "") + " (UTC; evenly chosen)"
-        )
+        axes.set_xlabel("Snapshot, committed at (UTC" + (f", {times[0]:%Y-%m-%d})" if one_day else ")"))
         legend(axes, columns=2)
     first, last = sizes[0], sizes[-1]
     told = (
@@ -54,7 +52,7 @@ def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt]) -> Chart:
 def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int) -> Chart:
     """The histogram at one of the snapshots, on axes that are the same for all of them."""
     shown = sizes[place]
-    title = f"Sizes of data files: {facts.name}"
+    title = f"File sizes at one snapshot: {facts.name}"
     lowers = sorted({b.lower_bytes for s in sizes for b in s.bars})
     if not lowers:
         return nothing(title, "No data files at any of these snapshots: nothing to draw.")
@@ -74,7 +72,8 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int) -> Cha
             legend(axes, columns=1)
         drawn = axes.bar([i + 0.5 for i in range(len(edges))], files, width=0.86, color=BLUE)
         axes.bar_label(drawn, [f"{n:,}" if n else "" for n in files], fontsize=11, padding=2)
-        axes.set_xticks(range(len(edges)), [size(edge) for edge in edges], rotation=60, ha="right", rotation_mode="anchor")
+        ends = [*edges, *facts.data_edges[facts.data_edges.index(edges[-1]) + 1 :][:1]]
+        axes.set_xticks(range(len(ends)), [size(edge) for edge in ends], rotation=60, ha="right", rotation_mode="anchor")
         axes.set_ylim(0, tallest * 1.18)
         axes.set_xlim(0, len(edges))
         whole_numbers(axes.yaxis)

@@ -14,7 +14,7 @@ from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html
 from icekit.show.explorer import Explorer
-from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, picture, row
+from icekit.show.widgets.controls import WIDER, Progress, attempt, button, chosen, column, labelled, picture, row
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
 from icekit.sql import display_name
@@ -68,7 +68,11 @@ class Chooser(Explorer):
             continuous_update=False,
         )
         self.ref = labelled(
-            ipw.Dropdown, "Snapshot", "a branch, a tag or a snapshot of the table; known once the table was observed", options=[CURRENT]
+            ipw.Dropdown,
+            "Snapshot",
+            "a branch, a tag or a snapshot of the table; known once the table was observed",
+            options=[CURRENT],
+            layout={"width": WIDER},
         )
         self.list_tables = button("List tables", "ask the catalog for the names of its tables; reads only", self._list)
         self.observe = button("Observe", "", self._observe, style="primary")

@@ -47,7 +47,7 @@ class CompactionExplorer(Explorer):
     def static(self) -> str:
         """What the plan buys beside all there is to buy, and what other budgets would, as a chart and a table."""
         found = self.candidates()
-        plan = self.given or self.estimate(self.policy)
+        plan = self.given if self.given and self.given.table == self.view.facts.table else self.estimate(self.policy)
         chart = plan_charts.candidates(self.view.facts, found, plan)._repr_html_()
         if not found:
             return chart

@@ -15,7 +15,7 @@ from icekit.facts.model import TableFacts
 from icekit.show.comparison import comparison_html
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.chooser import CURRENT, observed, refs_of
-from icekit.show.widgets.controls import Progress, button, chosen, column, labelled, note, picture, row
+from icekit.show.widgets.controls import WIDER, Progress, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say
 from icekit.sql import display_name
@@ -48,7 +48,7 @@ class Comparer(Explorer):
             ensure_option=False,
             continuous_update=False,
         )
-        self.ref = labelled(ipw.Dropdown, "at", "which snapshot, branch or tag of it", options=[(CURRENT, "")])
+        self.ref = labelled(ipw.Dropdown, "at", "which snapshot, branch or tag of it", options=[(CURRENT, "")], layout={"width": WIDER})
         self.compare = button(
             "Compare", "read the other side's metadata and set it before the table in view; writes nothing", self._compare, style="primary"
         )

@@ -15,7 +15,7 @@ from icekit.show.widgets.work import Say, Work, why
 T = TypeVar("T")
 
 LABEL = "11.5em"
-WIDE = "38em"
+WIDE, WIDER = "38em", "48em"
 _LINES = 8
 
 

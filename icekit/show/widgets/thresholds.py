@@ -10,7 +10,7 @@ import ipywidgets as ipw
 from icekit.findings import Findings, Thresholds
 from icekit.show import html
 from icekit.show.explorer import Explorer
-from icekit.show.findings import findings_html, summary
+from icekit.show.findings import findings_html
 from icekit.show.widgets.controls import attempt, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.limits import LIMITS, Limit, moved, size_ratios
 from icekit.show.widgets.view import View
@@ -51,7 +51,7 @@ class ThresholdsExplorer(Explorer):
         self.view.on_change(self._follow)
         self._show()
         rows = [row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}")) for limit in LIMITS]
-        folded = ipw.Accordion([column(*rows, self.reset)], titles=("Limits: move one and the findings change",), selected_index=0)
+        folded = ipw.Accordion([column(*rows, row(self.reset))], titles=("Limits: move one and the findings change",), selected_index=0)
         return column(folded, self.said, self.found)
 
     def _slider(self, limit: Limit) -> Any:
@@ -120,14 +120,14 @@ class ThresholdsExplorer(Explorer):
         at_given = self._at_given()
         here = self.view.findings
         changed = moved(self.view.thresholds)
-        parts = [f"At these limits: {summary(here).removesuffix('.')}."]
+        parts = []
         came = [f.title for f in here if f.name not in at_given.names]
         went = [f.title for f in at_given if f.name not in here.names]
         if came or went:
             parts.append(f"New: {', '.join(came) or 'none'}. Gone: {', '.join(went) or 'none'}.")
         if changed:
             parts.append(f"To keep them: thresholds = {changed!r}")
-        self.said.value = note(" ".join(parts))
+        self.said.value = note(" ".join(parts)) if parts else ""
         self.found.value = findings_html(here)
 
     def _at_given(self) -> Findings:

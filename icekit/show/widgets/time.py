@@ -14,7 +14,7 @@ from icekit.show.widgets.comparing import too_much_at_once
 from icekit.show.widgets.controls import Progress, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say
-from icekit.units import count, moment
+from icekit.units import count
 
 
 class TimeExplorer(Explorer):
@@ -104,9 +104,7 @@ class TimeExplorer(Explorer):
             self.at.value, self.all.value = "", note("Press the button to read them.")
             return
         self.slider.disabled = False
-        self.slider.options = [
-            (f"{i + 1} of {len(self.sizes)}: {moment(s.committed_at_ms)}, {s.operation or 'unknown'}", i) for i, s in enumerate(self.sizes)
-        ]
+        self.slider.options = [(f"{i + 1} of {len(self.sizes)}", i) for i in range(len(self.sizes))]
         self.slider.value = len(self.sizes) - 1
         self._show_one()
         self.all.value = sizes_through_time(self.view.facts, self.sizes)._repr_html_()
