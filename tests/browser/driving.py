@@ -68,5 +68,19 @@ class Driven:
         if before:
             self.page.set_viewport_size(before)
 
+    def pictured(self, path: Path, first: str, last: str, most: int) -> None:
+        """Some cells of the notebook, from one to another, as a picture of at most so many pixels."""
+        self.page.evaluate("() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { e.scrollTop = 0; })")
+        before = self.page.viewport_size
+        self.page.set_viewport_size({"width": 1180, "height": 14_000})
+        self.page.wait_for_timeout(700)
+        top, bottom = self.cell(first).bounding_box(), self.cell(last).bounding_box()
+        assert top is not None
+        assert bottom is not None
+        height = min(bottom["y"] + bottom["height"] - top["y"], most)
+        self.page.screenshot(path=path, clip={"x": top["x"], "y": top["y"], "width": top["width"], "height": height})
+        if before:
+            self.page.set_viewport_size(before)
+
 
 __all__ = ["PATIENCE", "Driven", "expect"]

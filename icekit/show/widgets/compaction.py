@@ -252,7 +252,7 @@ class CompactionExplorer(Explorer):
                 after = None
             return outcome, after
 
-        def done(both: tuple[Outcome, Any]) -> str:
+        def done(both: tuple[Outcome, Any]) -> tuple[str, str]:
             outcome, after = both
             self.outcome = outcome
             if after is not None:
@@ -261,9 +261,11 @@ class CompactionExplorer(Explorer):
             self.again.disabled = outcome.status not in ("stopped", "failed")
             if outcome.status == "stopped":
                 return (
-                    f"Cancelled: what was committed stays, and the rest of {outcome.plan.name} was not touched. Resume would go on with it."
+                    f"Cancelled: what was committed stays, and the rest of {outcome.plan.name} was not touched. Resume would go on with it.",
+                    "warning",
                 )
-            return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below."
+            kind = "critical" if outcome.exit_status else "fine"
+            return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below.", kind
 
         self.question.layout.display = "none"
         self.progress.run(what, run_and_look, done)

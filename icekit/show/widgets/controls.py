@@ -82,8 +82,8 @@ class Progress:
         """Name controls that nobody may use while work is under way."""
         self._busy += controls
 
-    def run(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str]) -> None:
-        """Begin a job; ``done`` takes its result and says in a sentence what came of it."""
+    def run(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]) -> None:
+        """Begin a job; ``done`` takes its result and says in a sentence what came of it, and of what kind that is (fine)."""
         if self.work.is_running:
             return
         before = [control.disabled for control in self._busy]
@@ -100,7 +100,8 @@ class Progress:
 
         def finished(result: T) -> None:
             rested()
-            self._end(done(result), "fine")
+            said = done(result)
+            self._end(*(said if isinstance(said, tuple) else (said, "fine")))
 
         def ended(sentence: str) -> None:
             rested()

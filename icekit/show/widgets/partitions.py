@@ -54,9 +54,17 @@ class PartitionsExplorer(Explorer):
         self.shown = picture()
         for control in (self.text, self.by, self.limit):
             chosen(control, self._show)
-        self.view.on_change(self._show)
+        self._table = self.view.facts.table
+        self.view.on_change(self._follow)
         self._show()
         return column(self.text, row(self.by, self.limit), self.shown)
+
+    def _follow(self) -> None:
+        # A filter for one table's partitions would hide all of another's.
+        if self._table != self.view.facts.table:
+            self._table = self.view.facts.table
+            self.text.value = ""
+        self._show()
 
     def _show(self) -> None:
         found = select(self.figures, self.text.value, self.by.value, self.limit.value)
