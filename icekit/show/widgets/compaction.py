@@ -107,7 +107,7 @@ class CompactionExplorer(Explorer):
         self.progress = Progress("what was committed stays, the rest was not begun; the table is whole.")
         self.progress.rest(self.ask, self.go, self.again, self.budget, self.slider, self.trial)
         self.sure = picture()
-        self.yes = button("Yes, run it", "", self._run, style="danger")
+        self.yes = button("Yes, run it", "run the plan that is shown", self._run, style="danger")
         self.no = button("No, do not run it", "go back; nothing is run", self._back)
         self.question = column(self.sure, row(self.yes, self.no))
         self.question.layout.display = "none"
