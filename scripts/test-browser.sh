@@ -37,4 +37,5 @@ if ! ICEKIT_CHROMIUM=$(find_chromium); then
     exit 0
 fi
 export ICEKIT_CHROMIUM
-exec python -m pytest -m browser tests/browser "$@"
+if [ $# -eq 0 ] || [ "${1#-}" != "$1" ]; then set -- tests/browser "$@"; fi
+exec python -m pytest -m browser "$@"

@@ -11,6 +11,8 @@ from tests.browser.jupyter import Server
 #: Seconds for a notebook's cells, of which Spark's start is the longest on a busy machine.
 PATIENCE = 150_000
 
+expect.set_options(timeout=60_000)
+
 _KERNEL_WAITS = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 _ALL_RUN = """() => {
   const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent);
