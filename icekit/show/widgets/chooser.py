@@ -10,7 +10,6 @@ from icekit.catalog import Lake, connect
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.known import known_catalogs
 from icekit.compact.execute import Stop, Stopped
-from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html
 from icekit.show.explorer import Explorer
@@ -97,34 +96,46 @@ class Chooser(Explorer):
 
     def _list(self) -> None:
         name = self.catalog.value
+        lake = self._lake()
+        if lake is None:
+            return
 
-        def job(_: Say, stop: Stop) -> tuple[Lake, list[str]]:
-            lake = self.view.lake if name == self.view.lake.name else connect(name)
+        def job(_: Say, stop: Stop) -> list[str]:
             names = [display_name(found) for found in lake.tables.names()]
             stop.sleep(0)
-            return lake, names
+            return names
 
-        def done(listed: tuple[Lake, list[str]]) -> str:
-            self.table.options = listed[1]
-            return f"{count(len(listed[1]), 'table')} in catalog {listed[0].name}."
+        def done(names: list[str]) -> str:
+            self.table.options = names
+            return f"{count(len(names), 'table')} in catalog {name}."
 
         self.progress.run(f"Listing the tables of {name}", job, done)
 
     def _observe(self) -> None:
-        catalog, table, ref = self.catalog.value, self.table.value.strip(), self._ref()
-        view = self.view
+        table, ref, view = self.table.value.strip(), self._ref(), self.view
+        lake = self._lake()
+        if lake is None:
+            return
 
-        def job(say: Say, stop: Stop) -> tuple[Lake, TableFacts]:
-            if not table:
-                raise ParameterError("No table is chosen; type its name, or list the tables and pick one.")
-            lake = view.lake if catalog == view.lake.name else connect(catalog)
-            return lake, observed(lake, table, ref, view, say, stop)
+        def job(say: Say, stop: Stop) -> TableFacts:
+            return observed(lake, table, ref, view, say, stop)
 
-        def done(found: tuple[Lake, TableFacts]) -> str:
-            view.look_at(*found)
-            return f"{found[1].name}: read in {found[1].seconds:.1f} s by {found[1].collector}. {_BELOW}"
+        def done(facts: TableFacts) -> str:
+            view.look_at(lake, facts)
+            return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
 
         self.progress.run(f"Observing {table}", job, done)
+
+    def _lake(self) -> Lake | None:
+        """The catalog chosen; None, and a sentence, where there is no such.
+
+        Connecting contacts nothing, and is done here and not in the work's thread: Spark tells each thread of its own active session only.
+        """
+        if self.catalog.value == self.view.lake.name:
+            return self.view.lake
+        found: list[Lake] = []
+        attempt(lambda: found.append(connect(self.catalog.value)), self.progress.told)
+        return found[0] if found else None
 
     def _follow(self) -> None:
         self.card.value = self.static()
