@@ -110,7 +110,7 @@ def test_the_dark_theme_is_readable(notebook: Driven) -> None:
     expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
     notebook.picture(SCREENSHOTS / "lab-01_diagnose-dark.png")
     for label in ("Catalog", "Table", "Partition holds"):
-        text, ground = notebook.page.get_by_label(label).evaluate(
+        text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
             "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
         )
         assert abs(sum(text) - sum(ground)) > 300, label

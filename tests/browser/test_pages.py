@@ -34,11 +34,9 @@ def test_a_page_of_every_notebook_opens_offline_and_is_pictured(chromium: Browse
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"page-{path.stem}.png", full_page=True)
     if images and path.stem == "01_diagnose":
-        page.locator("#Observe").scroll_into_view_if_needed()
-        top = page.locator("#Observe").bounding_box()
-        offset = page.evaluate("() => window.scrollY")
+        top = page.get_by_role("heading", name="Observe").bounding_box()
         assert top is not None
-        page.screenshot(path=images / "report.png", full_page=True, clip={"x": 20, "y": top["y"] + offset, "width": 1040, "height": 1750})
+        page.screenshot(path=images / "report.png", full_page=True, clip={"x": 20, "y": top["y"], "width": 1040, "height": 1750})
     # What the page shows must not be wider than the page.
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 1080
     page.close()
