@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test test-airflow test-wheel bench bench-equality-deletes soak mutants clean
+.PHONY: help report lab notebook test test-browser test-airflow test-wheel bench bench-equality-deletes soak mutants clean
 
 RUN := scripts/run.sh
 
@@ -26,8 +26,13 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 	$(RUN) python -m ruff check
 	$(RUN) python -m ruff format --check
 	$(RUN) python -m mypy
-	$(RUN) python -m pytest -n 2 --dist loadfile -m 'not soak'
+	$(RUN) python -m pytest -n 2 --dist loadfile -m 'not soak and not browser'
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
+	@$(MAKE) --no-print-directory test-browser
+
+test-browser:  ## use the notebooks' controls in JupyterLab and Chromium; pictures of every notebook go to build/screenshots
+	@scripts/setup.sh dev
+	@$(RUN) scripts/test-browser.sh
 
 bench:  ## measure on large tables
 	@scripts/setup.sh dev

@@ -11,6 +11,7 @@ from functools import partial
 from icekit.catalog import Lake
 from icekit.compact.calibration import throughput
 from icekit.compact.cluster import cluster_of
+from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.lineage import head
@@ -37,13 +38,14 @@ def plan_table(
     ledger: Ledger | str | None = None,
     trial: bool = False,
     now: dt.datetime | None = None,
+    stop: Stop | None = None,
     progress: Callable[[str], None] = print,
 ) -> Plan:
     """Plan the rewrites that pay back on a table, as the engine's planner predicts them.
 
     ``trial`` also tries each action on a zero-copy clone, whole or a sample, and predicts by
     what came out: that registers a second table in the namespace ``icekit_scratch``, writes
-    beside the table for a while, and writes nothing to the table.
+    beside the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
 
     Reads the table's metadata, the partitions written lately, the cluster's size and past
     outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
@@ -73,7 +75,7 @@ def plan_table(
         now=now,
     )
     made = replace(made, snapshot_id=at.snapshot_id)
-    return try_plan(lake, facts, made, progress=progress) if trial else made
+    return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
 def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:

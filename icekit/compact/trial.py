@@ -34,7 +34,13 @@ class Trial:
 
 
 def try_plan(
-    lake: Lake, facts: TableFacts, plan: Plan, *, sample_bytes: int = SAMPLE_BYTES, progress: Callable[[str], None] = print
+    lake: Lake,
+    facts: TableFacts,
+    plan: Plan,
+    *,
+    sample_bytes: int = SAMPLE_BYTES,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
 ) -> Plan:
     """The plan with each prediction corrected by a trial on a clone; the table is not written to.
 
@@ -42,6 +48,7 @@ def try_plan(
     a larger one some partitions are tried, and files, bytes and seconds are scaled by what the
     planner says of the rest. Rows are compared before and after, as a run does. Raises
     :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row changed.
+    Once ``stop`` is set it raises :class:`~icekit.compact.execute.Stopped`, the clone removed.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
@@ -50,7 +57,7 @@ def try_plan(
     with clone(lake, plan.table) as copy:
         first = head(lake, copy.table, plan.ref).snapshot_id
         for action in todo:
-            trial = _try(lake, facts, copy, action, sample_bytes)
+            trial = _try(lake, facts, copy, action, sample_bytes, stop)
             tried[action.action_id] = replace(action, prediction=_corrected(action.prediction, trial))
             part = "all" if trial.is_whole else size(trial.planned.bytes_in)
             progress(f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s")
@@ -64,7 +71,7 @@ def try_plan(
     return replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said)
 
 
-def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int) -> Trial:
+def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> Trial:
     sample = _sample(facts, action, sample_bytes)
     is_whole = sample is None
     moved = replace(action, table=copy.table)
@@ -77,8 +84,10 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
-        answer = execute(lake.spark, moved, {"icekit.run-id": "trial"}, stop=Stop(), tick=lambda _: None)
+        answer = execute(lake.spark, moved, {"icekit.run-id": "trial"}, stop=stop or Stop(), tick=lambda _: None)
     except Stopped:
+        if stop is not None:
+            raise
         raise KeyboardInterrupt from None
     seconds = time.monotonic() - started
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))

@@ -11,6 +11,7 @@ from typing import Any
 
 from icekit.errors import IcekitError, ParameterError, nearest
 from icekit.findings import Severity, Thresholds
+from icekit.show.explorer import SWITCH
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
@@ -26,6 +27,8 @@ def begin(parameters: Mapping[str, Any], known: Sequence[str]) -> None:
     for cell in reversed(list(parameters.get("In", ()))):
         if cell.lstrip().startswith("# Parameters"):
             check_names(_assigned(cell), known)
+            # papermill ran it with parameters: nobody is there to move a slider.
+            os.environ.setdefault(SWITCH, "off")
             break
     # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():

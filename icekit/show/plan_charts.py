@@ -8,6 +8,7 @@ from itertools import accumulate
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from icekit.compact.buying import bought
 from icekit.compact.calibration import QUANTITIES, Calibration
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
@@ -27,16 +28,15 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         return nothing(title, "No partition is worth a rewrite at this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in found)]
     won = [0, *accumulate(c.file_opens_saved for c in found)]
-    chosen = {p for action in plan.actions for p in action.partitions}
-    taken = [c for c in found if chosen.issuperset(c.partitions)]
-    plan_bytes, plan_won = sum(c.bytes_in for c in taken), sum(c.file_opens_saved for c in taken)
+    taken = bought(found, plan)
     total = facts.data.size_in_bytes
     with styled():
         figure, (axes,) = canvas(title, 3.8)
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
         axes.plot(spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(found), "candidate"))
-        if taken:
-            axes.plot([plan_bytes], [plan_won], "D", color=VERMILLION, markersize=10, label=f"this plan: {size(plan_bytes)}")
+        if taken.candidates:
+            label = f"this plan: {size(taken.bytes_in)}"
+            axes.plot([taken.bytes_in], [taken.file_opens_saved], "D", color=VERMILLION, markersize=10, label=label)
         axes.axvline(total, color=SKY, linestyle="--", linewidth=1.8, label=f"the whole table: {size(total)}")
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
@@ -50,7 +50,7 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
     told = (
         f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {won[-1]:,} file opens for {size(spent[-1])} rewritten; "
         f"the best, {partition_name(facts, best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
-        f"The plan takes {count(len(taken), 'candidate')}: {percent(plan_won / max(won[-1], 1))} of what can be won for {percent(plan_bytes / max(total, 1))} of the table's bytes."
+        f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of what can be won for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
     )
     return Chart(figure, title, told, candidate_table(facts, found, plan))
 

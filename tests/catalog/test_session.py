@@ -8,6 +8,7 @@ import pytest
 
 import icekit
 from icekit.catalog import Lake
+from icekit.catalog.known import known_catalogs, session_catalogs
 from icekit.catalog.session_tables import SessionTables
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound
 
@@ -34,6 +35,11 @@ def test_its_catalogs_need_no_profile(borrowed: Lake) -> None:
     by_spark, without = (borrowed.observe("db.events", collector=c) for c in ("spark", "local"))
     assert by_spark == without
     assert by_spark.data.record_count == 3
+
+
+def test_it_is_offered_among_the_catalogs_that_can_be_chosen(borrowed: Lake) -> None:
+    assert "mine" in known_catalogs(borrowed.spark)
+    assert "spark_catalog" not in session_catalogs(borrowed.spark)
 
 
 def test_it_is_not_stopped_and_not_changed(borrowed: Lake) -> None:

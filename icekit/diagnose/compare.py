@@ -1,0 +1,100 @@
+"""Set two tables, or a table at two snapshots, side by side: figures, and findings that came and went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from icekit.facts.model import Kind, TableFacts
+from icekit.findings import Findings
+from icekit.units import moment
+
+_DELETES = (
+    ("position delete", Kind.POSITION_DELETES),
+    ("equality delete", Kind.EQUALITY_DELETES),
+    ("deletion vector", Kind.DELETION_VECTORS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure on both sides; ``unit`` is ``bytes`` or what is counted. None where there is nothing to say."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """After less before; None where either is absent."""
+        return self.after - self.before if self.before is not None and self.after is not None else None
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before; None where either is absent or before is nothing."""
+        return self.after / self.before if self.before and self.after is not None else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides with their figures; findings that ``came`` are on the second side only, those that ``went`` on the first."""
+
+    before: str
+    after: str
+    figures: tuple[Figure, ...]
+    came: Findings
+    went: Findings
+    stayed: Findings
+
+    def __repr__(self) -> str:
+        from icekit.show.comparison import comparison_text
+
+        return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from icekit.show.comparison import comparison_html
+
+        return comparison_html(self)
+
+
+def compare(before: TableFacts, after: TableFacts, found_before: Findings, found_after: Findings) -> Comparison:
+    """Compare facts and what was found in them at the same thresholds; pure.
+
+    A finding is the same on both sides if it has the same name: its figures may differ, and are in
+    ``stayed`` as the second side has them.
+    """
+    return Comparison(
+        side(before),
+        side(after),
+        tuple(_figures(before, after)),
+        Findings(f for f in found_after if f.name not in found_before.names),
+        Findings(f for f in found_before if f.name not in found_after.names),
+        Findings(f for f in found_after if f.name in found_before.names),
+    )
+
+
+def side(facts: TableFacts) -> str:
+    """A table and its snapshot, as a heading."""
+    if facts.snapshot_id is None or facts.snapshot_ms is None:
+        return f"{facts.name}, no snapshot"
+    ref = f"{facts.ref}, " if facts.ref and facts.ref != str(facts.snapshot_id) else ""
+    return f"{facts.name}, {ref}snapshot {facts.snapshot_id} of {moment(facts.snapshot_ms)}"
+
+
+def _figures(a: TableFacts, b: TableFacts) -> Iterator[Figure]:
+    yield Figure("data files", "files", a.data.file_count, b.data.file_count)
+    yield Figure("data", "bytes", a.data.size_in_bytes, b.data.size_in_bytes)
+    yield Figure("mean data file", "bytes", a.data.mean_bytes, b.data.mean_bytes)
+    yield Figure("target size in force", "bytes", a.target_bytes, b.target_bytes)
+    yield Figure("data records, before deletes", "records", a.data.record_count, b.data.record_count)
+    yield Figure("partitions with data", "partitions", len(a.of_kind(Kind.DATA)), len(b.of_kind(Kind.DATA)))
+    for noun, kind in _DELETES:
+        x, y = a.total(kind), b.total(kind)
+        if x.file_count or y.file_count:
+            yield Figure(f"{noun} files" if kind is not Kind.DELETION_VECTORS else "deletion vectors", "files", x.file_count, y.file_count)
+            yield Figure(f"{noun} records", "records", x.record_count, y.record_count)
+    yield Figure("data manifests", "manifests", a.manifests.data_count, b.manifests.data_count)
+    yield Figure("delete manifests", "manifests", a.manifests.delete_count, b.manifests.delete_count)
+    yield Figure("manifests", "bytes", a.manifests.data_bytes + a.manifests.delete_bytes, b.manifests.data_bytes + b.manifests.delete_bytes)
+    yield Figure("snapshots in the lineage", "snapshots", a.history.lineage_count, b.history.lineage_count)

@@ -1,0 +1,80 @@
+"""Say in words and rows what budgets buy, and what a plan will do when it is run; no ipywidgets here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from icekit.compact.buying import Bought, bought
+from icekit.compact.candidates import Candidate
+from icekit.compact.model import Plan
+from icekit.compact.policy import Policy
+from icekit.units import count, percent, size
+
+#: The columns of :func:`budget_rows`.
+HEAD = ("budget", "candidates bought", "reads", "files in", "files out", "file opens saved", "of all that can be saved")
+_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
+_STEPS = 20
+
+
+def budget_rows(found: Sequence[Candidate], within: Callable[[int], Plan]) -> list[tuple[str, ...]]:
+    """What budgets of some shares of all candidates' bytes buy; ``within`` plans for so many bytes."""
+    everything = sum(c.bytes_in for c in found)
+    rows: list[tuple[str, ...]] = []
+    for share in _SHARES:
+        limit = max(int(share * everything), 1)
+        made = within(limit)
+        what, p = bought(found, made), made.prediction
+        rows.append(
+            (
+                f"{size(limit)} ({percent(share)})",
+                f"{what.candidates:,} of {what.of_candidates:,}",
+                size(p.bytes_in),
+                f"{p.files_in:,}",
+                f"{p.files_out:,}",
+                f"{what.file_opens_saved:,}",
+                percent(what.share_won) if what.share_won is not None else "–",
+            )
+        )
+    return rows
+
+
+def budget_text(policy: Policy) -> str:
+    """A policy's budget as a person writes it; empty for none."""
+    if policy.budget_bytes is not None:
+        return f"{policy.budget_bytes} B"
+    if policy.budget_files is not None:
+        return f"{policy.budget_files} files"
+    return f"{policy.budget_minutes:g} minutes" if policy.budget_minutes is not None else ""
+
+
+def slider_steps(found: tuple[Candidate, ...]) -> list[tuple[str, str]]:
+    """Places for a slider: the budget that buys the first so many candidates, at most twenty of them, and no limit at last."""
+    places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
+    steps = [
+        (f"{n:,} of {len(found):,} candidates, {size(total)}", f"{total} B")
+        for n in places
+        if (total := sum(c.bytes_in for c in found[:n]))
+    ]
+    return [*steps, (f"all {len(found):,} candidates" if found else "nothing is worth it", "")]
+
+
+def bought_told(what: Bought, plan: Plan) -> str:
+    """What a plan buys, in a sentence."""
+    p = plan.prediction
+    if not plan.actions:
+        return f"It buys none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+    won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
+    return (
+        f"It buys {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
+        f"become {count(p.files_out, 'file')}, and a full scan is spared {what.file_opens_saved:,} file opens{won}."
+    )
+
+
+def question(plan: Plan) -> str:
+    """What running a plan will do, for a person to say yes to."""
+    p = plan.prediction
+    procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
+    return (
+        f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
+        "commits each action, and proves that no row changed. The files that are replaced stay until their snapshots expire."
+    )

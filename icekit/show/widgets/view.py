@@ -1,0 +1,68 @@
+"""Hold what is looked at, for every explorer of a notebook: a table at a snapshot, and the limits it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from icekit.catalog import Lake
+from icekit.diagnose import diagnose
+from icekit.facts.model import TableFacts
+from icekit.findings import Findings, Thresholds
+
+
+class View:
+    """The table in view. Choosing another, or moving a limit, tells those who listen.
+
+    ``reads`` says whether explorers may read more metadata when their cell runs: a report of many
+    tables has collected the facts beforehand, and its notebooks read nothing.
+    """
+
+    def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None, *, reads: bool = True) -> None:
+        self.lake = lake
+        self.facts = facts
+        self.thresholds = thresholds or Thresholds()
+        self.reads = reads
+        self.findings = self._found()
+        self._listeners: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"View({self.facts.name})"
+
+    def look_at(self, lake: Lake, facts: TableFacts) -> None:
+        """Put another table, or another snapshot, in view."""
+        before = self.lake, self.facts
+        self.lake, self.facts = lake, facts
+        self._judge(lambda: self._put_back(*before))
+
+    def limit(self, thresholds: Thresholds) -> None:
+        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the facts were not cut at."""
+        before, self.thresholds = self.thresholds, thresholds
+
+        def back() -> None:
+            self.thresholds = before
+
+        self._judge(back)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each change, in the order in which they came to listen."""
+        self._listeners.append(listener)
+
+    def judged(self, facts: TableFacts) -> Findings:
+        """What is found in other facts by the limits in force."""
+        return diagnose(facts, self.thresholds, session_conf=self.lake.session_conf())
+
+    def _found(self) -> Findings:
+        return self.judged(self.facts)
+
+    def _put_back(self, lake: Lake, facts: TableFacts) -> None:
+        self.lake, self.facts = lake, facts
+
+    def _judge(self, back: Callable[[], None]) -> None:
+        """Find anew, and tell; where that fails, everything is as before."""
+        try:
+            self.findings = self._found()
+        except Exception:
+            back()
+            raise
+        for listener in tuple(self._listeners):
+            listener()

@@ -1,0 +1,118 @@
+"""Do long work in a thread, so that the kernel goes on hearing the Cancel button; no ipywidgets here."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from icekit.compact.execute import Stop, Stopped
+from icekit.errors import IcekitError
+from icekit.facts.bridge import has_bridge
+from icekit.secrets import scrub
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+_POLL_SECONDS = 0.2
+
+
+class Work:
+    """One piece of work at a time, with a voice and a stop.
+
+    ``said`` is called with each line of progress, from the thread. Afterwards exactly one of a
+    job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no result.
+    """
+
+    def __init__(self, said: Say) -> None:
+        self._said = said
+        self._thread: threading.Thread | None = None
+        self.stop = Stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a job is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
+        """Begin a job, unless one is under way; tell whether it was begun.
+
+        A job that raises :class:`~icekit.compact.execute.Stopped`, or anything once it was asked
+        to stop, was cancelled.
+        """
+        if self.is_running:
+            return False
+        stop = self.stop = Stop()
+
+        def work() -> None:
+            try:
+                result = job(self._said, stop)
+            except BaseException as error:
+                ended(why(error, stop))
+                return
+            try:
+                done(result)
+            except Exception as error:
+                ended(why(error, Stop()))
+
+        self._thread = threading.Thread(target=work, name="icekit-work", daemon=True)
+        self._thread.start()
+        return True
+
+    def cancel(self) -> None:
+        """Ask the job to stop; it says itself when it has."""
+        self.stop.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the job; tell whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.is_running
+
+
+def why(error: BaseException, stop: Stop) -> str:
+    """Why a job has no result, in one sentence."""
+    if isinstance(error, Stopped) or stop.is_set:
+        return "Cancelled."
+    if isinstance(error, IcekitError):
+        return scrub(str(error))
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    return scrub(f"{type(error).__name__}: {first}")
+
+
+@contextlib.contextmanager
+def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
+    """Cancel the Spark jobs that this thread starts, once somebody asks to stop.
+
+    Also makes the session the active one of this thread, which is new to the JVM.
+    """
+    tag = f"icekit-{uuid.uuid4().hex[:8]}"
+    ended = threading.Event()
+    bridge = has_bridge(spark)
+    session: Any = spark
+    context: Any = spark.sparkContext if bridge else None
+    if bridge:
+        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    (context.addJobTag if bridge else session.addTag)(tag)
+
+    def watch() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            if stop.is_set:
+                # Again and again: what is asked to stop may start another job before it hears of it.
+                with contextlib.suppress(Exception):
+                    (context.cancelJobsWithTag if bridge else session.interruptTag)(tag)
+
+    watcher = threading.Thread(target=watch, name=f"{tag}-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        with contextlib.suppress(Exception):
+            (context.removeJobTag if bridge else session.removeTag)(tag)
+    stop.sleep(0)  # raises Stopped where nothing else did

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Drive JupyterLab in Chromium as a person would. Run by scripts/run.sh.
+#
+#   scripts/test-browser.sh [--update-images]   the option also makes README's pictures anew
+#
+# Chromium is the system's: installed with apt where that is allowed, and otherwise these tests
+# are skipped, which the last line says.
+set -eu
+
+find_chromium() {
+    for name in "${ICEKIT_CHROMIUM:-chromium}" chromium chromium-browser google-chrome google-chrome-stable; do
+        if command -v "$name" >/dev/null 2>&1; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    mac="/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+    if [ -x "$mac" ]; then
+        echo "$mac"
+        return 0
+    fi
+    return 1
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+if ! find_chromium >/dev/null && command -v apt-get >/dev/null 2>&1 && as_root true 2>/dev/null; then
+    echo "icekit: installing chromium with apt-get" >&2
+    as_root apt-get update -qq >/dev/null 2>&1 || true
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 || true
+fi
+if ! ICEKIT_CHROMIUM=$(find_chromium); then
+    echo "icekit: the browser tests were SKIPPED: no Chromium was found. Install one, or name one in ICEKIT_CHROMIUM:" >&2
+    echo "    sudo apt-get install chromium     (a Mac: brew install --cask chromium)" >&2
+    exit 0
+fi
+export ICEKIT_CHROMIUM
+if [ $# -eq 0 ] || [ "${1#-}" != "$1" ]; then set -- tests/browser "$@"; fi
+exec python -m pytest -m browser "$@"

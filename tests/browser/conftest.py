@@ -1,0 +1,74 @@
+"""One lake, one JupyterLab and one Chromium for all browser tests; none of it without ``-m browser``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icekit.catalog import Lake, connect
+from tests.browser.jupyter import ROOT, Server, copied, fresh_lake, jupyterlab
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SCREENSHOTS = ROOT / "build" / "screenshots"
+CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-images", action="store_true", help="make README's pictures anew")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "browser" not in (config.option.markexpr or ""):
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason="make test-browser runs it"))
+
+
+@pytest.fixture(scope="session")
+def table_lake(_test_lake: None) -> Iterator[Lake]:
+    """The lake that the browser's kernels work on, read here without a JVM."""
+    os.environ["ICEKIT_LAKE"] = str(fresh_lake())
+    lake = connect()
+    yield lake
+    lake.close()
+
+
+@pytest.fixture(scope="session")
+def server(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder, scratch = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("jupyter")
+    copied("01_diagnose.ipynb", folder, {})
+    # Two actions of one partition each, so that one is still to come when the first is cancelled.
+    policy = {"leave_alone": "0 minutes", "max_action_partitions": 1}
+    compacted = {"trial": False, "ledger": str(scratch / "ledger.db"), "policy": policy, "budget": "130 files"}
+    copied("02_compact.ipynb", folder, compacted)
+    with jupyterlab(folder, scratch) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    named = os.environ.get("ICEKIT_CHROMIUM")
+    found = named or next((path for name in CANDIDATES if (path := shutil.which(name))), None)
+    if not found:
+        pytest.skip("no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM")
+    with sync_playwright() as playwright:
+        # Chromium has no sandbox for root.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def images(pytestconfig: pytest.Config) -> Path | None:
+    """Where README's pictures go; None unless they were asked for."""
+    return ROOT / "notebooks" / "images" if pytestconfig.getoption("--update-images") else None

@@ -1,0 +1,97 @@
+"""A person in 02_compact: plans, says no, runs, cancels, resumes; what the table then is, is read from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.facts.model import TableFacts
+from tests.browser.conftest import SCREENSHOTS
+from tests.browser.driving import PATIENCE, Driven, expect
+from tests.browser.jupyter import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.browser
+
+TABLE = "lab.skewed_small_files"
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
+    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(60_000)
+    driven = Driven(page, server, "02_compact.ipynb")
+    driven.run_all()
+    yield driven
+    page.close()
+
+
+def now(lake: Lake) -> TableFacts:
+    return lake.observe(TABLE, collector="local")
+
+
+def test_a_budget_that_moves_changes_what_is_bought_and_takes_the_plan_away(notebook: Driven) -> None:
+    run = notebook.button(f"Run this plan on {TABLE}")
+    cell = notebook.cell("widgets.compaction(view")
+    expect(cell.get_by_text("It buys 3 of 5 candidates").or_(cell.get_by_text("It buys 2 of 5 candidates"))).to_be_visible()
+
+    budget = notebook.page.get_by_label("Budget", exact=True)
+    budget.fill("20 files")
+    budget.press("Enter")
+
+    expect(cell.get_by_text("20 files and 632 KiB become 3 files")).to_be_visible()
+    expect(run).to_be_disabled()
+    budget.fill("130 files")
+    budget.press("Enter")
+    expect(cell.get_by_text("20 files and 632 KiB become 3 files")).to_have_count(0)
+
+
+def test_a_dry_run_runs_nothing_and_a_no_runs_nothing(notebook: Driven, table_lake: Lake) -> None:
+    before = now(table_lake)
+    run = notebook.button(f"Run this plan on {TABLE}")
+
+    notebook.button("Plan (dry run)").click()
+    expect(notebook.page.get_by_text(f"A dry run: nothing has run on {TABLE}.")).to_be_visible(timeout=PATIENCE)
+    expect(run).to_be_enabled()
+    run.click()
+    expect(notebook.page.get_by_text("on lake.lab.skewed_small_files now? It reads")).to_be_visible()
+    notebook.button("No, do not run it").click()
+
+    expect(notebook.button(f"Yes, run it on {TABLE}")).to_be_hidden()
+    expect(run).to_be_enabled()
+    assert now(table_lake).snapshot_id == before.snapshot_id
+
+
+def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
+    notebook: Driven, table_lake: Lake, images: Path | None
+) -> None:
+    before = now(table_lake)
+    cell = notebook.cell("widgets.compaction(view")
+    notebook.button(f"Run this plan on {TABLE}").click()
+    notebook.button(f"Yes, run it on {TABLE}").click()
+    expect(cell.get_by_text("[1/")).to_be_visible(timeout=PATIENCE)
+    cell.get_by_role("button", name="Cancel", exact=True).click()
+
+    resume = notebook.button(f"Resume on {TABLE}")
+    expect(cell.get_by_text("Cancelled: what was committed stays")).to_be_visible(timeout=PATIENCE)
+    expect(resume).to_be_enabled()
+    cancelled = now(table_lake)
+    assert cancelled.data.record_count == before.data.record_count
+    assert cancelled.data.file_count > 130
+
+    resume.click()
+
+    expect(cell.get_by_text(f"{TABLE}: done; every figure and the proof are below.")).to_be_visible(timeout=PATIENCE)
+    expect(resume).to_be_disabled()
+    after = now(table_lake)
+    assert after.data.record_count == before.data.record_count
+    assert after.data.file_count < before.data.file_count - 15
+    notebook.picture(SCREENSHOTS / "lab-02_compact.png")
+    if images:
+        notebook.pictured(images / "compact.png", "widgets.compaction(view", "widgets.compaction(view", 1700)

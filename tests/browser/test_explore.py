@@ -1,0 +1,116 @@
+"""A person in 01_diagnose: chooses a table, moves a limit, filters, compares, slides through time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import SCREENSHOTS
+from tests.browser.driving import Driven, expect
+from tests.browser.jupyter import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
+    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(60_000)
+    driven = Driven(page, server, "01_diagnose.ipynb")
+    driven.run_all()
+    yield driven
+    page.close()
+
+
+def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven) -> None:
+    for name in ("Observe lab.small_files", "List tables", "Compare", "Back to the limits given"):
+        expect(notebook.button(name)).to_be_visible()
+    expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
+    expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
+    notebook.picture(SCREENSHOTS / "lab-01_diagnose.png")
+
+
+def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(notebook: Driven, images: Path | None) -> None:
+    cell = notebook.cell("widgets.thresholds(view)")
+    finding = cell.locator(".finding").filter(has_text="snapshots piling up")
+    expect(finding).to_have_count(0)
+
+    notebook.move("Snapshots kept", "Home", 1)
+
+    expect(finding).to_have_count(1)
+    expect(cell.get_by_text("New: snapshots piling up. Gone: none. To keep them: thresholds = {'snapshots': 1}")).to_be_visible()
+    if images:
+        notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
+    notebook.button("Back to the limits given").click()
+    expect(finding).to_have_count(0)
+
+
+def test_partitions_are_filtered_as_a_person_types(notebook: Driven) -> None:
+    cell = notebook.cell("widgets.partitions(view)")
+
+    notebook.page.get_by_label("Partition holds").fill("01-05")
+
+    expect(cell.get_by_text("1 partition of 5; the first 1 by most data files.")).to_be_visible()
+    expect(cell.locator("tbody tr")).to_have_count(1)
+
+
+def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driven) -> None:
+    page = notebook.page
+    page.get_by_label("Catalog").focus()
+    keys = page.keyboard
+    for stop in ("List tables", "Table"):
+        keys.press("Tab")
+        assert stop in page.evaluate("() => document.activeElement.textContent || document.activeElement.labels?.[0]?.textContent"), stop
+    keys.press("ControlOrMeta+a")
+    keys.type("lab.equality_deletes")
+    keys.press("Enter")
+    expect(notebook.button("Observe lab.equality_deletes")).to_be_enabled()
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("Enter")
+
+    expect(page.get_by_text(re.compile(r"^lab.equality_deletes: read in .* by local"))).to_be_visible()
+    expect(notebook.cell("widgets.choose(view)").locator(".title")).to_contain_text("lab.equality_deletes")
+    titles = notebook.cell("widgets.thresholds(view)").locator(".finding .title")
+    expect(titles.filter(has_text="equality deletes")).to_have_count(1)
+    expect(notebook.cell("widgets.partitions(view)")).to_contain_text("flight_id_bucket")
+
+
+def test_a_slider_goes_through_time_once_the_snapshots_are_read(notebook: Driven) -> None:
+    cell = notebook.cell("widgets.sizes_over_time(view")
+    cell.get_by_role("button", name=re.compile("^Read .* snapshots?$")).click()
+    expect(cell.get_by_text("move the slider")).to_be_visible()
+
+    notebook.move("Snapshot", "Home", 1)
+
+    expect(cell.get_by_text(re.compile(r"^Snapshot 1 of \d+"))).to_be_visible()
+
+
+def test_two_tables_stand_side_by_side(notebook: Driven) -> None:
+    cell = notebook.cell("widgets.compare_with(view")
+    other = notebook.page.get_by_label("Compare with")
+    other.fill("lab.small_files")
+    other.press("Enter")
+
+    cell.get_by_role("button", name="Compare", exact=True).click()
+
+    expect(cell.get_by_text("lab.small_files was read in")).to_be_visible()
+    expect(cell.locator("tr").filter(has_text="equality delete files")).to_contain_text("+96")
+
+
+def test_the_dark_theme_is_readable(notebook: Driven) -> None:
+    notebook.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
+    notebook.picture(SCREENSHOTS / "lab-01_diagnose-dark.png")
+    for label in ("Catalog", "Table", "Partition holds"):
+        text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
+            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
+        )
+        assert abs(sum(text) - sum(ground)) > 300, label

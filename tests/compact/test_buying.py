@@ -1,0 +1,63 @@
+"""What a budget buys is counted from the plan that it makes."""
+
+from __future__ import annotations
+
+from icekit.compact import Policy, candidates
+from icekit.compact.buying import bought
+from icekit.compact.plan import plan
+from icekit.diagnose import diagnose
+from icekit.findings import Thresholds
+from icekit.show.widgets.budget import budget_rows, budget_text, slider_steps
+from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
+
+FACTS = table_facts(groups=tuple(file_group(*[MIB] * (10 * (day + 1)), of=partition(FIRST_DAY + day)) for day in range(4)))
+FINDINGS = diagnose(FACTS)
+FOUND = candidates(FACTS, FINDINGS, Policy(), Thresholds())
+
+
+def test_no_budget_buys_everything() -> None:
+    what = bought(FOUND, plan(FACTS, FINDINGS))
+
+    assert (what.candidates, what.of_candidates, what.files_in, what.share_won) == (4, 4, 100, 1.0)
+
+
+def test_a_budget_buys_a_part_and_says_of_how_much() -> None:
+    what = bought(FOUND, plan(FACTS, FINDINGS, Policy(budget_files=45)))
+
+    assert what.files_in <= 45
+    assert (what.of_files_in, what.of_candidates) == (100, 4)
+    assert what.share_won is not None
+    assert 0 < what.share_won < 1
+
+
+def test_nothing_to_save_has_no_share() -> None:
+    healthy = table_facts()
+
+    assert bought((), plan(healthy, diagnose(healthy))).share_won is None
+
+
+def test_each_place_of_the_slider_is_a_budget_that_buys_so_many() -> None:
+    for place, (label, budget) in enumerate(slider_steps(FOUND)):
+        what = bought(FOUND, plan(FACTS, FINDINGS, Policy.of({"budget": budget})))
+        assert what.candidates == place + 1, label
+
+
+def test_a_slider_over_very_many_candidates_has_few_places() -> None:
+    assert len(slider_steps(FOUND * 5_000)) <= 21
+
+
+def test_rows_of_budgets_end_with_all_there_is() -> None:
+    rows = budget_rows(FOUND, lambda limit: plan(FACTS, FINDINGS, Policy(budget_bytes=limit)))
+
+    assert rows[-1][1] == "4 of 4"
+    assert rows[-1][-1] == "100 %"
+
+
+def test_a_budget_reads_back_as_it_was_given() -> None:
+    for given in (Policy(), Policy(budget_bytes=5), Policy(budget_files=7), Policy(budget_minutes=1.5)):
+        again = Policy.of({"budget": budget_text(given)})
+        assert (again.budget_bytes, again.budget_files, again.budget_minutes) == (
+            given.budget_bytes,
+            given.budget_files,
+            given.budget_minutes,
+        )

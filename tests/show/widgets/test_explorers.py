@@ -1,0 +1,271 @@
+"""Explorers choose among facts: what a control changes, what it refuses, and the same facts without controls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icekit
+from icekit.catalog import Lake
+from icekit.catalog.known import known_catalogs
+from icekit.compact import Policy
+from icekit.errors import ParameterError
+from icekit.findings import Thresholds
+from icekit.notebook import begin
+from icekit.report.page import without_widgets
+from icekit.show import widgets
+from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
+from icekit.show.widgets.limits import LIMITS, moved, size_ratios
+from tests.factories import MIB, file_group, table_facts
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
+    path = tmp_path_factory.mktemp("lake")
+    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        for name, commits in (("sick", 12), ("fine", 1)):
+            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
+            for _ in range(commits):
+                table.append(pa.table({"id": [1, 2, 3]}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ICEKIT_LAKE", str(path))
+        connected = icekit.connect()
+        yield connected
+        connected.close()
+
+
+@pytest.fixture
+def view(lake: Lake) -> widgets.View:
+    return widgets.View(lake, lake.observe("db.sick"))
+
+
+def text(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.S))
+
+
+def every(view: widgets.View) -> list[widgets.Explorer]:
+    return [
+        widgets.choose(view),
+        widgets.thresholds(view),
+        widgets.partitions(view),
+        widgets.compare_with(view, "oldest"),
+        widgets.sizes_over_time(view, 3),
+        widgets.compaction(view, Policy(leave_alone_minutes=0)),
+    ]
+
+
+def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    for explorer in every(view):
+        bundle = explorer._repr_mimebundle_()
+        assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
+        assert len(text(bundle["text/html"])) > 50, explorer
+        monkeypatch.setenv(SWITCH, "off")
+        assert explorer._repr_mimebundle_() == {key: bundle[key] for key in ("text/plain", "text/html")}
+        monkeypatch.delenv(SWITCH)
+
+
+def test_a_static_run_makes_no_controls(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "off")
+    for explorer in every(view):
+        explorer._repr_mimebundle_()
+        assert explorer._controls is None
+
+
+def test_the_switch_takes_two_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "of")
+    with pytest.raises(ParameterError, match="did you mean off"):
+        widgets_on()
+
+
+def test_parameters_of_papermill_turn_controls_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.delenv(SWITCH)
+
+    begin({"In": ["", "table = 'a'", "# Parameters\ntable = 'b'"]}, ["table"])
+
+    assert not widgets_on()
+
+
+def test_a_page_shows_what_is_said_without_controls() -> None:
+    import nbformat
+
+    data = {"text/html": "<p>facts</p>", WIDGET_VIEW: {"model_id": "1"}}
+    output = nbformat.v4.new_output("display_data", data=data)  # type: ignore[no-untyped-call]
+    cell = nbformat.v4.new_code_cell("x", outputs=[output])  # type: ignore[no-untyped-call]
+    notebook = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
+
+    plain = without_widgets(notebook)
+
+    assert list(plain.cells[0].outputs[0].data) == ["text/html"]
+    assert WIDGET_VIEW in notebook.cells[0].outputs[0].data
+
+
+def test_every_control_has_a_visible_label_and_says_what_it_does(view: widgets.View) -> None:
+    import ipywidgets as ipw
+
+    def walk(widget: Any) -> Iterator[Any]:
+        yield widget
+        for child in getattr(widget, "children", ()):
+            yield from walk(child)
+
+    controls = [w for e in every(view) for w in walk(e.controls) if isinstance(w, (ipw.Button, ipw.ValueWidget))]
+    told = [w for w in controls if not isinstance(w, (ipw.HTML, ipw.Label))]
+    assert len(told) > 30
+    for control in told:
+        assert control.description, control
+        assert control.tooltip, control.description
+
+
+def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.View) -> None:
+    explorer = widgets.thresholds(view)
+    assert explorer.controls is not None
+    assert "snapshots_piling_up" not in view.findings.names
+
+    explorer.sliders["snapshots"].value = 5
+
+    assert "snapshots_piling_up" in view.findings.names
+    assert "New: snapshots piling up. Gone: none. To keep them: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    explorer.reset.click()
+    assert view.thresholds == Thresholds()
+    assert explorer.said.value == ""
+
+
+def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(lake: Lake) -> None:
+    view = widgets.View(lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
+    told: list[str] = []
+    view.on_change(lambda: told.append("changed"))
+    before = view.findings
+
+    with pytest.raises(ParameterError, match="observe the table with size_ratios"):
+        view.limit(Thresholds().with_changes(min_file_size_ratio=0.65))
+
+    assert (view.thresholds, view.findings, told) == (Thresholds(), before, [])
+
+
+def test_only_limits_of_size_that_the_facts_can_answer_are_offered() -> None:
+    spread = table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),))
+
+    found = size_ratios(spread, over=False, also=0.75)
+
+    assert {0.5, 0.75} <= set(found)
+    assert 0.65 not in found  # 333 MiB: files on either side, counted together
+
+
+def test_every_limit_is_a_threshold_within_its_reach() -> None:
+    default = Thresholds()
+    for limit in LIMITS:
+        assert limit.low <= getattr(default, limit.name) <= limit.high, limit.name
+    assert moved(default.with_changes(snapshots=7)) == {"snapshots": 7}
+
+
+def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
+    chooser, partitions = widgets.choose(view), widgets.partitions(view)
+    assert chooser.controls is not None
+    assert partitions.controls is not None
+    assert {"db.sick", "db.fine"} <= set(chooser.table.options)
+    partitions.text.value = "nowhere"
+
+    chooser.table.value = "db.fine"
+    assert view.facts.name == "db.sick", "nothing is read before the button is pressed"
+    chooser.observe.click()
+
+    assert chooser.progress.work.wait(30)
+    assert view.facts.name == "db.fine"
+    assert "db.fine" in chooser.card.value
+    assert partitions.text.value == ""
+
+
+def test_a_snapshot_of_the_table_in_view_can_be_chosen(view: widgets.View) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    oldest = chooser.ref.options[-1][1]
+
+    chooser.ref.value = oldest
+    chooser.observe.click()
+
+    assert chooser.progress.work.wait(30)
+    assert (view.facts.data.file_count, str(view.facts.snapshot_id)) == (1, oldest)
+
+
+def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    chooser.table.value = "db.sik"
+
+    chooser.observe.click()
+
+    assert chooser.progress.work.wait(30)
+    assert "did you mean db.sick" in text(chooser.progress.told.value)
+    assert view.facts.name == "db.sick"
+
+
+def test_a_report_that_has_its_facts_reads_no_others(lake: Lake) -> None:
+    view = widgets.View(lake, lake.observe("db.sick"), reads=False)
+
+    for explorer in (widgets.compare_with(view, "oldest"), widgets.sizes_over_time(view, 5)):
+        assert "this run reads nothing beyond the facts it was given" in text(explorer.static())
+
+
+def test_the_past_is_read_when_asked_for_and_only_once(view: widgets.View) -> None:
+    explorer = widgets.sizes_over_time(view, 2)
+    assert explorer.controls is not None
+    assert explorer.read.description == "Read 10 more snapshots"
+
+    explorer.read.click()
+
+    assert explorer.progress.work.wait(60)
+    assert len(explorer.sizes) == 12
+    assert explorer.read.disabled
+    explorer.slider.value = 0
+    assert "Snapshot 1 of 12" in text(explorer.at.value)
+
+
+def test_a_budget_is_text_or_slider_and_a_wrong_one_is_refused_in_place(view: widgets.View) -> None:
+    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
+    assert explorer.controls is not None
+    assert explorer.budget.value == "50 files"
+    assert "It buys 1 of 1 candidate" in text(explorer.said.value)
+
+    explorer.budget.value = "3 files"
+    assert "buys none" in text(explorer.said.value)
+    explorer.budget.value = "three"
+    assert "is none of: bytes" in text(explorer.said.value)
+    assert explorer.ask.disabled
+    explorer.slider.value = ""
+
+
+def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
+    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0))
+    assert explorer.controls is not None
+
+    assert explorer.go.disabled
+    explorer._confirm()
+    assert explorer.question.layout.display == "none"
+    assert explorer.go.description == "Run this plan on db.sick"
+
+
+def test_catalogs_are_the_embedded_lake_and_the_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "https://catalog.example.com")
+
+    assert known_catalogs()[0] == "lake"
+    assert "prod" in known_catalogs()
+
+
+def test_a_catalog_that_is_not_an_embedded_lake_is_asked_only_when_the_button_is_pressed(
+    view: widgets.View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__DOWN__URI", "http://127.0.0.1:9")
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+
+    chooser.catalog.value = "down"
+
+    assert chooser.table.options == ()
+    assert chooser.observe.disabled
