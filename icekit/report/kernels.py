@@ -118,9 +118,14 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
         yield over
         return
 
+    done = threading.Event()
+
     def stop() -> None:
         over.set()
-        kernel.kill()
+        # Again and again: a kernel that is just being started has no process yet.
+        while not done.is_set():
+            kernel.kill()
+            done.wait(0.2)
 
     timer = threading.Timer(max(seconds, 0.0), stop)
     timer.daemon = True
@@ -128,4 +133,5 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
     try:
         yield over
     finally:
+        done.set()
         timer.cancel()
