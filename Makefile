@@ -1,8 +1,12 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test test-browser test-airflow test-wheel bench bench-equality-deletes soak mutants clean
+.PHONY: help report lab notebook test test-browser test-airflow test-wheel bench bench-equality-deletes soak mutants api clean
 
 RUN := scripts/run.sh
+# Each names what is public in its __all__.
+PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icekit.compact.equality_deletes icekit.maintain icekit.prove icekit.clone \
+	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer icekit.tune.advice \
+	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
@@ -59,6 +63,12 @@ mutants:  ## change the pure rooms a little, one change at a time, and list what
 test-airflow:  ## execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-airflow.sh
+
+api:  ## write the reference of the public packages, from their docstrings, to build/api
+	@scripts/setup.sh dev
+	rm -rf build/api
+	$(RUN) python -m pdoc --docformat restructuredtext --output-directory build/api $(PUBLIC)
+	@echo "HTML  $(CURDIR)/build/api/index.html"
 
 test-wheel:  ## install the wheel into an empty environment and report on the lab from there
 	@scripts/setup.sh dev

@@ -216,6 +216,8 @@ class Policy(_Section):
     output: Path = Path("reports")
     url: str = ""
     ledger: str = ""
+    history: str = ""
+    timeout: Span | None = None
     state: Path | None = None
     budget: Limits = Budget()
     monitoring: Monitoring = Monitoring()

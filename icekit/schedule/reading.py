@@ -100,9 +100,19 @@ def _absolute(policy: Policy, path: Path) -> Policy:
     def at(given: Path | None) -> Path | None:
         return None if given is None else path.parent / given.expanduser()
 
-    ledger = policy.ledger if policy.ledger in {"", "table"} else str(at(Path(policy.ledger)))
+    def named(store: str) -> str:
+        return store if store in {"", "table"} else str(at(Path(store)))
+
     watched = policy.monitoring.model_copy(update={"junit": at(policy.monitoring.junit), "prometheus": at(policy.monitoring.prometheus)})
-    return policy.model_copy(update={"output": at(policy.output), "state": at(policy.state), "ledger": ledger, "monitoring": watched})
+    return policy.model_copy(
+        update={
+            "output": at(policy.output),
+            "state": at(policy.state),
+            "ledger": named(policy.ledger),
+            "history": named(policy.history),
+            "monitoring": watched,
+        }
+    )
 
 
 def _of(model: type[BaseModel], data: Any, marked: Marked, base: Place) -> list[Problem]:

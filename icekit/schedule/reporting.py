@@ -28,6 +28,8 @@ def reported(
         storage=rule.storage,
         fail_on=rule.fail_on,
         output=output,
+        history=policy.history,
+        timeout_seconds=policy.timeout,
     )
     run = report(tables, options, progress=say)
     now = int(time.time() * 1000)
