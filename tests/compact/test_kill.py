@@ -29,7 +29,12 @@ def rounds(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rou
     ("scope", "moment"),
     [
         pytest.param("minor", Moment("commit", 1, 0, with_jvm=True), id="after the first commit"),
-        pytest.param("major", Moment("commit", 3, 0, with_jvm=True), id="between the rewrite of every file and dropping its deletes"),
+        pytest.param(
+            "major",
+            Moment("commit", 3, 0, with_jvm=True),
+            id="between the rewrite of every file and dropping its deletes",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_killed_run_is_resumed_and_nothing_is_lost_or_done_twice(rounds: Rounds, scope: Scope, moment: Moment) -> None:

@@ -174,6 +174,7 @@ def race(machines: list[Lake], scratch: str, attempt: Callable[[TableLedger, int
     return won
 
 
+@pytest.mark.soak
 def test_of_machines_that_race_for_a_free_table_one_wins_every_time(machines: list[Lake], scratch: str, ledger: TableLedger) -> None:
     # The first round is of an empty table without a snapshot.
     for number in range(ROUNDS):

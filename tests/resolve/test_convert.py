@@ -322,10 +322,10 @@ def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> No
     "where",
     [
         "day = DATE '2024-01-02'",
-        "d = 2.50",
+        pytest.param("d = 2.50", marks=pytest.mark.soak),
         "ts >= TIMESTAMP '2024-01-01 00:00:00.000002'",
-        "b = X'0B'",
-        "other >= TIMESTAMP '2024-01-02 00:00:00'",
+        pytest.param("b = X'0B'", marks=pytest.mark.soak),
+        pytest.param("other >= TIMESTAMP '2024-01-02 00:00:00'", marks=pytest.mark.soak),
     ],
 )
 def test_a_filter_chooses_partitions_by_values_of_any_type(table: Table, tmp_path: Path, where: str) -> None:

@@ -19,7 +19,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "01_diagnose": {},
     "02_compact": {"trial": False, "prove": "none"},
 }
-CHEAP_WAYS = {("01_diagnose", "on"), ("01_diagnose", "off"), ("02_compact", "off")}
+CHEAP_WAYS = {("01_diagnose", "off"), ("02_compact", "off")}
 CALL = re.compile(r"^widgets\.[a-z_]+\(", re.M)
 
 

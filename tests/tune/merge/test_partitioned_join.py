@@ -29,10 +29,10 @@ def pair(lake: Lake, scratch: str, by: str, source_by: str, properties: str = ME
     ("by", "source_by", "on", "settings"),
     [
         ("bucket(8, id)", "bucket(8, id)", "t.id = s.id", {PRESERVE}),
-        ("bucket(8, id)", "bucket(8, id)", "t.id = s.id AND t.d = s.d", {PRESERVE, FEWER_KEYS}),
-        ("bucket(8, id)", "bucket(16, id)", "t.id = s.id", {PRESERVE, COMPATIBLE}),
+        pytest.param("bucket(8, id)", "bucket(8, id)", "t.id = s.id AND t.d = s.d", {PRESERVE, FEWER_KEYS}, marks=pytest.mark.soak),
+        pytest.param("bucket(8, id)", "bucket(16, id)", "t.id = s.id", {PRESERVE, COMPATIBLE}, marks=pytest.mark.soak),
         ("bucket(8, id), d", "bucket(8, id)", "t.id = s.id", {PRESERVE, FEWER_KEYS, SUBSET}),
-        ("days(d)", "days(d)", "t.d = s.d AND t.id = s.id", {PRESERVE, FEWER_KEYS}),
+        pytest.param("days(d)", "days(d)", "t.d = s.d AND t.id = s.id", {PRESERVE, FEWER_KEYS}, marks=pytest.mark.soak),
     ],
 )
 def test_the_settings_are_those_without_which_the_target_is_shuffled(

@@ -149,6 +149,7 @@ def test_a_statement_that_runs_too_long_is_cancelled(lake: Lake, scratch: str) -
     assert choice.trial.seconds < 60
 
 
+@pytest.mark.soak
 def test_a_catalog_that_takes_no_clones_gets_a_sample_that_is_scaled(lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(lake, scratch, "unclonable")
     before = table.state
@@ -236,7 +237,9 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
     written = json.loads((tmp_path / "scratch.commanded.write-mode.json").read_text())
     assert status == 0
     assert "write.delete.mode" in said
-    assert written["operation"] == "delete"
-    assert written["reads_per_commit"] == 3
-    assert len(written["comparison"]["variants"]) == 4
-    assert written["trial"]["measured"][0]["commits"][0]["rows_changed"] == 40
+    figures = written["figures"]
+    assert written["question"] == "write-mode"
+    assert figures["operation"] == "delete"
+    assert figures["reads_per_commit"] == 3
+    assert len(figures["comparison"]["variants"]) == 4
+    assert figures["trial"]["measured"][0]["commits"][0]["rows_changed"] == 40
