@@ -93,7 +93,7 @@ def offered(target: Target, case: dict[str, str]) -> tuple[str, Review]:
     return sql, target.review(sql)
 
 
-#: The others differ from these in one part of the predicate, whose text is tested without running it.
+#: The others differ from one of these in one thing, and take seconds each.
 IN_EVERY_RUN = {
     "values of a date",
     "several clauses, copy-on-write",
