@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import os
@@ -24,6 +25,7 @@ from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
 from icekit.report import Options, Row, notebook_path, report
+from icekit.report.crew import Crew
 from icekit.report.document import Outcome
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, limited
@@ -150,6 +152,28 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path)
     assert over.is_set()
     assert time.monotonic() - started < 40
     assert kernel.manager is None
+
+
+def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: Path) -> None:
+    # A folder of that name: nothing can be removed or written there, as on a disk that is full.
+    (tmp_path / "db.t00.error.txt").mkdir()
+    made: dict[str, Row] = {}
+
+    def cancelled(*_: object) -> str:
+        raise asyncio.CancelledError("the loop is closed")
+
+    def work() -> None:
+        with Crew(icekit.connect(), [("db", "t00"), ("db", "t01")], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+            made.update({row.table: row for row in crew.rows()})
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert {name: row.status for name, row in made.items()} == {"db.t00": "crashed", "db.t01": "crashed"}
+    assert "the whole of it could not be kept" in (made["db.t00"].error or "")
+    assert made["db.t01"].error == "CancelledError: the loop is closed; the whole of it is in db.t01.error.txt"
+    assert made["db.t01"].wins is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
