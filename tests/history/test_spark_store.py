@@ -45,7 +45,8 @@ def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> No
 
     def work() -> None:
         try:
-            tagged(lake, "icekit-test").spark.sql(slow).collect()
+            with tagged(lake, "icekit-test") as taken:
+                taken.spark.sql(slow).collect()
             ended.append(None)
         except Exception as error:
             ended.append(error)
