@@ -97,12 +97,22 @@ def test_a_tag_holds_its_files_and_what_came_after_it() -> None:
     assert expirable_bytes(kept(*commits, refs=(tagged,))) == 0
 
 
+def test_a_snapshot_outside_the_lineage_may_keep_any_file_so_nothing_is_promised() -> None:
+    commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
+    audit = Ref("audit", "branch", 424_242)
+
+    assert expirable_bytes(kept(*commits, refs=(Ref("main", "branch", commit(1).snapshot_id),))) == GIB
+    assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=4)) is None
+    # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is young.
+    assert expirable_bytes(kept(*commits, snapshot_count=4)) is None
+
+
 def test_what_summaries_do_not_say_is_not_known() -> None:
     silent = [at(9), at(8, operation="delete", removed_data_files=1), at(1)]
 
     assert expirable_bytes(kept(*silent)) is None
     assert expirable_bytes(table_facts(properties={"gc.enabled": "false"})) is None
-    assert expirable_bytes(kept(*silent[:1], lineage_count=5000)) is None
+    assert expirable_bytes(kept(*silent[:1], lineage_count=5000, snapshot_count=5000)) is None
     assert expirable_bytes(kept(at(9), at(1))) == 0
 
 
