@@ -52,10 +52,10 @@ def write_index(
     return write_text(path, page(f"Table health: {catalog}", f"<main class=lake>{''.join(parts)}</main>", style=_STYLE))
 
 
-def rank(row: Row) -> tuple[int, int, int, str]:
-    """The order of the index: what could not be judged, then the most spared, then the gravest, then by name."""
-    grave = STATUSES.index(row.status)
-    return (grave if row.status not in JUDGED else len(STATUSES), -(row.wins.spared if row.wins else 0), grave, row.table)
+def rank(row: Row) -> tuple[int, int, int, int, str]:
+    """The order of the index: what could not be judged, then what a scan is spared, what expiry frees, the gravest, by name."""
+    grave, won = STATUSES.index(row.status), row.wins or Wins()
+    return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -(won.expirable_bytes or 0), grave, row.table)
 
 
 def _pending(done: int, pending: int) -> str:
@@ -76,7 +76,7 @@ def _totals(each: Sequence[Wins]) -> str:
         ("storage, by expiry", _DASH if summed.expirable_bytes is None else size(summed.expirable_bytes), "at least"),
     ]
     if summed.orphan_files is not None:
-        figures.append(("orphan files", f"{summed.orphan_files:,}", "" if summed.orphan_bytes is None else size(summed.orphan_bytes)))
+        figures.append(("orphan files", f"{summed.orphan_files:,}", "where storage was listed"))
     boxes = "".join(
         f"<div><b>{html.escape(unbroken(value))}</b><span>{name}</span><small>{html.escape(unbroken(more))}</small></div>"
         for name, value, more in figures
@@ -192,7 +192,9 @@ _FORMULA = """<details><summary>How tables are ranked</summary><p>By what one fu
 counted as <code>icekit compact</code> does: data files that go, and delete files no longer opened beside each data file. <em>Bytes no longer
 read</em> are deleted rows, delete files and manifest entries. The percentage is of the same scan's whole cost. <em>Delete rows</em> are shown
 and not priced. <em>Expiry frees</em> is what the snapshot summaries say that snapshots past the table's own limits alone hold: at least so
-much. A dash is not known. Tables that could not be read come first. Click a heading to sort.</p></details>"""
+much, manifests not counted. It decides between tables that spare a scan the same. Orphan files are counted where <code>--storage</code> lists
+them, and not weighed: the dry run of <code>remove_orphan_files</code> gives their paths and no sizes. A dash is not known. Tables that could
+not be read come first. Click a heading to sort.</p></details>"""
 
 _STYLE = """
 body{max-width:none}.lake{max-width:92rem;margin:auto}.wide{overflow-x:auto}small{font-size:.85em;color:#555}

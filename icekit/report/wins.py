@@ -33,8 +33,8 @@ class Wins:
     ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
     rewrite. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
-    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed.
-    Absent is None.
+    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and have no bytes:
+    the dry run of ``remove_orphan_files`` gives paths without sizes. Absent is None.
     """
 
     files_gone: int = 0
@@ -49,7 +49,6 @@ class Wins:
     scan_cost: int = 0
     expirable_bytes: int | None = None
     orphan_files: int | None = None
-    orphan_bytes: int | None = None
 
     @property
     def share(self) -> float | None:

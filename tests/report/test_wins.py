@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekit import diagnose
-from icekit.facts.model import Kind, Ref, TableFacts
+from icekit.facts.model import Kind, Ref, StorageFacts, TableFacts
 from icekit.report import Row
 from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
@@ -123,9 +123,10 @@ def test_totals_leave_out_what_is_not_known() -> None:
     assert total([]).spared == 0
 
 
-def row(table: str, status: str = "warning", spared: int = 0, **more: object) -> Row:
+def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
     outcome = Outcome("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
-    return Row(table, status, 1.0, outcome, f"{table}.html", wins=Wins(spared=spared, scan_cost=100), **more)  # type: ignore[arg-type]
+    won = Wins(spared=spared, scan_cost=100, expirable_bytes=frees)
+    return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
 def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
@@ -138,6 +139,22 @@ def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
     ]
 
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
+
+
+def test_of_tables_that_spare_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(tmp_path: Path) -> None:
+    rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", spared=1), row("e", frees=MIB)]
+
+    assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
+    page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text()
+    assert "It decides between tables that spare a scan the same" in page
+
+
+def test_orphan_files_are_counted_from_the_listing_and_nobody_weighs_what_it_does_not_say() -> None:
+    listed = won(table_facts(storage=StorageFacts(0, 7, ("a",))))
+
+    assert (listed.orphan_files, won(table_facts()).orphan_files) == (7, None)
+    # A figure that nothing fills in would be a dash for ever.
+    assert None not in dataclasses.astuple(listed)
 
 
 def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
