@@ -13,7 +13,7 @@ from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import HistoryUnusable, IcekitError
 from icekit.history.records import COLUMNS, REQUIRED, Health
-from icekit.history.store import LAST, Store
+from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.secrets import scrub
 from icekit.units import at
 
@@ -106,9 +106,37 @@ class IcebergStore(Store):
                 short = [name for name in tables if len(found.get(name, ())) < count]
                 if not short:
                     break
-                for record in _newest(_scanned(table, month, short), short, count, other_than):
+                for record in _newest(_scan(table, _in_month(month), short, tuple(COLUMNS)).to_arrow(), short, count, other_than):
                     found.setdefault(record.table_name, []).append(record)
             return {name: sorted(runs, key=lambda h: h.observed_at_ms)[-count:] for name, runs in found.items()}
+
+        return self._patiently(attempt, "read")
+
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+        """The last run of each table, and one figure of the newest: months are read as a stream, of four columns."""
+
+        def attempt() -> Mapping[str, Lately]:
+            table = self._there()
+            if table is None or table.current_snapshot() is None:
+                return {}
+            found: dict[str, list[tuple[str, int | None]]] = {}
+            for month in _months(table)[:MONTHS_BACK]:
+                short = {name: count - len(found.get(name, ())) for name in tables if len(found.get(name, ())) < count}
+                if not short:
+                    break
+                kept = None
+                for batch in _scan(
+                    table, _in_month(month), tuple(short), ("table_name", "run_id", "observed_at", DRAWN)
+                ).to_arrow_batch_reader():
+                    kept = _newest_of(batch if kept is None else _joined(kept, batch), short, count, other_than)
+                for row in kept.to_pylist() if kept is not None else ():
+                    runs = found.setdefault(row["table_name"], [])
+                    if len(runs) < count:
+                        runs.append((row["run_id"], row.get(DRAWN)))
+            newest = {name: runs[0][0] for name, runs in found.items()}
+            rows = _scan(table, _among("run_id", set(newest.values())), tuple(newest), tuple(COLUMNS)).to_arrow() if newest else None
+            last = {h.table_name: h for h in _newest(rows, tuple(newest), 1, other_than)} if rows is not None else {}
+            return {name: Lately(run, tuple(n for _, n in reversed(found[name]) if n is not None)) for name, run in last.items()}
 
         return self._patiently(attempt, "read")
 
@@ -257,18 +285,24 @@ def _both(left: Any, right: Any) -> Any:
     return And(left, right)
 
 
-def _scanned(table: Any, month: str, tables: Sequence[str]) -> Any:
-    """The rows of a month as Arrow: of the tables, where they are few enough for a filter."""
-    known = tuple(name for name in COLUMNS if name in table.schema().column_names)
-    rows = _in_month(month)
-    return table.scan(
-        row_filter=_both(rows, _among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known
-    ).to_arrow()
+def _scan(table: Any, rows: Any, tables: Sequence[str], columns: Sequence[str]) -> Any:
+    """A scan of rows: of the tables, where they are few enough for a filter; of the columns that are there."""
+    known = tuple(name for name in columns if name in table.schema().column_names)
+    return table.scan(row_filter=_both(rows, _among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known)
 
 
-def _newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> list[Health]:
-    """The newest rows of each table, so many at most; only those become Python's."""
-    ordered = rows.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
+def _joined(kept: Any, batch: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables([kept, pa.Table.from_batches([batch])])
+
+
+def _newest_of(rows: Any, tables: Collection[str], count: int, other_than: str) -> Any:
+    """The newest rows of each table, so many at most, newest first; still Arrow's."""
+    import pyarrow as pa
+
+    whole = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    ordered = whole.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
     wanted, taken, places = set(tables), 0, []
     before: str | None = None
     for place, (name, run) in enumerate(zip(ordered["table_name"].to_pylist(), ordered["run_id"].to_pylist(), strict=True)):
@@ -277,7 +311,12 @@ def _newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> li
         if name in wanted and run != other_than and taken < count:
             taken += 1
             places.append(place)
-    return [from_row(row) for row in ordered.take(places).to_pylist()]
+    return ordered.take(pa.array(places, pa.int64()))
+
+
+def _newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> list[Health]:
+    """The same as records."""
+    return [from_row(row) for row in _newest_of(rows, tables, count, other_than).to_pylist()]
 
 
 def _missing(table: Any, records: Sequence[Health]) -> list[Health]:

@@ -287,3 +287,11 @@ def test_a_notebook_parameter_of_another_type_is_refused(parameters: dict[str, A
         observe(thresholds=Thresholds(), **given)
     with pytest.raises(ParameterError, match="thresholds must be a mapping"):
         limits("{snapshots: 5}")  # type: ignore[arg-type]
+
+
+def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(tmp_path: Path) -> None:
+    facts = table_facts(groups=(file_group(*[1] * 100),))
+    path = document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json")
+
+    assert document.read(path).findings == ({"name": "small_files", "severity": "warning"},)
+    assert json.loads(path.read_text())["findings"][0]["remedy"]

@@ -30,6 +30,7 @@ from icekit.report.document import Outcome
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, limited
 from icekit.report.observing import TimedOut, observed
+from icekit.report.running import next_index
 from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
@@ -186,6 +187,11 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
     assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+
+
+def test_an_index_that_takes_long_is_written_less_often() -> None:
+    assert next_index(100.0, 100.01) == 100.01 + 2
+    assert next_index(100.0, 103.0) == 103.0 + 60
 
 
 def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:

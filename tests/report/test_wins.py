@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from icekit import diagnose
+from icekit import Thresholds, diagnose
 from icekit.facts.model import Kind, Ref, StorageFacts, TableFacts
+from icekit.history.store import Lately
 from icekit.report import Row
 from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
@@ -166,7 +167,7 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
         made_at="now",
         catalog="lake",
         pending=3,
-        remembered={"db.events": before},
+        remembered={"db.events": Lately(before[-1], tuple(h.scan_bytes_spared or 0 for h in before))},
     ).read_text()
 
     assert "small files is new" in page
@@ -175,6 +176,22 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
     assert "2 of 5 tables so far" in page
     assert "src=" not in page
     assert "http" not in page
+
+
+def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
+    was, now = record(1, snapshots=4), record(2, snapshots=6)
+    told = {"db.events": Lately(was, (1, 2))}
+    pages = [
+        write_index(
+            [row("db.events", health=now)], tmp_path / "i.html", made_at="now", catalog="lake", remembered=told, thresholds=limits
+        ).read_text()
+        for limits in (None, Thresholds(snapshots=5))
+    ]
+
+    assert ["snapshots: 4 → 6" in page for page in pages] == [False, True]
+    assert ["Nothing got worse" in page for page in pages] == [True, False]
+    # In the list, and in the table's row.
+    assert pages[1].count("snapshots: 4 → 6") == 2
 
 
 def test_rows_without_figures_show_a_dash_and_never_a_zero(tmp_path: Path) -> None:
