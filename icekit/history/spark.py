@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from icekit.catalog import Lake
 from icekit.errors import HistoryUnusable
-from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow, from_row
+from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow
 from icekit.history.records import COLUMNS, REQUIRED, Health
+from icekit.history.scanning import from_row
 from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.secrets import scrub
 from icekit.sql import call, identifier, literal
