@@ -130,6 +130,7 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
     assert document.read(tmp_path / "db.sick.json").worst is Severity.WARNING
 
 
+@pytest.mark.soak
 def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(small_lake: Path, tmp_path: Path) -> None:
     done = papermill(tmp_path, "-r", "tabel", "db.sick")
 
