@@ -122,6 +122,7 @@ def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.soak
 def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_written(small_lake: Path, tmp_path: Path) -> None:
     done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-r", "fail_on", "warning")
 
