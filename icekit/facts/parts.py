@@ -198,7 +198,7 @@ class MetricsSample:
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
-    Listed by the dry run of ``remove_orphan_files``; ``examples`` are a few paths.
+    Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
     """
 
     older_than_ms: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -13,7 +12,8 @@ from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import HistoryUnusable, IcekitError
 from icekit.history.records import COLUMNS, REQUIRED, Health
-from icekit.history.store import LAST, Store
+from icekit.history.scanning import among, files_by_month, in_month, months, newest, newest_streamed, scan
+from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.secrets import scrub
 from icekit.units import at
 
@@ -102,13 +102,38 @@ class IcebergStore(Store):
             if table is None or table.current_snapshot() is None:
                 return {}
             found: dict[str, list[Health]] = {}
-            for month in _months(table)[:MONTHS_BACK]:
+            for month in months(table)[:MONTHS_BACK]:
                 short = [name for name in tables if len(found.get(name, ())) < count]
                 if not short:
                     break
-                for record in _newest(_scanned(table, month, short), short, count, other_than):
+                for record in newest(scan(table, in_month(month), short, tuple(COLUMNS)).to_arrow(), short, count, other_than):
                     found.setdefault(record.table_name, []).append(record)
             return {name: sorted(runs, key=lambda h: h.observed_at_ms)[-count:] for name, runs in found.items()}
+
+        return self._patiently(attempt, "read")
+
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+        """The last run of each table, and one figure of the newest: months are read as a stream, of four columns."""
+
+        def attempt() -> Mapping[str, Lately]:
+            table = self._there()
+            if table is None or table.current_snapshot() is None:
+                return {}
+            found: dict[str, list[tuple[str, int | None]]] = {}
+            for month in months(table)[:MONTHS_BACK]:
+                short = [name for name in tables if len(found.get(name, ())) < count]
+                if not short:
+                    break
+                drawn = scan(table, in_month(month), short, ("table_name", "run_id", "observed_at", DRAWN))
+                for row in newest_streamed(drawn, short, count, other_than):
+                    runs = found.setdefault(row["table_name"], [])
+                    if len(runs) < count:
+                        runs.append((row["run_id"], row.get(DRAWN)))
+            if not found:
+                return {}
+            rows = scan(table, among("run_id", {runs[0][0] for runs in found.values()}), tuple(found), tuple(COLUMNS)).to_arrow()
+            last = {record.table_name: record for record in newest(rows, tuple(found), 1, other_than)}
+            return {name: Lately(run, tuple(n for _, n in reversed(found[name]) if n is not None)) for name, run in last.items()}
 
         return self._patiently(attempt, "read")
 
@@ -156,10 +181,10 @@ class IcebergStore(Store):
             if len(table.snapshots()) > _KEPT_SNAPSHOTS:
                 cutoff = sorted(s.timestamp_ms for s in table.snapshots())[-5]
                 table.maintenance.expire_snapshots().older_than(at(cutoff).replace(tzinfo=None)).commit()
-            for month, files in _files_by_month(table).items():
+            for month, files in files_by_month(table).items():
                 if files >= FILES_OF_A_MONTH:
-                    rows = table.scan(row_filter=_in_month(month)).to_arrow()
-                    table.overwrite(rows, overwrite_filter=_in_month(month))
+                    rows = table.scan(row_filter=in_month(month)).to_arrow()
+                    table.overwrite(rows, overwrite_filter=in_month(month))
         except (CommitFailedException, ValidationException):
             return
 
@@ -199,12 +224,6 @@ def as_arrow(records: Sequence[Health], schema: pa.Schema | None = None) -> pa.T
     return pa.Table.from_pylist([{name: row.get(name) for name in shape.names} for row in plain], schema=shape)
 
 
-def from_row(row: Mapping[str, Any]) -> Health:
-    """A record from a row of the table."""
-    observed: dt.datetime = row["observed_at"]
-    return Health.of_plain({**row, "observed_at_ms": round(observed.replace(tzinfo=observed.tzinfo or dt.UTC).timestamp() * 1000)})
-
-
 def _type(kind: str) -> Any:
     from pyiceberg.types import LongType, StringType, TimestamptzType
 
@@ -228,63 +247,11 @@ def _by_month() -> Any:
     return PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "observed_month"))
 
 
-def _files_by_month(table: Any) -> dict[str, int]:
-    """Data files by month, newest first."""
-    rows = table.inspect.partitions().select(["partition", "file_count"]).to_pylist()
-    found = {row["partition"]["observed_month"]: row["file_count"] for row in rows}
-    return dict(sorted(found.items(), reverse=True))
-
-
-def _months(table: Any) -> list[str]:
-    return list(_files_by_month(table))
-
-
-def _in_month(month: str) -> Any:
-    return _among("observed_month", (month,))
-
-
-def _among(column: str, values: Collection[str]) -> Any:
-    """A filter by values, however they are quoted."""
-    from pyiceberg import expressions
-
-    made: Any = expressions.In
-    return made(column, set(values))
-
-
-def _both(left: Any, right: Any) -> Any:
-    from pyiceberg.expressions import And
-
-    return And(left, right)
-
-
-def _scanned(table: Any, month: str, tables: Sequence[str]) -> Any:
-    """The rows of a month as Arrow: of the tables, where they are few enough for a filter."""
-    known = tuple(name for name in COLUMNS if name in table.schema().column_names)
-    rows = _in_month(month)
-    return table.scan(
-        row_filter=_both(rows, _among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known
-    ).to_arrow()
-
-
-def _newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> list[Health]:
-    """The newest rows of each table, so many at most; only those become Python's."""
-    ordered = rows.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
-    wanted, taken, places = set(tables), 0, []
-    before: str | None = None
-    for place, (name, run) in enumerate(zip(ordered["table_name"].to_pylist(), ordered["run_id"].to_pylist(), strict=True)):
-        taken = taken if name == before else 0
-        before = name
-        if name in wanted and run != other_than and taken < count:
-            taken += 1
-            places.append(place)
-    return [from_row(row) for row in ordered.take(places).to_pylist()]
-
-
 def _missing(table: Any, records: Sequence[Health]) -> list[Health]:
     """The records whose run and table are not there yet."""
     if table.current_snapshot() is None:
         return list(records)
     runs = {record.run_id for record in records}
-    there = table.scan(row_filter=_among("run_id", runs), selected_fields=("run_id", "table_name")).to_arrow().to_pylist()
+    there = table.scan(row_filter=among("run_id", runs), selected_fields=("run_id", "table_name")).to_arrow().to_pylist()
     known = {(row["run_id"], row["table_name"]) for row in there}
     return [record for record in records if (record.run_id, record.table_name) not in known]

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from icekit.catalog import Lake
 from icekit.errors import HistoryUnusable
-from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow, from_row
+from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow
 from icekit.history.records import COLUMNS, REQUIRED, Health
-from icekit.history.store import LAST, Store
+from icekit.history.scanning import from_row
+from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.secrets import scrub
 from icekit.sql import call, identifier, literal
 
@@ -57,11 +58,7 @@ class SparkStore(Store):
             if not spark.catalog.tableExists(self._name):
                 return {}
             spark.sql(f"REFRESH TABLE {self._name}")
-            names = ", ".join(map(literal, tables))
-            ranked = (
-                f"SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at DESC) AS newest FROM {self._name} "
-                f"WHERE table_name IN ({names}) AND run_id <> {literal(other_than)} AND observed_month >= date_format(add_months(current_date(), -{MONTHS_BACK}), 'yyyy-MM')"
-            )
+            ranked = self._ranked(tables, other_than)
             found: dict[str, list[Health]] = {}
             rows = spark.sql(f"SELECT * FROM ({ranked}) WHERE newest <= {count:d} ORDER BY table_name, observed_at").toArrow()
             for row in rows.to_pylist():
@@ -69,6 +66,29 @@ class SparkStore(Store):
             return found
 
         return self._guarded(work, "read") if tables else {}
+
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+        """The last run of each table, and one figure of the newest; Spark picks both."""
+        last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
+
+        def work() -> Mapping[str, Sequence[int]]:
+            ranked = self._ranked(tables, other_than, f"table_name, observed_at, {DRAWN}")
+            query = f"SELECT table_name, {DRAWN} FROM ({ranked}) WHERE newest <= {count:d} AND {DRAWN} IS NOT NULL ORDER BY table_name, observed_at"
+            found: dict[str, list[int]] = {}
+            for batch in self._lake.spark.sql(query).toArrow().to_batches():
+                for name, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    found.setdefault(name, []).append(value)
+            return found
+
+        points = self._guarded(work, "read") if last else {}
+        return {name: Lately(run, tuple(points.get(name, ()))) for name, run in last.items()}
+
+    def _ranked(self, tables: Sequence[str], other_than: str, columns: str = "*") -> str:
+        names = ", ".join(map(literal, tables))
+        return (
+            f"SELECT {columns}, row_number() OVER (PARTITION BY table_name ORDER BY observed_at DESC) AS newest FROM {self._name} "
+            f"WHERE table_name IN ({names}) AND run_id <> {literal(other_than)} AND observed_month >= date_format(add_months(current_date(), -{MONTHS_BACK}), 'yyyy-MM')"
+        )
 
     def _make(self) -> None:
         spark = self._lake.spark

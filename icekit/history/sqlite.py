@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from icekit.errors import HistoryUnusable
 from icekit.history.records import COLUMNS, REQUIRED, Health
-from icekit.history.store import LAST, Store
+from icekit.history.store import DRAWN, LAST, Lately, Store
 
 T = TypeVar("T")
 
@@ -71,6 +71,27 @@ class SqliteStore(Store):
             return found
 
         return self._with(work, writing=False)
+
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+        """The last run of each table, and one figure of the newest."""
+        last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
+        if not last:
+            return {}
+
+        def work(connection: sqlite3.Connection) -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            if DRAWN not in {row[1] for row in connection.execute("PRAGMA table_info(health)")}:
+                return found
+            query = (
+                f"SELECT {DRAWN} FROM (SELECT observed_at, {DRAWN} FROM health WHERE table_name = ? AND run_id <> ? "
+                f"ORDER BY observed_at DESC LIMIT ?) WHERE {DRAWN} IS NOT NULL ORDER BY observed_at"
+            )
+            for name in last:
+                found[name] = [row[0] for row in connection.execute(query, (name, other_than, count))]
+            return found
+
+        points = self._with(work, writing=False)
+        return {name: Lately(run, tuple(points.get(name, ()))) for name, run in last.items()}
 
     def _make(self, connection: sqlite3.Connection) -> None:
         there = {row[1] for row in connection.execute("PRAGMA table_info(health)")}

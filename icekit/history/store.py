@@ -6,6 +6,7 @@ import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.catalog import Lake
@@ -13,6 +14,16 @@ from icekit.history.records import Health
 
 #: Runs of a table that are read back.
 LAST = 90
+#: The figure that an index draws over time.
+DRAWN = "scan_bytes_spared"
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """What an index of very many tables needs of one: its last run, and :data:`DRAWN` of its newest runs, oldest first."""
+
+    last: Health
+    points: tuple[int, ...]
 
 
 class Store(ABC):
@@ -27,7 +38,12 @@ class Store(ABC):
         """The newest runs of each table, oldest first, at most ``count`` of each; those of run ``other_than`` are left out.
 
         A table of which nothing is kept is not in the answer; a store that was never written to is empty.
+        For a few tables: see :meth:`lately` for all of a lake.
         """
+
+    @abstractmethod
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+        """The last run of each table whole, and one figure of the newest ``count``: bounded, however many tables there are."""
 
 
 def store(where: str, lake: Lake) -> Store | None:

@@ -123,7 +123,8 @@ class Crew:
                     row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
                     # What was observed is known, whatever became of the notebook.
                     self._done.put(replace(row, wins=item.wins, health=item.health))
-                    item.facts_file.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # its folder goes with the run
+                        item.facts_file.unlink(missing_ok=True)
 
     def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
         table, limit, started = display_name(item.name), self._options.timeout_seconds, time.monotonic()
@@ -149,7 +150,14 @@ class Crew:
             return Row(table, "timed out", time.monotonic() - started, error=scrub(str(problem)))
         except IcekitError as problem:
             return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(problem)))
-        except Exception as problem:
-            trace = write_text(self._output / f"{slug(table)}.error.txt", traceback.format_exc())
-            first = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:200]
-            return Row(table, "crashed", time.monotonic() - started, error=f"{first}; the whole of it is in {trace.name}")
+        except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait for ever
+            return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
+
+    def _traced(self, table: str, problem: BaseException) -> str:
+        """Keep the whole of an error in a file, and say where; a disk that is full must not take the row too."""
+        first = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:200]
+        try:
+            trace = write_text(self._output / f"{slug(table)}.error.txt", "".join(traceback.format_exception(problem)))
+        except (OSError, ValueError) as refused:
+            return f"{first}; the whole of it could not be kept ({type(refused).__name__})"
+        return f"{first}; the whole of it is in {trace.name}"

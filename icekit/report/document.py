@@ -25,7 +25,7 @@ _FACTS = TypeAdapter(TableFacts)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a report says of one table, as read back from its document."""
+    """What a report says of one table, as read back from its document; ``findings`` are their ``name`` and ``severity``."""
 
     catalog: str
     table: str
@@ -73,8 +73,10 @@ def read(path: Path) -> Outcome:
         raise ParameterError(
             f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew."
         )
+    # Many tables' outcomes are held at once; all else of a finding is in the document.
+    found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
     worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
-    return Outcome(said["catalog"], said["table"], said["status"], worst, tuple(said["findings"]), said["totals"], said["seconds"])
+    return Outcome(said["catalog"], said["table"], said["status"], worst, found, said["totals"], said["seconds"])
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from icekit.history.records import Health
+from icekit.findings import Thresholds
+from icekit.history.store import Lately
 from icekit.history.trend import better, worse
 from icekit.report.page import page
 from icekit.report.rows import JUDGED, STATUSES, Row
@@ -32,30 +33,32 @@ def write_index(
     made_at: str,
     catalog: str,
     pending: int = 0,
-    remembered: Mapping[str, Sequence[Health]] | None = None,
+    remembered: Mapping[str, Lately] | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Path:
     """Rank the tables: what could not be read first, then by what maintenance would spare a full scan.
 
-    ``pending`` tables have no row yet; ``remembered`` are earlier runs of the tables, oldest first.
+    ``pending`` tables have no row yet; ``remembered`` is what is known of earlier runs; what got worse
+    since is told by ``thresholds``, which are the run's.
     """
     ranked = sorted(rows, key=rank)
-    before = remembered or {}
+    before, limits = remembered or {}, thresholds or Thresholds()
     parts = [
         f"<h1>Table health</h1><p class=muted>Catalog {html.escape(catalog)}, {html.escape(made_at)}.{_pending(len(rows), pending)}</p>",
         _totals([row.wins for row in rows if row.wins]),
-        _worse(ranked, before),
+        _worse(ranked, before, limits),
         _filters(rows),
-        f"<div class=wide><table class=index><thead><tr>{_head()}</tr></thead><tbody>{''.join(_row(row, before) for row in ranked)}</tbody></table></div>",
+        f"<div class=wide><table class=index><thead><tr>{_head()}</tr></thead><tbody>{''.join(_row(row, before.get(row.table), limits) for row in ranked)}</tbody></table></div>",
         _FORMULA if rows else "",
         f"<script>{_SCRIPT}</script>",
     ]
     return write_text(path, page(f"Table health: {catalog}", f"<main class=lake>{''.join(parts)}</main>", style=_STYLE))
 
 
-def rank(row: Row) -> tuple[int, int, int, str]:
-    """The order of the index: what could not be judged, then the most spared, then the gravest, then by name."""
-    grave = STATUSES.index(row.status)
-    return (grave if row.status not in JUDGED else len(STATUSES), -(row.wins.spared if row.wins else 0), grave, row.table)
+def rank(row: Row) -> tuple[int, int, int, int, str]:
+    """The order of the index: what could not be judged, then what a scan is spared, what expiry frees, the gravest, by name."""
+    grave, won = STATUSES.index(row.status), row.wins or Wins()
+    return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -(won.expirable_bytes or 0), grave, row.table)
 
 
 def _pending(done: int, pending: int) -> str:
@@ -76,7 +79,7 @@ def _totals(each: Sequence[Wins]) -> str:
         ("storage, by expiry", _DASH if summed.expirable_bytes is None else size(summed.expirable_bytes), "at least"),
     ]
     if summed.orphan_files is not None:
-        figures.append(("orphan files", f"{summed.orphan_files:,}", "" if summed.orphan_bytes is None else size(summed.orphan_bytes)))
+        figures.append(("orphan files", f"{summed.orphan_files:,}", "where storage was listed"))
     boxes = "".join(
         f"<div><b>{html.escape(unbroken(value))}</b><span>{name}</span><small>{html.escape(unbroken(more))}</small></div>"
         for name, value, more in figures
@@ -87,11 +90,11 @@ def _totals(each: Sequence[Wins]) -> str:
     )
 
 
-def _worse(rows: Sequence[Row], before: Mapping[str, Sequence[Health]]) -> str:
-    compared = [(row, before[row.table][-1], row.health) for row in rows if row.health and before.get(row.table)]
+def _worse(rows: Sequence[Row], before: Mapping[str, Lately], limits: Thresholds) -> str:
+    compared = [(row, before[row.table].last, row.health) for row in rows if row.health and row.table in before]
     if not compared:
         return ""
-    told = [(row, said) for row, was, now in compared if (said := worse(was, now))]
+    told = [(row, said) for row, was, now in compared if (said := worse(was, now, limits))]
     mended = sum(bool(better(was, now)) for _, was, now in compared)
     items = "".join(f"<li>{_link(row)}: {html.escape('; '.join(said))}" for row, said in told[:_WORSE])
     more = f"<li>and {count(len(told) - _WORSE, 'table')} more, below" if len(told) > _WORSE else ""
@@ -128,7 +131,7 @@ def _head() -> str:
     return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in _COLUMNS)
 
 
-def _row(row: Row, before: Mapping[str, Sequence[Health]]) -> str:
+def _row(row: Row, before: Lately | None, limits: Thresholds) -> str:
     won = row.wins
     found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
     said = html.escape(row.error or (", ".join(found) or "nothing to do"))
@@ -143,7 +146,7 @@ def _row(row: Row, before: Mapping[str, Sequence[Health]]) -> str:
         _number("Manifests", won.manifests_gone if won else None),
         _number("Expiry frees", won.expirable_bytes if won else None, in_bytes=True),
         _number("To rewrite", won.rewrite_bytes if won else None, in_bytes=True),
-        _over_time(row, before.get(row.table, ())),
+        _over_time(row, before, limits),
         _number("Data", data["size_in_bytes"] if data else None, in_bytes=True),
         _number("Seconds", row.seconds, f"{row.seconds:.1f}"),
     ]
@@ -163,12 +166,12 @@ def _number(name: str, value: float | None, written: str | None = None, *, in_by
     return f"<td class='n{'' if value else ' zero'}' data-v='{value:.3f}' data-label='{name}'>{html.escape(unbroken(shown))}{track}"
 
 
-def _over_time(row: Row, before: Sequence[Health]) -> str:
-    runs = [*before, row.health] if row.health else list(before)
-    points = [float(h.scan_bytes_spared) for h in runs if h.scan_bytes_spared is not None]
+def _over_time(row: Row, before: Lately | None, limits: Thresholds) -> str:
+    now = row.health.scan_bytes_spared if row.health else None
+    points = [*(before.points if before else ()), *([now] if now is not None else [])]
     if len(points) < 2:
         return f"<td class=t data-v='0'>{_DASH}"
-    said = worse(before[-1], row.health) if row.health and before else ()
+    said = worse(before.last, row.health, limits) if row.health and before else ()
     drawn = sparkline(points, f"What a scan would be spared, {len(points)} runs: {size(points[0])} at first, {size(points[-1])} now")
     note = f"<small>{html.escape('; '.join(said))}</small>" if said else ""
     return f"<td class=t data-v='{len(said)}' data-label='Over time'>{drawn}{note}"
@@ -192,7 +195,9 @@ _FORMULA = """<details><summary>How tables are ranked</summary><p>By what one fu
 counted as <code>icekit compact</code> does: data files that go, and delete files no longer opened beside each data file. <em>Bytes no longer
 read</em> are deleted rows, delete files and manifest entries. The percentage is of the same scan's whole cost. <em>Delete rows</em> are shown
 and not priced. <em>Expiry frees</em> is what the snapshot summaries say that snapshots past the table's own limits alone hold: at least so
-much. A dash is not known. Tables that could not be read come first. Click a heading to sort.</p></details>"""
+much, manifests not counted. It decides between tables that spare a scan the same. Orphan files are counted where <code>--storage</code> lists
+them, and not weighed: the dry run of <code>remove_orphan_files</code> gives their paths and no sizes. A dash is not known. Tables that could
+not be read come first. Click a heading to sort.</p></details>"""
 
 _STYLE = """
 body{max-width:none}.lake{max-width:92rem;margin:auto}.wide{overflow-x:auto}small{font-size:.85em;color:#555}

@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import secrets as random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -119,7 +119,8 @@ def _row(line: dict[str, Any], output: Path) -> Row | None:
         read(document),
         line["page"],
         None,
-        Wins(**wins) if wins else None,
+        # Written by another icekit, it may say more than this one knows.
+        Wins(**{f.name: wins[f.name] for f in fields(Wins) if f.name in wins}) if wins else None,
         Health.of_plain(health) if health else None,
         line["stages"],
     )

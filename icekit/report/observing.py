@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,6 +40,7 @@ class _Tagged:
     def __init__(self, lake: Lake, tag: str) -> None:
         self._lake = lake
         self._tag = tag
+        self._remove: Callable[[str], None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
@@ -50,14 +52,28 @@ class _Tagged:
         # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
         if getattr(spark, "_sc", None) is not None:
             spark.sparkContext.addJobTag(self._tag)
+            self._remove = spark.sparkContext.removeJobTag
         else:
             spark.addTag(self._tag)
+            self._remove = spark.removeTag
         return spark
 
+    def untag(self) -> None:
+        """Take the tag from this thread's work, where it was set; a session that is gone has none."""
+        if self._remove is not None:
+            with contextlib.suppress(Exception):
+                self._remove(self._tag)
 
-def tagged(lake: Lake, tag: str) -> Lake:
-    """The same lake; what a thread runs in Spark through it ends with :func:`cancel`."""
-    return cast("Lake", _Tagged(lake, tag))
+
+@contextlib.contextmanager
+def tagged(lake: Lake, tag: str) -> Iterator[Lake]:
+    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`."""
+    taken = _Tagged(lake, tag)
+    try:
+        yield cast("Lake", taken)
+    finally:
+        # The thread goes on to other tables: a tag for each would stay on all its later jobs.
+        taken.untag()
 
 
 def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
@@ -91,21 +107,21 @@ def observed(
     """
     chosen = limits(options.thresholds)
     tag = f"icekit-{uuid.uuid4().hex}"
-    taken = tagged(lake, tag)
     ended = threading.Event()
 
     def work() -> TableFacts:
         from icekit.facts import observe
 
-        return (collect or observe)(
-            taken,
-            name,
-            ref=options.ref or None,
-            collector=options.collector,
-            size_ratios=chosen.size_ratios,
-            filter_columns=list(options.filter_columns) or None,
-            storage=options.storage,
-        )
+        with tagged(lake, tag) as taken:
+            return (collect or observe)(
+                taken,
+                name,
+                ref=options.ref or None,
+                collector=options.collector,
+                size_ratios=chosen.size_ratios,
+                filter_columns=list(options.filter_columns) or None,
+                storage=options.storage,
+            )
 
     def ending() -> TableFacts:
         try:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -17,20 +17,21 @@ from typing import NoReturn
 from icekit.catalog import connect
 from icekit.catalog.lake import embedded_path
 from icekit.errors import IcekitError
-from icekit.history.records import Health
 from icekit.history.store import Store, handed_over, opened
 from icekit.notebook import limits
 from icekit.quiet import stderr_to_file
 from icekit.report.crew import Crew
 from icekit.report.index import write_index
-from icekit.report.keeping import NAME, Begun, Journal, begin
+from icekit.report.keeping import NAME, Journal, begin
 from icekit.report.rows import Options, Row, Run, exit_status
 from icekit.secrets import scrub
 from icekit.sql import display_name
 from icekit.units import count
 
-#: The index is written again when so many seconds have gone by.
+#: The index is written again when so many seconds have gone by,
 _INDEX_SECONDS = 2.0
+#: and so many times as long as writing it took: of thousands of tables it is not written all the time.
+_INDEX_PATIENCE = 20.0
 
 
 def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print) -> Run:
@@ -43,7 +44,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     signal to end) the tables that are done keep their reports, and ``index.html`` lists them. Raises
     :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
     """
-    limits(options.thresholds, options.fail_on)
+    chosen = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
     names = lake.match(tables)
     output = options.output.resolve()
@@ -59,28 +60,43 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     todo = [name for name in names if display_name(name) not in there]
     rows = list(begun.done)
     with opened(options.history, lake) as store, _absolute_lake(), _ended_like_interrupted():
-        remembered = store.last(asked, other_than=begun.run_id) if store else {}
+        remembered = store.lately(asked, other_than=begun.run_id) if store else {}
+        one_at_a_time = threading.Lock()
+
+        def history_of(table: str, folder: Path) -> str:
+            """All that is kept of one table, read when its notebook is next."""
+            if store is None or table not in remembered:
+                return ""
+            with one_at_a_time:
+                return handed_over(store.last([table], other_than=begun.run_id).get(table), table, folder)
 
         def index() -> Path:
-            return _write(rows, begun, output, lake.name, pending=len(names) - len(rows), remembered=remembered)
+            made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+            return write_index(
+                rows,
+                output / "index.html",
+                made_at=made_at,
+                catalog=lake.name,
+                pending=len(names) - len(rows),
+                remembered=remembered,
+                thresholds=chosen,
+            )
 
         try:
             with (
                 Journal(begun, asked, options, output / NAME) as journal,
                 stderr_to_file(),
-                Crew(
-                    lake, todo, options, begun.run_id, history_of=lambda table, folder: handed_over(remembered.get(table), table, folder)
-                ) as crew,
+                Crew(lake, todo, options, begun.run_id, history_of=history_of) as crew,
             ):
-                written = time.monotonic()
+                due = time.monotonic() + _INDEX_SECONDS
                 for row in crew.rows():
                     rows.append(row)
                     journal.add(row)
                     told = f": {row.error}" if row.error else ""
                     progress(f"[{len(rows)}/{len(names)}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
-                    if time.monotonic() - written > _INDEX_SECONDS:
+                    if (began := time.monotonic()) > due:
                         index()
-                        written = time.monotonic()
+                        due = next_index(began, time.monotonic())
                 journal.end()
         finally:
             _remember(store, rows, progress)
@@ -88,11 +104,9 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     return Run(tuple(rows), page, exit_status(rows, options.fail_on), begun.run_id)
 
 
-def _write(
-    rows: Sequence[Row], begun: Begun, output: Path, catalog: str, *, pending: int, remembered: Mapping[str, Sequence[Health]]
-) -> Path:
-    made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
-    return write_index(rows, output / "index.html", made_at=made_at, catalog=catalog, pending=pending, remembered=remembered)
+def next_index(began: float, ended: float) -> float:
+    """When the index is written next, by when it was last: a small share of the run's time goes into it."""
+    return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
 def _remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> None:

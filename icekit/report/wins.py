@@ -33,8 +33,8 @@ class Wins:
     ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
     rewrite. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
-    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed.
-    Absent is None.
+    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and have no bytes:
+    the dry run of ``remove_orphan_files`` gives paths without sizes. Absent is None.
     """
 
     files_gone: int = 0
@@ -49,7 +49,6 @@ class Wins:
     scan_cost: int = 0
     expirable_bytes: int | None = None
     orphan_files: int | None = None
-    orphan_bytes: int | None = None
 
     @property
     def share(self) -> float | None:
@@ -116,15 +115,19 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     that a commit removed, up to the oldest snapshot that stays, are in no snapshot afterwards.
     Summed from snapshot summaries (``removed-files-size``), so manifests are not counted, nor
     files that came and went between two snapshots that stay. None where nothing may be expired
-    (``gc.enabled=false``), where a summary does not say, or where older commits are not in the facts.
+    (``gc.enabled=false``), where a summary does not say, or where snapshots are not in the facts: older
+    ones, and those outside this lineage (a branch that went its own way, a staged write, what a rollback
+    left). Such a one keeps files that this lineage removed, as long as a ref names it or it is young
+    (``RemoveSnapshots.unreferencedSnapshotsToRetain``).
     """
     if (facts.setting("gc.enabled") or facts.properties.get("gc.enabled") or "true").lower() == "false":
         return None
     history = facts.history
     lineage = history.commits
     if not lineage:
-        return 0
-    if history.lineage_count > len(lineage):
+        return 0 if not history.snapshot_count else None
+    known = {c.snapshot_id for c in lineage}
+    if history.snapshot_count > len(lineage) or any(ref.snapshot_id not in known for ref in history.refs):
         return None
     before = facts.collected_at_ms - facts.int_setting("history.expire.max-snapshot-age-ms")
     keep = max(1, facts.int_setting("history.expire.min-snapshots-to-keep"))

@@ -10,6 +10,7 @@ import pytest
 from icekit.catalog import Lake
 from icekit.history.iceberg import table_store
 from icekit.history.spark import SparkStore
+from icekit.history.store import Lately
 from icekit.report.observing import cancel, tagged
 from tests.history.test_stores import record
 
@@ -34,6 +35,8 @@ def test_spark_appends_once_and_pyiceberg_reads_the_same_table(lake: Lake, kept:
     assert kept.last(["db.a", odd]) == expected
     assert kept.last(["db.a"], 1, other_than="run381") == {"db.a": [runs[0]]}
     assert table_store(lake).last(["db.a", odd]) == expected
+    assert kept.lately(["db.a", odd, "db.none"]) == table_store(lake).lately(["db.a", odd, "db.none"])
+    assert kept.lately(["db.a"])["db.a"] == Lately(runs[2], (0, 0))
     assert table_store(lake).append([record(382, "db.a")]) == 1
     assert [h.run_id for h in kept.last(["db.a"], 2)["db.a"]] == ["run381", "run382"]
 
@@ -45,7 +48,8 @@ def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> No
 
     def work() -> None:
         try:
-            tagged(lake, "icekit-test").spark.sql(slow).collect()
+            with tagged(lake, "icekit-test") as taken:
+                taken.spark.sql(slow).collect()
             ended.append(None)
         except Exception as error:
             ended.append(error)

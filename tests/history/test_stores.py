@@ -21,7 +21,7 @@ from icekit.history.iceberg import IcebergStore
 from icekit.history.past import past
 from icekit.history.records import COLUMNS, Health, health
 from icekit.history.sqlite import SqliteStore
-from icekit.history.store import Store, handed_over, remembered, store
+from icekit.history.store import Lately, Store, handed_over, remembered, store
 from icekit.report.wins import wins
 from icekit.show import trends_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
@@ -66,6 +66,20 @@ def test_the_newest_runs_of_each_table_come_back_oldest_first(kept: Store) -> No
     found = kept.last(["db.b"], 12, other_than="run039")
     assert [h.run_id for h in found["db.b"]] == [f"run{day:03d}" for day in range(27, 39)]
     assert list(found) == ["db.b"]
+
+
+def test_of_all_tables_the_last_run_comes_back_with_one_figure_of_the_newest(kept: Store) -> None:
+    assert kept.lately(["db.a"]) == {}
+    for start in range(0, 80, 20):
+        days = range(start, start + 20)
+        kept.append([record(day, name, scan_bytes_spared=None if day == 77 else day) for day in days for name in ("db.a", "db.b")])
+    kept.append([record(5, "db.late")])
+
+    found = kept.lately(["db.a", "db.late", "db.none"], 10, other_than="run079")
+    assert found.keys() == {"db.a", "db.late"}
+    assert found["db.a"] == Lately(record(78, "db.a", scan_bytes_spared=78), (*range(69, 77), 78))
+    assert found["db.late"].last == record(5, "db.late")
+    assert kept.lately(["db.a"])["db.a"].points == (*range(77), 78, 79)
 
 
 def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.soak
 def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_written(small_lake: Path, tmp_path: Path) -> None:
     done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-r", "fail_on", "warning")
 
@@ -130,6 +131,7 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
     assert document.read(tmp_path / "db.sick.json").worst is Severity.WARNING
 
 
+@pytest.mark.soak
 def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(small_lake: Path, tmp_path: Path) -> None:
     done = papermill(tmp_path, "-r", "tabel", "db.sick")
 
@@ -287,3 +289,11 @@ def test_a_notebook_parameter_of_another_type_is_refused(parameters: dict[str, A
         observe(thresholds=Thresholds(), **given)
     with pytest.raises(ParameterError, match="thresholds must be a mapping"):
         limits("{snapshots: 5}")  # type: ignore[arg-type]
+
+
+def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(tmp_path: Path) -> None:
+    facts = table_facts(groups=(file_group(*[1] * 100),))
+    path = document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json")
+
+    assert document.read(path).findings == ({"name": "small_files", "severity": "warning"},)
+    assert json.loads(path.read_text())["findings"][0]["remedy"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import os
@@ -9,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
 from icekit.report import Options, Row, notebook_path, report
-from icekit.report.document import Outcome
+from icekit.report.crew import Crew
+from icekit.report.document import Outcome, save_facts
 from icekit.report.keeping import Begun, Journal, begin
-from icekit.report.kernels import ENGINE, Kernel, limited
+from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
 from icekit.report.observing import TimedOut, observed
+from icekit.report.running import _ended_like_interrupted, next_index
 from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
@@ -56,64 +58,91 @@ def ignored(_: str) -> None:
     pass
 
 
-def test_a_run_that_is_ended_keeps_what_was_done_and_goes_on_by_the_same_id(many: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "icekit", "report", "db.*", "--output", str(tmp_path), "--history", str(tmp_path / "h.db")]
+def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many: Path, tmp_path: Path) -> None:
+    names = ["db.t00", "db.t01"]
+    kept = SqliteStore(tmp_path / "h.db")
+    uuid = icekit.connect().observe(names[0]).table_uuid
+    kept.append([record(1, name, table_uuid=uuid) for name in names])
+    options = Options(output=tmp_path, history=str(tmp_path / "h.db"), resume=True)
+
+    def interrupts(line: str) -> None:
+        if line.startswith("[1/2]"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        report(names, options, progress=interrupts)
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    done = [line["table"] for line in lines[1:]]
+    assert len(done) == 1
+    assert "1 of 2 tables so far" in (tmp_path / "index.html").read_text()
+    assert (tmp_path / f"{done[0]}.html").exists()
+
+    said: list[str] = []
+    on = report(names, options, progress=said.append)
+
+    assert said[1:2] == [f"going on with run {lines[0]['run_id']}: 1 table done already"]
+    assert (len(said), on.run_id, on.exit_status) == (3, lines[0]["run_id"], 0)
+    index = (tmp_path / "index.html").read_text()
+    assert "so far" not in index
+    assert "2 tables compared" in index
+    # Its notebook was given what is kept of it.
+    (other,) = set(names) - set(done)
+    assert "2 runs of " + other in (tmp_path / f"{other}.html").read_text()
+    # Remembered once each, though two runs wrote.
+    assert {name: [h.run_id for h in runs] for name, runs in kept.last(names).items()} == {name: ["run001", on.run_id] for name in names}
+
+
+def test_a_signal_to_end_is_taken_as_an_interruption() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt), _ended_like_interrupted():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.soak
+def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(many: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "icekit", "report", "db.*", "--output", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         assert run.stdout is not None
         for line in run.stdout:
-            if line.startswith("[2/5]"):
+            if line.startswith("[1/5]"):
                 run.send_signal(signal.SIGTERM)
                 break
         rest = run.stdout.read()
 
     assert run.returncode == 130, rest
     assert "reports finished so far are complete" in rest
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    done = {line["table"] for line in lines[1:]}
-    assert 2 <= len(done) < 5
+    done = [json.loads(line)["table"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
+    assert done
     assert f"{len(done)} of 5 tables so far" in (tmp_path / "index.html").read_text()
     assert all((tmp_path / f"{table}.html").exists() for table in done)
 
-    said: list[str] = []
-    options = Options(output=tmp_path, history=str(tmp_path / "h.db"), resume=True)
-    on = report(["db.*"], options, progress=said.append)
 
-    assert on.run_id == lines[0]["run_id"]
-    assert said[1] == f"going on with run {on.run_id}: {len(done)} tables done already"
-    assert len(said) == 2 + 5 - len(done)
-    assert {row.table for row in on.rows} == {f"db.t{n:02d}" for n in range(5)}
-    assert on.exit_status == 0
-    assert "so far" not in (tmp_path / "index.html").read_text()
-    # Remembered once each, though both processes wrote.
-    kept = SqliteStore(tmp_path / "h.db").last([row.table for row in on.rows])
-    assert {name: [h.run_id for h in runs] for name, runs in kept.items()} == {row.table: [on.run_id] for row in on.rows}
-
-
+@pytest.mark.soak
 def test_a_kernel_that_is_kept_gives_the_outputs_of_a_fresh_one(many: Path, tmp_path: Path) -> None:
-    import papermill
-
-    report(["db.t00"], Options(output=tmp_path / "fresh", fresh_kernels=True), progress=ignored)
-    kernel = Kernel()
+    made = {}
+    kernel, fresh = Kernel(), Kernel(reuse=False)
     try:
         # The second meets what the first has left.
-        for name in ("db.t01", "db.t00"):
-            papermill.execute_notebook(
-                str(notebook_path()),
-                str(tmp_path / f"{name}.ipynb"),
-                {"table": name},
-                engine_name=ENGINE,
-                kernel=kernel,
-                kernel_name="python3",
-                progress_bar=False,
-            )
+        for name, used, path in (("db.t01", kernel, "first"), ("db.t00", kernel, "second"), ("db.t00", fresh, "alone")):
+            facts = save_facts(icekit.connect().observe(name), tmp_path / f"{path}.facts.json")
+            made[path] = executed(notebook_path(), tmp_path / f"{path}.ipynb", used, {"table": name, "facts_file": str(facts)})
     finally:
         kernel.end()
-    after = _code(tmp_path / "db.t00.ipynb")
-    alone = _code(tmp_path / "fresh" / "db.t00.ipynb")
-    pictures = [_pictures(tmp_path / path) for path in ("db.t00.ipynb", "fresh/db.t00.ipynb")]
+    second, alone = _code(made["second"]), _code(made["alone"])
 
-    assert [cell["execution_count"] for cell in after] == [cell["execution_count"] for cell in alone] == list(range(1, len(alone) + 1))
-    assert pictures[0] == pictures[1] != []
+    assert [cell["execution_count"] for cell in second] == [cell["execution_count"] for cell in alone] == list(range(1, len(alone) + 1))
+    assert _pictures(made["second"]) == _pictures(made["alone"]) != []
+
+
+def executed(notebook: Path, path: Path, kernel: Kernel, parameters: dict[str, Any]) -> Path:
+    import papermill
+
+    papermill.execute_notebook(
+        str(notebook), str(path), parameters, engine_name=ENGINE, kernel=kernel, kernel_name="python3", progress_bar=False
+    )
+    return path
 
 
 def _code(path: Path) -> list[Any]:
@@ -126,7 +155,7 @@ def _pictures(path: Path) -> list[str]:
 
 
 def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path, tmp_path: Path) -> None:
-    run = report(["db.t00"], Options(output=tmp_path, timeout_seconds=0.05), progress=ignored)
+    run = report(["db.t00"], Options(output=tmp_path, timeout_seconds=1e-6), progress=ignored)
 
     (row,) = run.rows
     assert (row.status, row.page, run.exit_status) == ("timed out", None, 3)
@@ -135,21 +164,70 @@ def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path,
 
 
 def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path) -> None:
-    import papermill
+    path, told = tmp_path / "slow.ipynb", tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(f'{{os.getpid()}}.'); time.sleep(600)"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)  # type: ignore[no-untyped-call]
+    failed: list[str] = []
 
-    path = tmp_path / "slow.ipynb"
-    cells = [nbformat.v4.new_code_cell("import time; time.sleep(60)")]  # type: ignore[no-untyped-call]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)  # type: ignore[no-untyped-call]
-    kernel = Kernel()
-    started = time.monotonic()
-    with limited(kernel, 8.0) as over, pytest.raises(Exception, match="died"):
-        papermill.execute_notebook(
-            str(path), str(tmp_path / "out.ipynb"), engine_name=ENGINE, kernel=kernel, kernel_name="python3", progress_bar=False
-        )
+    def work() -> None:
+        with Kernels().own() as kernel:
+            used.append(kernel)
+            try:
+                executed(path, tmp_path / "out.ipynb", kernel, {})
+            except Exception as error:
+                failed.append(str(error))
+
+    used: list[Kernel] = []
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    # However long it takes to begin, its time is over once it is at work.
+    waited_for(lambda: told.exists() and told.read_text().endswith("."))
+    with limited(used[0], 0.0) as over:
+        thread.join(120)
 
     assert over.is_set()
-    assert time.monotonic() - started < 40
-    assert kernel.manager is None
+    assert "died" in "".join(failed)
+    assert used[0].manager is None
+    waited_for(lambda: not is_there(int(told.read_text()[:-1])))
+
+
+def waited_for(what: Callable[[], bool]) -> None:
+    """Wait until something is so; how long that takes is not judged."""
+    for _ in range(1200):
+        if what():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("it never came")
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: Path) -> None:
+    # A folder of that name: nothing can be removed or written there, as on a disk that is full.
+    (tmp_path / "db.t00.error.txt").mkdir()
+    made: dict[str, Row] = {}
+
+    def cancelled(*_: object) -> str:
+        raise asyncio.CancelledError("the loop is closed")
+
+    def work() -> None:
+        with Crew(icekit.connect(), [("db", "t00"), ("db", "t01")], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+            made.update({row.table: row for row in crew.rows()})
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert {name: row.status for name, row in made.items()} == {"db.t00": "crashed", "db.t01": "crashed"}
+    assert "the whole of it could not be kept" in (made["db.t00"].error or "")
+    assert made["db.t01"].error == "CancelledError: the loop is closed; the whole of it is in db.t01.error.txt"
+    assert made["db.t01"].wins is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
@@ -162,6 +240,11 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
     assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+
+
+def test_an_index_that_takes_long_is_written_less_often() -> None:
+    assert next_index(100.0, 100.01) == 100.01 + 2
+    assert next_index(100.0, 103.0) == 103.0 + 60
 
 
 def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:

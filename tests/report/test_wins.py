@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from icekit import diagnose
-from icekit.facts.model import Kind, Ref, TableFacts
+from icekit import Thresholds, diagnose
+from icekit.facts.model import Kind, Ref, StorageFacts, TableFacts
+from icekit.history.store import Lately
 from icekit.report import Row
 from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
@@ -97,12 +98,22 @@ def test_a_tag_holds_its_files_and_what_came_after_it() -> None:
     assert expirable_bytes(kept(*commits, refs=(tagged,))) == 0
 
 
+def test_a_snapshot_outside_the_lineage_may_keep_any_file_so_nothing_is_promised() -> None:
+    commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
+    audit = Ref("audit", "branch", 424_242)
+
+    assert expirable_bytes(kept(*commits, refs=(Ref("main", "branch", commit(1).snapshot_id),))) == GIB
+    assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=4)) is None
+    # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is young.
+    assert expirable_bytes(kept(*commits, snapshot_count=4)) is None
+
+
 def test_what_summaries_do_not_say_is_not_known() -> None:
     silent = [at(9), at(8, operation="delete", removed_data_files=1), at(1)]
 
     assert expirable_bytes(kept(*silent)) is None
     assert expirable_bytes(table_facts(properties={"gc.enabled": "false"})) is None
-    assert expirable_bytes(kept(*silent[:1], lineage_count=5000)) is None
+    assert expirable_bytes(kept(*silent[:1], lineage_count=5000, snapshot_count=5000)) is None
     assert expirable_bytes(kept(at(9), at(1))) == 0
 
 
@@ -113,9 +124,10 @@ def test_totals_leave_out_what_is_not_known() -> None:
     assert total([]).spared == 0
 
 
-def row(table: str, status: str = "warning", spared: int = 0, **more: object) -> Row:
+def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
     outcome = Outcome("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
-    return Row(table, status, 1.0, outcome, f"{table}.html", wins=Wins(spared=spared, scan_cost=100), **more)  # type: ignore[arg-type]
+    won = Wins(spared=spared, scan_cost=100, expirable_bytes=frees)
+    return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
 def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
@@ -130,6 +142,22 @@ def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
 
 
+def test_of_tables_that_spare_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(tmp_path: Path) -> None:
+    rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", spared=1), row("e", frees=MIB)]
+
+    assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
+    page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text()
+    assert "It decides between tables that spare a scan the same" in page
+
+
+def test_orphan_files_are_counted_from_the_listing_and_nobody_weighs_what_it_does_not_say() -> None:
+    listed = won(table_facts(storage=StorageFacts(0, 7, ("a",))))
+
+    assert (listed.orphan_files, won(table_facts()).orphan_files) == (7, None)
+    # A figure that nothing fills in would be a dash for ever.
+    assert None not in dataclasses.astuple(listed)
+
+
 def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
     before = [record(day, scan_bytes_spared=day) for day in range(5)]
     now = record(9, scan_bytes_spared=50, findings=(("small_files", "critical"),))
@@ -139,7 +167,7 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
         made_at="now",
         catalog="lake",
         pending=3,
-        remembered={"db.events": before},
+        remembered={"db.events": Lately(before[-1], tuple(h.scan_bytes_spared or 0 for h in before))},
     ).read_text()
 
     assert "small files is new" in page
@@ -148,6 +176,22 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
     assert "2 of 5 tables so far" in page
     assert "src=" not in page
     assert "http" not in page
+
+
+def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
+    was, now = record(1, snapshots=4), record(2, snapshots=6)
+    told = {"db.events": Lately(was, (1, 2))}
+    pages = [
+        write_index(
+            [row("db.events", health=now)], tmp_path / "i.html", made_at="now", catalog="lake", remembered=told, thresholds=limits
+        ).read_text()
+        for limits in (None, Thresholds(snapshots=5))
+    ]
+
+    assert ["snapshots: 4 → 6" in page for page in pages] == [False, True]
+    assert ["Nothing got worse" in page for page in pages] == [True, False]
+    # In the list, and in the table's row.
+    assert pages[1].count("snapshots: 4 → 6") == 2
 
 
 def test_rows_without_figures_show_a_dash_and_never_a_zero(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The observing of one table for a report: its time, and the tag by which its Spark work ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icekit.errors import IcekitError
+from icekit.report import Options
+from icekit.report.observing import observed
+from tests.factories import table_facts
+
+
+class Context:
+    """What of a SparkContext the tags need."""
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+        self.addJobTag, self.removeJobTag = self.tags.add, self.tags.discard
+
+
+class Session:
+    """A session in this process."""
+
+    def __init__(self) -> None:
+        self._sc = self.sparkContext = Context()
+
+
+class Remote:
+    """A session of Spark Connect, which has no context."""
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+        self.addTag, self.removeTag = self.tags.add, self.tags.discard
+
+
+class Place:
+    """A lake with such a session."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+
+    def session_conf(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.mark.parametrize("seconds", [None, 30])
+@pytest.mark.parametrize("session", [Session, Remote])
+def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(session: type[Any], seconds: float | None) -> None:
+    spark = session()
+    lake: Any = Place(spark)
+    tags = spark.sparkContext.tags if session is Session else spark.tags
+    seen: list[set[str]] = []
+
+    def collect(taken: Any, *_: object, **__: object) -> Any:
+        assert taken.spark is spark
+        seen.append(set(tags))
+        return table_facts()
+
+    def refused(taken: Any, *_: object, **__: object) -> Any:
+        collect(taken)
+        raise IcekitError("there is no such table")
+
+    observed(lake, ("db", "t"), Options(), seconds, collect=collect)
+    with pytest.raises(IcekitError):
+        observed(lake, ("db", "t"), Options(), seconds, collect=refused)
+
+    assert [len(each) for each in seen] == [1, 1]
+    assert tags == set()
