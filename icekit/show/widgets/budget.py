@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from icekit.compact.buying import Bought, bought
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
 from icekit.units import count, percent, size
 
@@ -14,6 +16,8 @@ from icekit.units import count, percent, size
 HEAD = ("budget", "candidates bought", "reads", "files in", "files out", "file opens saved", "of all that can be saved")
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 _STEPS = 20
+#: Statuses of an action of which something is left to do.
+LEFT = ("failed", "stopped", "pending")
 
 
 def budget_rows(found: Sequence[Candidate], within: Callable[[int], Plan]) -> list[tuple[str, ...]]:
@@ -47,6 +51,12 @@ def budget_text(policy: Policy) -> str:
     return f"{policy.budget_minutes:g} minutes" if policy.budget_minutes is not None else ""
 
 
+def with_budget(policy: Policy, budget: str) -> Policy:
+    """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
+    given = Policy.of({"budget": budget})
+    return dataclasses.replace(policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_minutes")})
+
+
 def slider_steps(found: tuple[Candidate, ...]) -> list[tuple[str, str]]:
     """Places for a slider: the budget that buys the first so many candidates, at most twenty of them, and no limit at last."""
     places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
@@ -77,4 +87,15 @@ def question(plan: Plan) -> str:
     return (
         f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
         "commits each action, and proves that no row changed. The files that are replaced stay until their snapshots expire."
+    )
+
+
+def question_of_rest(outcome: Outcome) -> str:
+    """What resuming a run will do, for a person to say yes to; the run is named."""
+    plan = outcome.plan
+    left = [a.action for a in outcome.actions if a.status in LEFT]
+    files = sum(a.prediction.files_in for a in left)
+    return (
+        f"Go on with run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has {count(len(left), 'action')} left, "
+        f"of {count(files, 'file')} at most, and does them as they were planned; what was committed is not done again."
     )

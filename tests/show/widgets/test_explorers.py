@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
-import icekit
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs
 from icekit.compact import Policy
@@ -22,28 +19,6 @@ from icekit.show import widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets.limits import LIMITS, moved, size_ratios
 from tests.factories import MIB, file_group, table_facts
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
-    path = tmp_path_factory.mktemp("lake")
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
-        catalog.create_namespace("db")
-        for name, commits in (("sick", 12), ("fine", 1)):
-            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
-            for _ in range(commits):
-                table.append(pa.table({"id": [1, 2, 3]}))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("ICEKIT_LAKE", str(path))
-        connected = icekit.connect()
-        yield connected
-        connected.close()
-
-
-@pytest.fixture
-def view(lake: Lake) -> widgets.View:
-    return widgets.View(lake, lake.observe("db.sick"))
 
 
 def text(html: str) -> str:
@@ -137,8 +112,8 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     assert explorer.said.value == ""
 
 
-def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(lake: Lake) -> None:
-    view = widgets.View(lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
+def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
+    view = widgets.View(local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
     told: list[str] = []
     view.on_change(lambda: told.append("changed"))
     before = view.findings
@@ -206,8 +181,8 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
     assert view.facts.name == "db.sick"
 
 
-def test_a_report_that_has_its_facts_reads_no_others(lake: Lake) -> None:
-    view = widgets.View(lake, lake.observe("db.sick"), reads=False)
+def test_a_report_that_has_its_facts_reads_no_others(local_lake: Lake) -> None:
+    view = widgets.View(local_lake, local_lake.observe("db.sick"), reads=False)
 
     for explorer in (widgets.compare_with(view, "oldest"), widgets.sizes_over_time(view, 5)):
         assert "this run reads nothing beyond the facts it was given" in text(explorer.static())
@@ -247,7 +222,7 @@ def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
 
     assert explorer.go.disabled
     explorer._confirm()
-    assert explorer.question.layout.display == "none"
+    assert not explorer.question.is_open
     assert explorer.go.description == "Run this plan on db.sick"
 
 
