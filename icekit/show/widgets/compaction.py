@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import ipywidgets as ipw
@@ -25,8 +25,8 @@ from icekit.findings import Thresholds
 from icekit.show import html, plan_charts
 from icekit.show.explorer import Explorer
 from icekit.show.plan import outcome_html, plan_html
+from icekit.show.widgets import budget as words
 from icekit.show.widgets.asking import Question
-from icekit.show.widgets.budget import HEAD, bought_told, budget_rows, budget_text, question, question_of_rest, slider_steps, with_budget
 from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
@@ -63,7 +63,7 @@ class CompactionExplorer(Explorer):
             return chart
         return chart + html.framed(
             "<p>What other budgets would buy, estimated from facts:</p>",
-            html.table(HEAD, budget_rows(found, self._within), [i > 0 for i in range(len(HEAD))]),
+            html.table(words.HEAD, words.budget_rows(found, self._within), [i > 0 for i in range(len(words.HEAD))]),
         )
 
     def candidates(self) -> tuple[Candidate, ...]:
@@ -90,7 +90,7 @@ class CompactionExplorer(Explorer):
             ipw.Text,
             "Budget",
             "what the plan may read in all: 200 GB, 500 files, or empty for no limit",
-            value=budget_text(self.policy),
+            value=words.budget_text(self.policy),
             placeholder="no limit",
             continuous_update=False,
         )
@@ -132,36 +132,42 @@ class CompactionExplorer(Explorer):
         """Another table or other limits: other candidates, and no plan for them yet."""
         name = self.view.facts.name
         self.ask.tooltip = f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs nothing on the table"
-        self.go.description, self.go.tooltip = (
-            f"Run this plan on {name}",
-            f"rewrite data files of {name} and commit; asks once more before it does",
-        )
+        self.go.description = f"Run this plan on {name}"
+        self.go.tooltip = f"rewrite data files of {name} and commit; asks once more before it does"
         self.again.description = f"Resume on {name}"
         self.again.tooltip = f"go on with the unfinished run on {name}: only what is left of it; asks once more before it does"
-        self._moving = True
-        try:
-            self.slider.options = slider_steps(self.candidates())
-            self.slider.index = len(self.slider.options) - 1
-        finally:
-            self._moving = False
         self._show()
 
     def _slid(self) -> None:
         if not self._moving:
             self.budget.value = self.slider.value
 
+    def _place(self, found: Sequence[Candidate], buys: int | None) -> None:
+        """Put the slider where the budget is, which moves nothing."""
+        own = self.budget.value
+        self._moving = True
+        try:
+            if [*self.slider.options] != (steps := words.slider_steps(found, own, buys)):
+                self.slider.options = steps
+            self.slider.value = own
+        finally:
+            self._moving = False
+
     def _show(self) -> None:
         self._forget()
 
+        found = self.candidates()
+
         def show() -> None:
-            found = self.candidates()
-            estimated = self.estimate(with_budget(self.policy, self.budget.value))
-            self.said.value = note(
-                f"{bought_told(bought(found, estimated), estimated)} Estimated from facts; the button asks the engine's planner."
-            )
+            estimated = self.estimate(words.with_budget(self.policy, self.budget.value))
+            what = bought(found, estimated)
+            self._place(found, what.candidates)
+            self.said.value = note(f"{words.bought_told(what, estimated)} Estimated from facts; the button asks the engine's planner.")
             self.buys.value = plan_charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
         self._is_estimated = attempt(show, self.said)
+        if not self._is_estimated:
+            self._place(found, None)
         self._settle()
 
     def _forget(self) -> None:
@@ -197,7 +203,7 @@ class CompactionExplorer(Explorer):
             self.view.let_go()
 
     def _plan(self) -> None:
-        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial.value, self.view
+        policy, trial, view = words.with_budget(self.policy, self.budget.value), self.trial.value, self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -218,15 +224,15 @@ class CompactionExplorer(Explorer):
         self.plan = made
         self.planned.value = plan_html(made)
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {bought_told(bought(self.candidates(), made), made)}", "fine"
+        return f"A dry run: nothing has run on {made.name}. {words.bought_told(bought(self.candidates(), made), made)}", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
-            self.question.ask("run", plan.name, question(plan), self._run)
+            self.question.ask("run", plan.name, words.question(plan), self._run)
 
     def _confirm_rest(self) -> None:
         if (left := self._left) is not None:
-            self.question.ask("resume", left.plan.name, question_of_rest(left), self._resume)
+            self.question.ask("resume", left.plan.name, words.question_of_rest(left), self._resume)
 
     def _run(self) -> None:
         plan, lake = self.plan, self.view.lake
@@ -280,13 +286,7 @@ class CompactionExplorer(Explorer):
             if after is not None and view.facts is before:
                 view.look_at(lake, after)  # what is left to win; forgets the plan
             self._settle()
-            if outcome.status == "stopped":
-                return (
-                    f"Cancelled: what was committed stays, and the rest of {outcome.plan.name} was not touched. Resume would go on with it.",
-                    "warning",
-                )
-            kind = "critical" if outcome.exit_status else "fine"
-            return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below.", kind
+            return words.outcome_told(outcome)
 
         self._work(what, run_and_look, done)
 

@@ -150,6 +150,24 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
     assert view.facts.name == "db.sick"
 
 
+def test_the_slider_stands_where_the_budget_is(view: widgets.View) -> None:
+    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
+    assert explorer.controls is not None
+    assert explorer.slider.label == "own budget, 50 files: 1 of 1 candidate"
+
+    view.limit(Thresholds().with_changes(snapshots=5))
+    assert (explorer.slider.value, explorer.budget.value) == ("50 files", "50 files")
+    explorer.budget.value = "3 files"
+    assert explorer.slider.label == "own budget, 3 files: 0 of 1 candidate"
+    explorer.budget.value = "three"
+    assert explorer.slider.label == "own budget, three: it is no budget"
+
+    explorer.slider.value = ""
+    assert (explorer.budget.value, explorer.slider.label) == ("", "all of 1 candidate")
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+    assert (explorer.budget.value, explorer.slider.label) == ("", "nothing is worth it")
+
+
 def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: CompactionExplorer) -> None:
     def job(say: object, stop: object) -> Outcome:
         raise ParameterError("No.")
