@@ -14,7 +14,7 @@ from icekit.compact import Policy
 from icekit.errors import ParameterError
 from icekit.findings import Thresholds
 from icekit.notebook import begin
-from icekit.report.page import without_widgets
+from icekit.report.page import page, without_widgets
 from icekit.show import widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets.limits import LIMITS, moved, size_ratios
@@ -42,7 +42,11 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
         assert len(text(bundle["text/html"])) > 50, explorer
         monkeypatch.setenv(SWITCH, "off")
-        assert explorer._repr_mimebundle_() == {key: bundle[key] for key in ("text/plain", "text/html")}
+        off = explorer._repr_mimebundle_()
+        assert set(off) == {"text/plain", "text/html"}
+        assert off["text/html"].startswith(bundle["text/html"])
+        assert "Controls are off here (ICEKIT_WIDGETS); set it to on and run the notebook again" in off["text/html"]
+        assert "Controls are off" not in bundle["text/html"]
         monkeypatch.delenv(SWITCH)
 
 
@@ -68,6 +72,41 @@ def test_parameters_of_papermill_turn_controls_off(monkeypatch: pytest.MonkeyPat
     assert not widgets_on()
 
 
+def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it() -> None:
+    """In a kernel: papermill's client sends cells without a name, a front end with one."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3")
+    told = (
+        "import os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
+    )
+    asked = "begin(globals(), ['table'])\nprint(widgets_on())"
+
+    def said(code: str, **metadata: str) -> str:
+        """What a cell prints, or raises."""
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        sent = client.session.msg("execute_request", content, metadata=metadata)
+        client.shell_channel.send(sent)
+        text = ""
+        while True:
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
+                continue
+            text += str(message["content"].get("text", "")) + "".join(message["content"].get("traceback", ()))
+            if message["content"].get("execution_state") == "idle":
+                return text
+
+    try:
+        said(told)
+        said("# Parameters\ntable = 'b'")
+        assert said(asked, cellId="0f3a") == "True\n"
+        assert said(asked) == "False\n"
+        assert said(asked, cellId="0f3a") == "False\n", "what is said in the environment holds"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 def test_a_page_shows_what_is_said_without_controls() -> None:
     import nbformat
 
@@ -76,6 +115,7 @@ def test_a_page_shows_what_is_said_without_controls() -> None:
     cell = nbformat.v4.new_code_cell("x", outputs=[output])  # type: ignore[no-untyped-call]
     notebook = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
 
+    assert ".controls-off{display:none}" in page("db.t", ""), "nobody can run a page again"
     plain = without_widgets(notebook)
 
     assert list(plain.cells[0].outputs[0].data) == ["text/html"]
