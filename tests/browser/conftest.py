@@ -59,7 +59,7 @@ def chromium() -> Iterator[Browser]:
     named = os.environ.get("ICEKIT_CHROMIUM")
     found = named or next((path for name in CANDIDATES if (path := shutil.which(name))), None)
     if not found:
-        pytest.skip("no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM")
     with sync_playwright() as playwright:
         # Chromium has no sandbox for root.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
