@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.catalog.interrupting import POLL_SECONDS, cancel, new_tag, tagged
 from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import filter_expression, load
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 #: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
 Failure = Literal["conflict", "capacity", "other"]
 
-_POLL_SECONDS = 0.2
 _LAST_WAIT_SECONDS = 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
@@ -84,11 +84,11 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     """
     run = _by_bridge if has_bridge(spark) else _by_sql
     told: list[Answer | BaseException] = []
-    job_tag = f"icekit-{tags.get('icekit.run-id', '')}-{action.action_id}"
+    job_tag = new_tag(f"{tags.get('icekit.run-id', '')}-{action.action_id}")
 
     def work() -> None:
         try:
-            with _tagged(spark, job_tag):
+            with tagged(spark, job_tag):
                 told.append(run(spark, action, tags))
         except BaseException as error:
             told.append(error)
@@ -99,21 +99,19 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     try:
         with _interrupts(stop):
             while worker.is_alive():
-                worker.join(_POLL_SECONDS)
+                worker.join(POLL_SECONDS)
                 tick(time.monotonic() - started)
                 if stop.is_set:
                     # Again and again: each group that is still waiting starts a job of its own.
-                    with contextlib.suppress(Exception):
-                        _cancel(spark, job_tag)
+                    cancel(spark, job_tag)
     except BaseException:
         # Whoever cannot wait (a second Ctrl-C) must not leave a rewrite that goes on after its claim is gone.
         stop.set()
-        for _ in range(int(_LAST_WAIT_SECONDS / _POLL_SECONDS)):
+        for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
             if not worker.is_alive():
                 break
-            with contextlib.suppress(Exception):
-                _cancel(spark, job_tag)
-            worker.join(_POLL_SECONDS)
+            cancel(spark, job_tag)
+            worker.join(POLL_SECONDS)
         raise
     if stop.is_set:
         raise Stopped
@@ -243,26 +241,6 @@ def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Ans
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
     return Answer(int(told.get("failed_data_files_count") or 0), 0)
-
-
-@contextlib.contextmanager
-def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Mark the jobs of this thread, and of those the engine starts from it, so that they can be cancelled."""
-    target: Any = spark.sparkContext if has_bridge(spark) else spark
-    add, remove = ("addJobTag", "removeJobTag") if has_bridge(spark) else ("addTag", "removeTag")
-    getattr(target, add)(tag)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):
-            getattr(target, remove)(tag)
-
-
-def _cancel(spark: SparkSession, tag: str) -> None:
-    if has_bridge(spark):
-        spark.sparkContext.cancelJobsWithTag(tag)
-    else:
-        spark.interruptTag(tag)
 
 
 def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:

@@ -27,14 +27,26 @@ def begin(parameters: Mapping[str, Any], known: Sequence[str]) -> None:
     for cell in reversed(list(parameters.get("In", ()))):
         if cell.lstrip().startswith("# Parameters"):
             check_names(_assigned(cell), known)
-            # papermill ran it with parameters: nobody is there to move a slider.
-            os.environ.setdefault(SWITCH, "off")
+            if not _has_front_end():
+                # papermill runs it with parameters: nobody is there to move a slider.
+                os.environ.setdefault(SWITCH, "off")
             break
     # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
         above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)
         if above is not None:
             os.environ["ICEKIT_LAKE"] = str(above.resolve())
+
+
+def _has_front_end() -> bool:
+    """Tell whether a person's front end has sent the cell that runs: JupyterLab and its like name the cell, papermill does not."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else None
+    return bool(((request or {}).get("metadata") or {}).get("cellId"))
 
 
 def check_names(given: Sequence[str], known: Sequence[str]) -> None:

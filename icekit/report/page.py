@@ -63,7 +63,7 @@ table{border-collapse:collapse;font-size:.95rem}th,td{text-align:left;padding:.3
 .output_subarea{overflow:auto;max-width:100%}.output_subarea>div>table.dataframe{font-size:.85rem}
 .output_subarea:has(>div>table.dataframe){max-height:32rem}
 .output_subarea pre,.output_area pre{white-space:pre-wrap;overflow-wrap:anywhere}
-.s.critical,.s.crashed,.s.timed-out,.s.misconfigured{color:#a3200d}.s.warning{color:#8a5300}.s.info{color:#0050a0}.s.healthy{color:#00664a}.muted{color:#555}
+.s.critical,.s.crashed,.s.timed-out,.s.misconfigured{color:#a3200d}.s.warning{color:#8a5300}.s.info{color:#0050a0}.s.healthy{color:#00664a}.muted{color:#555}.controls-off{display:none}
 @media(max-width:40rem){.index thead{display:none}.index td{display:block;border:0;padding:.1rem 0}.index td.n{text-align:left}
 .index td[data-label]::before{content:attr(data-label) ": ";color:#555}.index tr{display:block;border-bottom:1px solid #ddd;padding:.5rem 0}}
 """

@@ -13,10 +13,12 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 #: ``off`` shows every explorer as plain HTML alone.
 SWITCH = "ICEKIT_WIDGETS"
 _STATES = ("on", "off")
+# A page that nobody can run anew hides it by its class.
+_OFF = f'<p class="controls-off">Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>'
 
 
 def widgets_on() -> bool:
-    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which papermill's runs set for themselves.
+    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill sets for itself.
 
     Raises :class:`~icekit.errors.ParameterError` for any other value than on and off.
     """
@@ -53,7 +55,9 @@ class Explorer(ABC):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         del include, exclude  # a front end takes what it can draw
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
-        if widgets_on():
+        if not widgets_on():
+            bundle["text/html"] += _OFF
+        else:
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
         return bundle
 

@@ -84,6 +84,7 @@ class Chooser(Explorer):
         chosen(self.table, self._other_table)
         chosen(self.ref, self._say_what)
         self.view.on_change(self._follow)
+        self.view.on_hold(self._say_what)
         self._say_what()
         return column(
             row(self.catalog, self.list_tables),
@@ -109,7 +110,7 @@ class Chooser(Explorer):
             self.table.options = names
             return f"{count(len(names), 'table')} in catalog {name}."
 
-        self.progress.run(f"Listing the tables of {name}", job, done)
+        self.progress.run(f"Listing the tables of {name}", job, done, self._say_what)
 
     def _observe(self) -> None:
         table, ref, view = self.table.value.strip(), self._ref(), self.view
@@ -124,7 +125,7 @@ class Chooser(Explorer):
             view.look_at(lake, facts)
             return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
 
-        self.progress.run(f"Observing {table}", job, done)
+        self.progress.run(f"Observing {table}", job, done, self._say_what)
 
     def _lake(self) -> Lake | None:
         """The catalog chosen; None, and a sentence, where there is no such.
@@ -175,10 +176,17 @@ class Chooser(Explorer):
         return self.ref.value if self.ref.value != CURRENT else ""
 
     def _say_what(self) -> None:
+        held = self.view.held
+        for control in (self.catalog, self.table, self.ref):
+            control.disabled = bool(held)
         table = self.table.value.strip()
         self.observe.description = f"Observe {table}" if table else "Observe"
-        self.observe.disabled = not table
-        self.observe.tooltip = "read this table's metadata at this snapshot; writes nothing, and opens no data file"
+        self.observe.disabled = not table or bool(held)
+        self.observe.tooltip = (
+            f"{held} is under way; another table can be chosen when it has ended"
+            if held
+            else "read this table's metadata at this snapshot; writes nothing, and opens no data file"
+        )
 
 
 def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop) -> TableFacts:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import ipywidgets as ipw
 
 from icekit.compact.buying import bought
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.execute import Stop
+from icekit.compact.ledger import opened
 from icekit.compact.limits import Limits
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
@@ -18,15 +19,21 @@ from icekit.compact.plan import plan as plan_purely
 from icekit.compact.policy import Policy
 from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
-from icekit.errors import IcekitError
+from icekit.errors import IcekitError, ParameterError
+from icekit.facts.model import TableFacts
+from icekit.findings import Thresholds
 from icekit.show import html, plan_charts
 from icekit.show.explorer import Explorer
 from icekit.show.plan import outcome_html, plan_html
-from icekit.show.widgets.budget import HEAD, bought_told, budget_rows, budget_text, question, slider_steps
+from icekit.show.widgets import budget as words
+from icekit.show.widgets.asking import Question
 from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
+from icekit.sql import Identifier, display_name
 from icekit.units import count
+
+T = TypeVar("T")
 
 
 class CompactionExplorer(Explorer):
@@ -43,6 +50,9 @@ class CompactionExplorer(Explorer):
         self.plan: Plan | None = None
         self.outcome: Outcome | None = None
         self._moving = False
+        self._is_estimated = False
+        # What was stopped or has failed here, by catalog and table.
+        self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
     def static(self) -> str:
         """What the plan buys beside all there is to buy, and what other budgets would, as a chart and a table."""
@@ -53,7 +63,7 @@ class CompactionExplorer(Explorer):
             return chart
         return chart + html.framed(
             "<p>What other budgets would buy, estimated from facts:</p>",
-            html.table(HEAD, budget_rows(found, self._within), [i > 0 for i in range(len(HEAD))]),
+            html.table(words.HEAD, words.budget_rows(found, self._within), [i > 0 for i in range(len(words.HEAD))]),
         )
 
     def candidates(self) -> tuple[Candidate, ...]:
@@ -66,14 +76,6 @@ class CompactionExplorer(Explorer):
 
     def _within(self, budget_bytes: int) -> Plan:
         return self.estimate(dataclasses.replace(self.policy, budget_bytes=budget_bytes, budget_files=None, budget_minutes=None))
-
-    def with_budget(self, budget: str) -> Policy:
-        """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
-        none = dataclasses.replace(self.policy, budget_bytes=None, budget_files=None, budget_minutes=None)
-        given = Policy.of({"budget": budget})
-        return dataclasses.replace(
-            none, budget_bytes=given.budget_bytes, budget_files=given.budget_files, budget_minutes=given.budget_minutes
-        )
 
     def build(self) -> Any:
         """The budget with what it buys, then the buttons, then what came of them."""
@@ -88,7 +90,7 @@ class CompactionExplorer(Explorer):
             ipw.Text,
             "Budget",
             "what the plan may read in all: 200 GB, 500 files, or empty for no limit",
-            value=budget_text(self.policy),
+            value=words.budget_text(self.policy),
             placeholder="no limit",
             continuous_update=False,
         )
@@ -103,17 +105,13 @@ class CompactionExplorer(Explorer):
         )
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning", disabled=True)
-        self.again = button("Resume", "", self._resume, disabled=True)
+        self.again = button("Resume", "", self._confirm_rest, disabled=True)
         self.progress = Progress("what was committed stays, the rest was not begun; the table is whole.")
-        self.progress.rest(self.ask, self.go, self.again, self.budget, self.slider, self.trial)
-        self.sure = picture()
-        self.yes = button("Yes, run it", "run the plan that is shown", self._run, style="danger")
-        self.no = button("No, do not run it", "go back; nothing is run", self._back)
-        self.question = column(self.sure, row(self.yes, self.no))
-        self.question.layout.display = "none"
+        self.question = Question(self._settle)
         chosen(self.slider, self._slid)
         chosen(self.budget, self._show)
         self.view.on_change(self._follow)
+        self.view.on_hold(self._settle)
         self._follow()
         return column(
             row(self.slider),
@@ -122,7 +120,7 @@ class CompactionExplorer(Explorer):
             self.buys,
             self.trial,
             row(self.ask, self.go, self.again, self.progress.cancel),
-            self.question,
+            self.question.box,
             self.progress.told,
             self.planned,
             self.came,
@@ -134,141 +132,163 @@ class CompactionExplorer(Explorer):
         """Another table or other limits: other candidates, and no plan for them yet."""
         name = self.view.facts.name
         self.ask.tooltip = f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs nothing on the table"
-        self.go.description, self.go.tooltip = (
-            f"Run this plan on {name}",
-            f"rewrite data files of {name} and commit; asks once more before it does",
-        )
+        self.go.description = f"Run this plan on {name}"
+        self.go.tooltip = f"rewrite data files of {name} and commit; asks once more before it does"
         self.again.description = f"Resume on {name}"
-        self.again.tooltip = f"go on with the unfinished run on {name}: only what is left of it"
-        self._moving = True
-        try:
-            self.slider.options = slider_steps(self.candidates())
-            self.slider.index = len(self.slider.options) - 1
-        finally:
-            self._moving = False
+        self.again.tooltip = f"go on with the unfinished run on {name}: only what is left of it; asks once more before it does"
         self._show()
 
     def _slid(self) -> None:
         if not self._moving:
             self.budget.value = self.slider.value
 
+    def _place(self, found: Sequence[Candidate], buys: int | None) -> None:
+        """Put the slider where the budget is, which moves nothing."""
+        own = self.budget.value
+        self._moving = True
+        try:
+            if [*self.slider.options] != (steps := words.slider_steps(found, own, buys)):
+                self.slider.options = steps
+            self.slider.value = own
+        finally:
+            self._moving = False
+
     def _show(self) -> None:
         self._forget()
 
+        found = self.candidates()
+
         def show() -> None:
-            found = self.candidates()
-            estimated = self.estimate(self.with_budget(self.budget.value))
-            self.said.value = note(
-                f"{bought_told(bought(found, estimated), estimated)} Estimated from facts; the button asks the engine's planner."
-            )
+            estimated = self.estimate(words.with_budget(self.policy, self.budget.value))
+            what = bought(found, estimated)
+            self._place(found, what.candidates)
+            self.said.value = note(f"{words.bought_told(what, estimated)} Estimated from facts; the button asks the engine's planner.")
             self.buys.value = plan_charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
-        if not attempt(show, self.said):
-            self.ask.disabled = True
-            return
-        self.ask.disabled = False
+        self._is_estimated = attempt(show, self.said)
+        if not self._is_estimated:
+            self._place(found, None)
+        self._settle()
 
     def _forget(self) -> None:
         """A plan for another budget is not the one to run."""
         self.plan = None
-        self.go.disabled = True
-        self.question.layout.display = "none"
+        self.question.close()
         self.planned.value = ""
+        self._settle()
 
     # Planning and running.
 
+    def _settle(self) -> None:
+        """Which controls may be used: none while work is under way on what is in view."""
+        held, asking = bool(self.view.held), self.question.is_open
+        for control in (self.budget, self.slider, self.trial):
+            control.disabled = held
+        self.ask.disabled = held or not self._is_estimated
+        self.go.disabled = held or asking or self.plan is None or not self.plan.actions
+        self.again.disabled = held or asking or self._left is None
+
+    @property
+    def _left(self) -> Outcome | None:
+        """The run on the table in view that can be gone on with."""
+        return self._unfinished.get((self.view.lake.name, self.view.facts.table))
+
+    def _work(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]) -> None:
+        """Do work on the table in view, which stays there meanwhile."""
+        if self.view.held:
+            return
+        self.question.close()
+        self.view.hold(what)
+        if not self.progress.run(what, job, done, self.view.let_go):
+            self.view.let_go()
+
     def _plan(self) -> None:
-        policy, trial, view = self.with_budget(self.budget.value), self.trial.value, self.view
+        policy, trial, view = words.with_budget(self.policy, self.budget.value), self.trial.value, self.view
+        lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
         def job(say: Say, stop: Stop) -> Plan:
-            if not view.lake.spark_is_running:
+            if not lake.spark_is_running:
                 say("starting Spark")
-            with interruptible(view.lake.spark, stop):
+            with interruptible(lake.spark, stop):
                 return plan_table(
-                    view.lake,
-                    view.facts,
-                    view.findings,
-                    policy,
-                    thresholds=view.thresholds,
-                    ledger=self.ledger or None,
-                    trial=trial,
-                    stop=stop,
-                    progress=say,
+                    lake, facts, findings, policy, thresholds=limits, ledger=self.ledger or None, trial=trial, stop=stop, progress=say
                 )
 
-        def done(made: Plan) -> str:
-            self.plan = made
-            self.planned.value = plan_html(made)
-            self.go.disabled = not made.actions
-            return f"A dry run: nothing has run on {made.name}. {bought_told(bought(self.candidates(), made), made)}"
+        self._work(f"Planning for {facts.name}", job, lambda made: self._take(made, facts, limits))
 
-        self.progress.run(f"Planning for {view.facts.name}", job, done)
+    def _take(self, made: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
+        """Take a plan that was made for facts by limits, if they are still those in view."""
+        if self.view.facts is not facts or self.view.thresholds != limits:
+            return f"The plan for {made.name} was put aside: what is in view has changed since it was asked for. Plan again.", "warning"
+        self.plan = made
+        self.planned.value = plan_html(made)
+        self._settle()
+        return f"A dry run: nothing has run on {made.name}. {words.bought_told(bought(self.candidates(), made), made)}", "fine"
 
     def _confirm(self) -> None:
-        if self.plan is None:
-            return
-        self.yes.description = f"Yes, run it on {self.plan.name}"
-        self.yes.tooltip = question(self.plan)
-        self.sure.value = note(question(self.plan), "warning")
-        self.question.layout.display = ""
-        self.go.disabled = True
-        self.no.focus()
+        if (plan := self.plan) is not None:
+            self.question.ask("run", plan.name, words.question(plan), self._run)
 
-    def _back(self) -> None:
-        self.question.layout.display = "none"
-        self.go.disabled = self.plan is None
+    def _confirm_rest(self) -> None:
+        if (left := self._left) is not None:
+            self.question.ask("resume", left.plan.name, words.question_of_rest(left), self._resume)
 
     def _run(self) -> None:
-        plan = self.plan
+        plan, lake = self.plan, self.view.lake
         if plan is None:
             return
 
         def job(say: Say, stop: Stop) -> Outcome:
-            return run(self.view.lake, plan, execute=True, ledger=self.ledger or None, limits=self.limits, stop=stop, progress=say)
+            return run(lake, plan, execute=True, ledger=self.ledger or None, limits=self.limits, stop=stop, progress=say)
 
         self._forget()
         self.planned.value = plan_html(plan)
         self._go(f"Running {count(len(plan.actions), 'action')} on {plan.name}", job)
 
     def _resume(self) -> None:
-        table = self.view.facts.table
+        left, lake, table = self._left, self.view.lake, self.view.facts.table
+        if left is None:
+            return
 
         def job(say: Say, stop: Stop) -> Outcome:
-            return resume(self.view.lake, table, ledger=self.ledger or None, limits=self.limits, stop=stop, progress=say)
+            with opened(self.ledger or None, lake) as book:
+                newest = book.last_run(display_name(lake.sql_name(table)))
+                if newest is None or newest.run_id != left.run_id:
+                    self._unfinished.pop((lake.name, table), None)
+                    raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan anew.")
+                return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
 
-        self._go(f"Resuming on {self.view.facts.name}", job)
+        self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)
 
     def _go(self, what: str, job: Callable[[Say, Stop], Outcome]) -> None:
+        """Run, and look at the table again; all of it on the table that is in view now."""
         view = self.view
+        lake, before, ratios = view.lake, view.facts, view.thresholds.size_ratios
         self.came.value = ""
 
-        def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, Any]:
+        def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts | None]:
             outcome = job(say, stop)
             try:
-                after = view.lake.observe(view.facts.table, ref=view.facts.ref, size_ratios=view.thresholds.size_ratios)
+                return outcome, lake.observe(before.table, ref=before.ref, size_ratios=ratios)
             except IcekitError as problem:
                 say(f"The table could not be observed again: {problem}")
-                after = None
-            return outcome, after
+                return outcome, None
 
-        def done(both: tuple[Outcome, Any]) -> tuple[str, str]:
+        def done(both: tuple[Outcome, TableFacts | None]) -> tuple[str, str]:
             outcome, after = both
             self.outcome = outcome
-            if after is not None:
-                view.look_at(view.lake, after)  # what is left to win; forgets the plan
             self.came.value = outcome_html(outcome)
-            self.again.disabled = outcome.status not in ("stopped", "failed")
-            if outcome.status == "stopped":
-                return (
-                    f"Cancelled: what was committed stays, and the rest of {outcome.plan.name} was not touched. Resume would go on with it.",
-                    "warning",
-                )
-            kind = "critical" if outcome.exit_status else "fine"
-            return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below.", kind
+            if outcome.status in ("stopped", "failed"):
+                self._unfinished[lake.name, before.table] = outcome
+            else:
+                self._unfinished.pop((lake.name, before.table), None)
+            if after is not None and view.facts is before:
+                view.look_at(lake, after)  # what is left to win; forgets the plan
+            self._settle()
+            return words.outcome_told(outcome)
 
-        self.question.layout.display = "none"
-        self.progress.run(what, run_and_look, done)
+        self._work(what, run_and_look, done)
 
 
 def compaction(

@@ -75,17 +75,24 @@ class Progress:
         self.told = picture()
         self.work = Work(self._say)
         self._cancels = cancels
-        self._busy = list(busy)
+        self._busy = tuple(busy)
         self._lines: list[str] = []
 
-    def rest(self, *controls: Any) -> None:
-        """Name controls that nobody may use while work is under way."""
-        self._busy += controls
+    def run(
+        self,
+        what: str,
+        job: Callable[[Say, Stop], T],
+        done: Callable[[T], str | tuple[str, str]],
+        after: Callable[[], None] | None = None,
+    ) -> bool:
+        """Begin a job, unless one is under way; tell whether it was begun.
 
-    def run(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]) -> None:
-        """Begin a job; ``done`` takes its result and says in a sentence what came of it, and of what kind that is (fine)."""
+        ``done`` takes its result and says in a sentence what came of it, and of what kind that is
+        (fine). ``after`` is called before it, and also where there is no result: what of the
+        controls may be used by then.
+        """
         if self.work.is_running:
-            return
+            return False
         before = [control.disabled for control in self._busy]
         self._lines = []
         self._say(f"{what} …")
@@ -93,10 +100,18 @@ class Progress:
             control.disabled = True
         self.cancel.disabled = False
 
+        has_rested = False
+
         def rested() -> None:
+            nonlocal has_rested
+            if has_rested:
+                return  # the result was there, and could not be shown
+            has_rested = True
             self.cancel.disabled = True
             for control, disabled in zip(self._busy, before, strict=True):
                 control.disabled = disabled
+            if after is not None:
+                after()
 
         def finished(result: T) -> None:
             rested()
@@ -108,7 +123,7 @@ class Progress:
             cancelled = sentence == "Cancelled."
             self._end(f"Cancelled: {self._cancels}" if cancelled else sentence, "warning" if cancelled else "critical")
 
-        self.work.start(job, finished, ended)
+        return self.work.start(job, finished, ended)
 
     def _cancel(self) -> None:
         self.cancel.disabled = True

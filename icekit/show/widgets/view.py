@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from icekit.catalog import Lake
 from icekit.diagnose import diagnose
+from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings, Thresholds
 
@@ -14,7 +15,8 @@ class View:
     """The table in view. Choosing another, or moving a limit, tells those who listen.
 
     ``reads`` says whether explorers may read more metadata when their cell runs: a report of many
-    tables has collected the facts beforehand, and its notebooks read nothing.
+    tables has collected the facts beforehand, and its notebooks read nothing. ``held`` names the
+    work for which the table in view must stay there; empty for none.
     """
 
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None, *, reads: bool = True) -> None:
@@ -23,13 +25,17 @@ class View:
         self.thresholds = thresholds or Thresholds()
         self.reads = reads
         self.findings = self._found()
+        self.held = ""
         self._listeners: list[Callable[[], None]] = []
+        self._holders: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"View({self.facts.name})"
 
     def look_at(self, lake: Lake, facts: TableFacts) -> None:
-        """Put another table, or another snapshot, in view."""
+        """Put another table, or another snapshot, in view; raises :class:`~icekit.errors.ParameterError` while it is held."""
+        if self.held:
+            raise ParameterError(f"{self.held} is under way, and {self.facts.name} stays in view; wait until it has ended, or cancel it.")
         before = self.lake, self.facts
         self.lake, self.facts = lake, facts
         self._judge(lambda: self._put_back(*before))
@@ -42,6 +48,20 @@ class View:
             self.thresholds = before
 
         self._judge(back)
+
+    def hold(self, work: str) -> None:
+        """Keep the table in view while ``work``, a few words, is done on it; :meth:`let_go` ends it."""
+        self.held = work
+        self._tell(self._holders)
+
+    def let_go(self) -> None:
+        """Let other tables come into view again."""
+        self.held = ""
+        self._tell(self._holders)
+
+    def on_hold(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when the table in view is held, and when it is let go."""
+        self._holders.append(listener)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each change, in the order in which they came to listen."""
@@ -64,5 +84,9 @@ class View:
         except Exception:
             back()
             raise
-        for listener in tuple(self._listeners):
+        self._tell(self._listeners)
+
+    @staticmethod
+    def _tell(listeners: list[Callable[[], None]]) -> None:
+        for listener in tuple(listeners):
             listener()

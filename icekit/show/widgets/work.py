@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
 from icekit.compact.execute import Stop, Stopped
 from icekit.errors import IcekitError
 from icekit.facts.bridge import has_bridge
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-
-_POLL_SECONDS = 0.2
 
 
 class Work:
@@ -91,28 +89,10 @@ def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
 
     Also makes the session the active one of this thread, which is new to the JVM.
     """
-    tag = f"icekit-{uuid.uuid4().hex[:8]}"
-    ended = threading.Event()
-    bridge = has_bridge(spark)
-    session: Any = spark
-    context: Any = spark.sparkContext if bridge else None
-    if bridge:
+    if has_bridge(spark):
+        session: Any = spark
         session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-    (context.addJobTag if bridge else session.addTag)(tag)
-
-    def watch() -> None:
-        while not ended.wait(_POLL_SECONDS):
-            if stop.is_set:
-                # Again and again: what is asked to stop may start another job before it hears of it.
-                with contextlib.suppress(Exception):
-                    (context.cancelJobsWithTag if bridge else session.interruptTag)(tag)
-
-    watcher = threading.Thread(target=watch, name=f"{tag}-watch", daemon=True)
-    watcher.start()
-    try:
+    tag = new_tag()
+    with tagged(spark, tag), cancelled_when(lambda: stop.is_set, spark, tag):
         yield
-    finally:
-        ended.set()
-        with contextlib.suppress(Exception):
-            (context.removeJobTag if bridge else session.removeTag)(tag)
     stop.sleep(0)  # raises Stopped where nothing else did

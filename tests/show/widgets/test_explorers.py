@@ -6,44 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
-import icekit
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs
 from icekit.compact import Policy
 from icekit.errors import ParameterError
 from icekit.findings import Thresholds
 from icekit.notebook import begin
-from icekit.report.page import without_widgets
+from icekit.report.page import page, without_widgets
 from icekit.show import widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets.limits import LIMITS, moved, size_ratios
 from tests.factories import MIB, file_group, table_facts
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
-    path = tmp_path_factory.mktemp("lake")
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
-        catalog.create_namespace("db")
-        for name, commits in (("sick", 12), ("fine", 1)):
-            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
-            for _ in range(commits):
-                table.append(pa.table({"id": [1, 2, 3]}))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("ICEKIT_LAKE", str(path))
-        connected = icekit.connect()
-        yield connected
-        connected.close()
-
-
-@pytest.fixture
-def view(lake: Lake) -> widgets.View:
-    return widgets.View(lake, lake.observe("db.sick"))
 
 
 def text(html: str) -> str:
@@ -67,7 +42,11 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
         assert len(text(bundle["text/html"])) > 50, explorer
         monkeypatch.setenv(SWITCH, "off")
-        assert explorer._repr_mimebundle_() == {key: bundle[key] for key in ("text/plain", "text/html")}
+        off = explorer._repr_mimebundle_()
+        assert set(off) == {"text/plain", "text/html"}
+        assert off["text/html"].startswith(bundle["text/html"])
+        assert "Controls are off here (ICEKIT_WIDGETS); set it to on and run the notebook again" in off["text/html"]
+        assert "Controls are off" not in bundle["text/html"]
         monkeypatch.delenv(SWITCH)
 
 
@@ -93,6 +72,41 @@ def test_parameters_of_papermill_turn_controls_off(monkeypatch: pytest.MonkeyPat
     assert not widgets_on()
 
 
+def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it() -> None:
+    """In a kernel: papermill's client sends cells without a name, a front end with one."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3")
+    told = (
+        "import os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
+    )
+    asked = "begin(globals(), ['table'])\nprint(widgets_on())"
+
+    def said(code: str, **metadata: str) -> str:
+        """What a cell prints, or raises."""
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        sent = client.session.msg("execute_request", content, metadata=metadata)
+        client.shell_channel.send(sent)
+        text = ""
+        while True:
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
+                continue
+            text += str(message["content"].get("text", "")) + "".join(message["content"].get("traceback", ()))
+            if message["content"].get("execution_state") == "idle":
+                return text
+
+    try:
+        said(told)
+        said("# Parameters\ntable = 'b'")
+        assert said(asked, cellId="0f3a") == "True\n"
+        assert said(asked) == "False\n"
+        assert said(asked, cellId="0f3a") == "False\n", "what is said in the environment holds"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 def test_a_page_shows_what_is_said_without_controls() -> None:
     import nbformat
 
@@ -101,6 +115,7 @@ def test_a_page_shows_what_is_said_without_controls() -> None:
     cell = nbformat.v4.new_code_cell("x", outputs=[output])  # type: ignore[no-untyped-call]
     notebook = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
 
+    assert ".controls-off{display:none}" in page("db.t", ""), "nobody can run a page again"
     plain = without_widgets(notebook)
 
     assert list(plain.cells[0].outputs[0].data) == ["text/html"]
@@ -137,8 +152,8 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     assert explorer.said.value == ""
 
 
-def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(lake: Lake) -> None:
-    view = widgets.View(lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
+def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
+    view = widgets.View(local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
     told: list[str] = []
     view.on_change(lambda: told.append("changed"))
     before = view.findings
@@ -206,8 +221,8 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
     assert view.facts.name == "db.sick"
 
 
-def test_a_report_that_has_its_facts_reads_no_others(lake: Lake) -> None:
-    view = widgets.View(lake, lake.observe("db.sick"), reads=False)
+def test_a_report_that_has_its_facts_reads_no_others(local_lake: Lake) -> None:
+    view = widgets.View(local_lake, local_lake.observe("db.sick"), reads=False)
 
     for explorer in (widgets.compare_with(view, "oldest"), widgets.sizes_over_time(view, 5)):
         assert "this run reads nothing beyond the facts it was given" in text(explorer.static())
@@ -247,7 +262,7 @@ def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
 
     assert explorer.go.disabled
     explorer._confirm()
-    assert explorer.question.layout.display == "none"
+    assert not explorer.question.is_open
     assert explorer.go.description == "Run this plan on db.sick"
 
 

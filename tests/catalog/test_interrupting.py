@@ -1,0 +1,54 @@
+"""Spark's work is cancelled by its tag, from another thread, and nobody else's with it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import icekit
+from icekit.catalog import Lake
+from icekit.catalog.interrupting import cancel, cancelled_when, new_tag, tagged
+
+#: Hours of work, if nobody cancels it.
+ENDLESS = "SELECT sum(hash(a.id, b.id)) FROM range(10000000) a CROSS JOIN range(10000000) b"
+
+
+def test_one_place_knows_how_to_cancel() -> None:
+    package = Path(icekit.__file__).parent
+    known = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if "cancelJobsWithTag" in path.read_text()}
+
+    # The others have work of their own to do with it: before Spark was started, and with a budget of time.
+    assert known <= {"catalog/interrupting.py", "report/observing.py", "tune/budget.py"}
+
+
+def test_tags_differ() -> None:
+    assert new_tag() != new_tag()
+    assert new_tag("run-a1") == "icekit-run-a1"
+
+
+@pytest.mark.spark
+def test_work_is_cancelled_from_another_thread_and_other_work_is_not(lake: Lake) -> None:
+    spark, asked = lake.spark, threading.Event()
+    tag = new_tag()
+    timer = threading.Timer(1.0, asked.set)
+    timer.start()
+
+    with pytest.raises(Exception, match=r"(?i)cancel"), tagged(spark, tag), cancelled_when(asked.is_set, spark, tag):
+        spark.sql(ENDLESS).collect()
+
+    assert asked.is_set()
+    assert tag not in spark.sparkContext.getJobTags()
+    cancel(spark, tag)
+    assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_a_tag_is_gone_also_after_an_error(lake: Lake) -> None:
+    tag = new_tag()
+
+    with pytest.raises(ZeroDivisionError), tagged(lake.spark, tag):
+        raise ZeroDivisionError(lake.spark.sparkContext.getJobTags())
+
+    assert tag not in lake.spark.sparkContext.getJobTags()

@@ -1,0 +1,35 @@
+"""A lake that needs no Spark, and a table of it in view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icekit
+from icekit.catalog import Lake
+from icekit.show import widgets
+
+
+@pytest.fixture(scope="module")
+def local_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
+    path = tmp_path_factory.mktemp("lake")
+    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        for name, commits in (("sick", 12), ("fine", 1)):
+            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
+            for _ in range(commits):
+                table.append(pa.table({"id": [1, 2, 3]}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ICEKIT_LAKE", str(path))
+        connected = icekit.connect()
+        yield connected
+        connected.close()
+
+
+@pytest.fixture
+def view(local_lake: Lake) -> widgets.View:
+    return widgets.View(local_lake, local_lake.observe("db.sick"))

@@ -1,0 +1,207 @@
+"""What of a compaction can be pressed, for which table, and what is asked before it is done."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog import Lake
+from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
+from icekit.compact.ledger import opened
+from icekit.compact.records import RunRecord
+from icekit.errors import ParameterError
+from icekit.findings import Thresholds
+from icekit.show import widgets
+from icekit.show.widgets.compaction import CompactionExplorer
+
+
+@pytest.fixture
+def explorer(view: widgets.View, tmp_path: Path) -> CompactionExplorer:
+    made = widgets.compaction(view, Policy(leave_alone_minutes=0), ledger=str(tmp_path / "ledger.db"))
+    assert made.controls is not None
+    return made
+
+
+def planned(view: widgets.View) -> Plan:
+    """A plan of two actions for the table in view."""
+    of = Prediction(6, 600, 1, 500)
+    name, table = view.lake.name, view.facts.table
+    return Plan(name, table, None, None, None, tuple(Action(f"a{i}", "rewrite_data_files", name, table, "small files", of) for i in (1, 2)))
+
+
+def stopped(view: widgets.View) -> Outcome:
+    """A run on the table in view that was stopped after its first action."""
+    plan = planned(view)
+    return Outcome(plan, "r1", (ActionOutcome(plan.actions[0], "done"), ActionOutcome(plan.actions[1], "stopped")))
+
+
+def ran(explorer: CompactionExplorer, outcome: Outcome) -> None:
+    """Let the explorer do work that comes to an outcome."""
+
+    def job(say: object, stop: object) -> Outcome:
+        return outcome
+
+    explorer._go("Running 2 actions on db.sick", job)
+    assert explorer.progress.work.wait(30)
+
+
+def is_asked(explorer: CompactionExplorer) -> bool:
+    return explorer.question.is_open
+
+
+def record(lake: Lake, run_id: str, started_ms: int) -> RunRecord:
+    return RunRecord(run_id, f"{lake.name}.db.sick", None, "stopped", started_ms, started_ms + 1, None, {}, "host", 1, None)
+
+
+def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(view: widgets.View, explorer: CompactionExplorer) -> None:
+    sick = view.facts
+    ran(explorer, stopped(view))
+    assert not explorer.again.disabled
+
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+    assert explorer.again.description == "Resume on db.fine"
+    assert explorer.again.disabled
+    explorer.again.click()
+    assert not is_asked(explorer)
+
+    view.look_at(view.lake, sick)
+    assert not explorer.again.disabled
+
+
+def test_a_limit_that_moves_keeps_resume(view: widgets.View, explorer: CompactionExplorer) -> None:
+    ran(explorer, stopped(view))
+
+    view.limit(Thresholds().with_changes(snapshots=5))
+
+    assert not explorer.again.disabled
+
+
+def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: CompactionExplorer) -> None:
+    ran(explorer, stopped(view))
+
+    explorer.again.click()
+
+    assert is_asked(explorer)
+    assert explorer.question.yes.description == "Yes, resume it on db.sick"
+    assert "Go on with run r1 on lake.db.sick now? It has 1 action left, of 6 files at most" in explorer.question.yes.tooltip
+    assert (explorer.again.disabled, explorer.progress.work.is_running) == (True, False)
+    explorer.question.no.click()
+    assert not is_asked(explorer)
+    assert not explorer.again.disabled
+
+
+def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: CompactionExplorer) -> None:
+    ran(explorer, stopped(view))
+    with opened(explorer.ledger, view.lake) as book:
+        book.save_run(record(view.lake, "r1", 1_000))
+        book.save_run(record(view.lake, "somebody-else", 2_000))
+
+    explorer.again.click()
+    explorer.question.yes.click()
+
+    assert explorer.progress.work.wait(30)
+    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan anew." in explorer.progress.told.value
+    assert explorer.again.disabled
+
+
+def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, explorer: CompactionExplorer) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    begun, go = threading.Event(), threading.Event()
+    fine = view.lake.observe("db.fine")
+    outcome = stopped(view)
+
+    def job(say: object, stop: object) -> Outcome:
+        begun.set()
+        go.wait(30)
+        return outcome
+
+    explorer._go("Running 2 actions on db.sick", job)
+    assert begun.wait(30)
+    try:
+        assert all(control.disabled for control in (chooser.catalog, chooser.table, chooser.ref, chooser.observe))
+        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget, explorer.slider))
+        with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is under way, and db.sick stays in view"):
+            view.look_at(view.lake, fine)
+        view.limit(Thresholds().with_changes(snapshots=5))
+        assert explorer.ask.disabled
+    finally:
+        go.set()
+    assert explorer.progress.work.wait(30)
+
+    assert view.facts.name == "db.sick"
+    assert not any(control.disabled for control in (chooser.catalog, chooser.table, chooser.ref, chooser.observe))
+    assert not any(control.disabled for control in (explorer.ask, explorer.again, explorer.budget, explorer.slider))
+    view.look_at(view.lake, fine)
+
+
+def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(view: widgets.View) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    chooser.table.value = "db.fine"
+    view.held = "Running 2 actions on db.sick"  # begun after the button was pressed
+
+    chooser._observe()
+
+    assert chooser.progress.work.wait(30)
+    assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.told.value
+    assert view.facts.name == "db.sick"
+
+
+def test_the_slider_stands_where_the_budget_is(view: widgets.View) -> None:
+    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
+    assert explorer.controls is not None
+    assert explorer.slider.label == "own budget, 50 files: 1 of 1 candidate"
+
+    view.limit(Thresholds().with_changes(snapshots=5))
+    assert (explorer.slider.value, explorer.budget.value) == ("50 files", "50 files")
+    explorer.budget.value = "3 files"
+    assert explorer.slider.label == "own budget, 3 files: 0 of 1 candidate"
+    explorer.budget.value = "three"
+    assert explorer.slider.label == "own budget, three: it is no budget"
+
+    explorer.slider.value = ""
+    assert (explorer.budget.value, explorer.slider.label) == ("", "all of 1 candidate")
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+    assert (explorer.budget.value, explorer.slider.label) == ("", "nothing is worth it")
+
+
+def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: CompactionExplorer) -> None:
+    def job(say: object, stop: object) -> Outcome:
+        raise ParameterError("No.")
+
+    explorer._go("Running 2 actions on db.sick", job)
+
+    assert explorer.progress.work.wait(30)
+    assert view.held == ""
+    assert not explorer.ask.disabled
+
+
+def test_a_plan_is_forgotten_with_the_table_it_was_made_for(view: widgets.View, explorer: CompactionExplorer) -> None:
+    explorer._take(planned(view), view.facts, view.thresholds)
+    assert not explorer.go.disabled
+    explorer.go.click()
+    assert is_asked(explorer)
+
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+
+    assert explorer.plan is None
+    assert (is_asked(explorer), explorer.go.disabled) == (False, True)
+    explorer.question.yes.click()
+    assert not explorer.progress.work.is_running
+    assert explorer.outcome is None
+
+
+def test_a_plan_that_comes_when_something_else_is_in_view_is_put_aside(view: widgets.View, explorer: CompactionExplorer) -> None:
+    made, facts, limits = planned(view), view.facts, view.thresholds
+    view.limit(limits.with_changes(snapshots=5))
+
+    said, kind = explorer._take(made, facts, limits)
+
+    assert ("was put aside" in said, kind) == (True, "warning")
+    assert explorer.plan is None
+    assert explorer.go.disabled
+    assert explorer._take(made, facts, view.thresholds)[1] == "fine"
+    assert not explorer.go.disabled
