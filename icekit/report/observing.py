@@ -6,12 +6,11 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from icekit.catalog import Lake
+from icekit.catalog import Lake, interrupting
 from icekit.catalog.source import within
 from icekit.diagnose import diagnose
 from icekit.errors import IcekitError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_CANCEL_EVERY, _CANCELLING_SECONDS = 0.5, 60.0
+_CANCELLING_SECONDS = 60.0
 
 
 class TimedOut(IcekitError):
@@ -37,10 +36,11 @@ class TimedOut(IcekitError):
 class _Tagged:
     """A lake whose Spark work in this thread carries a tag, by which another thread cancels it."""
 
-    def __init__(self, lake: Lake, tag: str) -> None:
+    def __init__(self, lake: Lake, tag: str, tags: contextlib.ExitStack) -> None:
         self._lake = lake
         self._tag = tag
-        self._remove: Callable[[str], None] | None = None
+        self._tags = tags
+        self._is_tagged = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
@@ -49,31 +49,17 @@ class _Tagged:
     def spark(self) -> SparkSession:
         """The lake's session, with the tag on whatever this thread starts in it."""
         spark = self._lake.spark
-        # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
-        if getattr(spark, "_sc", None) is not None:
-            spark.sparkContext.addJobTag(self._tag)
-            self._remove = spark.sparkContext.removeJobTag
-        else:
-            spark.addTag(self._tag)
-            self._remove = spark.removeTag
+        if not self._is_tagged:
+            self._is_tagged = True
+            self._tags.enter_context(interrupting.tagged(spark, self._tag))
         return spark
-
-    def untag(self) -> None:
-        """Take the tag from this thread's work, where it was set; a session that is gone has none."""
-        if self._remove is not None:
-            with contextlib.suppress(Exception):
-                self._remove(self._tag)
 
 
 @contextlib.contextmanager
 def tagged(lake: Lake, tag: str) -> Iterator[Lake]:
-    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`."""
-    taken = _Tagged(lake, tag)
-    try:
-        yield cast("Lake", taken)
-    finally:
-        # The thread goes on to other tables: a tag for each would stay on all its later jobs.
-        taken.untag()
+    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`. Starts no Spark."""
+    with contextlib.ExitStack() as tags:
+        yield cast("Lake", _Tagged(lake, tag, tags))
 
 
 def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
@@ -81,13 +67,9 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
 
     def work() -> None:
         until = time.monotonic() + _CANCELLING_SECONDS
-        while not ended.wait(_CANCEL_EVERY) and time.monotonic() < until:
-            if not lake.spark_is_running:
-                continue
-            if getattr(lake.spark, "_sc", None) is not None:
-                lake.spark.sparkContext.cancelJobsWithTag(tag)
-            else:
-                lake.spark.interruptTag(tag)
+        while not ended.wait(interrupting.POLL_SECONDS) and time.monotonic() < until:
+            if lake.spark_is_running:
+                interrupting.cancel(lake.spark, tag)
 
     threading.Thread(target=work, daemon=True).start()
 
@@ -106,7 +88,7 @@ def observed(
     waiting for or with the process. ``collect`` stands for :meth:`icekit.catalog.Lake.observe`.
     """
     chosen = limits(options.thresholds)
-    tag = f"icekit-{uuid.uuid4().hex}"
+    tag = interrupting.new_tag()
     ended = threading.Event()
 
     def work() -> TableFacts:
