@@ -12,6 +12,7 @@ from icekit.errors import EXIT_HEALTHY, ParameterError
 
 if TYPE_CHECKING:
     from icekit.report import Run
+    from icekit.schedule.model import Policy
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -42,6 +43,11 @@ def add_parsers(commands: Any) -> None:
     )
     policy.add_argument("file", nargs="?", type=Path, metavar="FILE")
     policy.add_argument("--example", action="store_true", help="print a commented policy")
+    policy.add_argument(
+        "--clear",
+        metavar="TABLE",
+        help="let a table be worked on again that is kept back, as a run on it was not proved or failed",
+    )
     policy.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     run = commands.add_parser(
         "run", help="one pass of a policy: report, plan, run what is allowed, prove, report, tell", description=_RUN, formatter_class=form
@@ -88,8 +94,27 @@ def policy(arguments: argparse.Namespace) -> int:
         raise ParameterError("Name the policy to check, or print one with --example.")
     from icekit.schedule.reading import read_policy
 
-    print(in_words(read_policy(arguments.file)))
+    wanted = read_policy(arguments.file)
+    if arguments.clear is not None:
+        say(_cleared(wanted, arguments.clear))
+        return EXIT_HEALTHY
+    print(in_words(wanted))
     return EXIT_HEALTHY
+
+
+def _cleared(wanted: Policy, table: str) -> str:
+    """Let a table be worked on again; what was said against it."""
+    from icekit.schedule.state import State, state_path
+
+    state = State(state_path(wanted))
+    trouble = state.trouble(table)
+    if trouble is None:
+        held = state.troubled()
+        raise ParameterError(
+            f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
+        )
+    state.clear(table)
+    return f"{table} may be worked on again by the next pass. Against it was: {trouble.action}: {trouble.said}"
 
 
 def run(arguments: argparse.Namespace) -> int:
