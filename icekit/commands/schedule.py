@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,9 +139,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def recipe(arguments: argparse.Namespace) -> int:
     """Print or write a recipe."""
+    from icekit.schedule.recipes import left_out
     from icekit.schedule.recipes import recipe as made
 
     files = made(arguments.kind, arguments.file)
+    if (missing := left_out(arguments.kind, arguments.file)) is not None:
+        # What is printed may go into a file.
+        print(missing, file=sys.stderr)
     for name, text in files.items():
         if arguments.output:
             arguments.output.mkdir(parents=True, exist_ok=True)
