@@ -25,7 +25,9 @@ _RUN = """\
 One pass: unfinished runs of an earlier pass go on first; tables that are due by their metadata are reported on and
 planned; what the policy says `execute: true` for is run under a checkpoint, proved, and reported on again; then the
 receivers are told, each once per change. It may be called every hour: it does what is due and nothing twice. A pass
-that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0.
+that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0; with 1,
+once that one has run for a day. What failed on a table is tried again after some hours; after a run that was not
+proved nothing more is run on the table until a person says so by `policy FILE --clear TABLE`.
 
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, of those tables that were changed.

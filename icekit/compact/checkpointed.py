@@ -86,7 +86,7 @@ class Run:
                         break
                 ended = "done" if all(o.status in {"done", "skipped", "split"} for o in self.outcomes) else "failed"
             except Stopped:
-                pass  # who asked has set it, and said why
+                self.stop.set(self.stop.reason or "person")
             except KeyboardInterrupt:
                 self.stop.set()
             finally:
@@ -186,6 +186,7 @@ class Run:
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
         except Stopped:
             status = "stopped"
+            self.stop.set(self.stop.reason or "person")
         except KeyboardInterrupt:
             status = "stopped"
             self.stop.set()

@@ -12,7 +12,7 @@ from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerU
 from icekit.schedule import document
 from icekit.schedule.act import Say
 from icekit.schedule.alerts import messages
-from icekit.schedule.lock import one_at_a_time
+from icekit.schedule.lock import LONGEST, one_at_a_time
 from icekit.schedule.model import Policy
 from icekit.schedule.monitoring import of_pass, writers
 from icekit.schedule.one_pass import Clock, run_pass
@@ -43,7 +43,8 @@ def run_policy(
         say("\n" + document.text(made))
         return made
     to = urls(policy)
-    with one_at_a_time(path):
+    # A pass may end somewhat after its time, as what is committed is still proved.
+    with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))):
         try:
             made = run_pass(policy, state, clock=clock, say=say)
         except Exception as problem:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.errors import EXIT_HEALTHY, LedgerUnusable
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
 from icekit.schedule.kept import health_in, kept, same_report
 from icekit.schedule.lock import AnotherPass, one_at_a_time
 from icekit.schedule.state import State, state_path
@@ -113,6 +113,9 @@ def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> No
         with pytest.raises(AnotherPass, match=rf"running since .* \(process {holder.pid} on ") as held, one_at_a_time(path):
             pass
         assert held.value.exit_status == EXIT_HEALTHY
+        with pytest.raises(AnotherPass, match="see what it waits for, and end its process") as overlong, one_at_a_time(path, longest=0):
+            pass
+        assert overlong.value.exit_status == EXIT_UNHEALTHY
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         with one_at_a_time(path):
