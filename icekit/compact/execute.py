@@ -26,8 +26,7 @@ Failure = Literal["conflict", "capacity", "other"]
 #: Who asks a run to stop: a person, the end of its time, or the loss of its claim on the table.
 Reason = Literal["person", "clock", "claim"]
 
-_POLL_SECONDS = 0.2
-_LAST_WAIT_SECONDS = 20.0
+_POLL_SECONDS, _LAST_WAIT_SECONDS = 0.2, 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
