@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from icekit.errors import EXIT_HEALTHY, ParameterError
 
 if TYPE_CHECKING:
     from icekit.report import Run
+    from icekit.schedule.model import Policy
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -23,7 +25,9 @@ _RUN = """\
 One pass: unfinished runs of an earlier pass go on first; tables that are due by their metadata are reported on and
 planned; what the policy says `execute: true` for is run under a checkpoint, proved, and reported on again; then the
 receivers are told, each once per change. It may be called every hour: it does what is due and nothing twice. A pass
-that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0.
+that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0; with 1,
+once that one has run for a day. What failed on a table is tried again after some hours; after a run that was not
+proved nothing more is run on the table until a person says so by `policy FILE --clear TABLE`.
 
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, of those tables that were changed.
@@ -42,6 +46,11 @@ def add_parsers(commands: Any) -> None:
     )
     policy.add_argument("file", nargs="?", type=Path, metavar="FILE")
     policy.add_argument("--example", action="store_true", help="print a commented policy")
+    policy.add_argument(
+        "--clear",
+        metavar="TABLE",
+        help="let a table be worked on again that is kept back, as a run on it was not proved or failed",
+    )
     policy.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     run = commands.add_parser(
         "run", help="one pass of a policy: report, plan, run what is allowed, prove, report, tell", description=_RUN, formatter_class=form
@@ -88,8 +97,27 @@ def policy(arguments: argparse.Namespace) -> int:
         raise ParameterError("Name the policy to check, or print one with --example.")
     from icekit.schedule.reading import read_policy
 
-    print(in_words(read_policy(arguments.file)))
+    wanted = read_policy(arguments.file)
+    if arguments.clear is not None:
+        say(_cleared(wanted, arguments.clear))
+        return EXIT_HEALTHY
+    print(in_words(wanted))
     return EXIT_HEALTHY
+
+
+def _cleared(wanted: Policy, table: str) -> str:
+    """Let a table be worked on again; what was said against it."""
+    from icekit.schedule.state import State, state_path
+
+    state = State(state_path(wanted))
+    trouble = state.trouble(table)
+    if trouble is None:
+        held = state.troubled()
+        raise ParameterError(
+            f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
+        )
+    state.clear(table)
+    return f"{table} may be worked on again by the next pass. Against it was: {trouble.action}: {trouble.said}"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -113,9 +141,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def recipe(arguments: argparse.Namespace) -> int:
     """Print or write a recipe."""
+    from icekit.schedule.recipes import left_out
     from icekit.schedule.recipes import recipe as made
 
     files = made(arguments.kind, arguments.file)
+    if (missing := left_out(arguments.kind, arguments.file)) is not None:
+        # What is printed may go into a file.
+        print(missing, file=sys.stderr)
     for name, text in files.items():
         if arguments.output:
             arguments.output.mkdir(parents=True, exist_ok=True)

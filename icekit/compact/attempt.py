@@ -121,6 +121,7 @@ class Runner:
         if left is None:
             return
         if self._lost():
+            self.stop.set("claim")
             raise Stopped
         before = head(self.lake, action.table, action.branch)
         planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
@@ -197,7 +198,7 @@ class Runner:
 
         def tick(seconds: float) -> None:
             if self._lost():
-                self.stop.set()
+                self.stop.set("claim")
             if seconds - said[0] >= 10:
                 said[0] = seconds
                 left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""

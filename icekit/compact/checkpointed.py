@@ -85,7 +85,9 @@ class Run:
                     if self._disproved or self.stop.is_set:
                         break
                 ended = "done" if all(o.status in {"done", "skipped", "split"} for o in self.outcomes) else "failed"
-            except (Stopped, KeyboardInterrupt):
+            except Stopped:
+                self.stop.set(self.stop.reason or "person")
+            except KeyboardInterrupt:
                 self.stop.set()
             finally:
                 if self.stop.is_set:
@@ -182,7 +184,10 @@ class Run:
                 parts = smaller_parts(self.lake, action, floor_bytes=floor)
             status, error = ("split" if parts else "failed"), str(problem)
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
-        except (Stopped, KeyboardInterrupt):
+        except Stopped:
+            status = "stopped"
+            self.stop.set(self.stop.reason or "person")
+        except KeyboardInterrupt:
             status = "stopped"
             self.stop.set()
         except Conflict as problem:

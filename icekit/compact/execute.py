@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
 #: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
 Failure = Literal["conflict", "capacity", "other"]
+#: Who asks a run to stop: a person, the end of its time, or the loss of its claim on the table.
+Reason = Literal["person", "clock", "claim"]
 
 _LAST_WAIT_SECONDS = 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
@@ -54,13 +56,16 @@ class Answer:
 
 
 class Stop:
-    """Asks a run to stop between commits; the first Ctrl-C sets it."""
+    """Asks a run to stop between commits; the first Ctrl-C sets it. ``reason`` is who asked, None as long as nobody did."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.reason: Reason | None = None
 
-    def set(self) -> None:
-        """Ask to stop: groups in flight are given up, what is committed stays."""
+    def set(self, reason: Reason = "person") -> None:
+        """Ask to stop: groups in flight are given up, what is committed stays. A person's word stands above the others."""
+        if self.reason is None or reason == "person":
+            self.reason = reason
         self._event.set()
 
     @property

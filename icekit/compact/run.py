@@ -22,6 +22,11 @@ from icekit.sql import Identifier, display_name
 UNFINISHED = ("running", "stopped", "failed")
 
 
+def new_run_id() -> str:
+    """A name for a run that no other has."""
+    return uuid.uuid4().hex[:12]
+
+
 def run(
     lake: Lake,
     plan: Plan,
@@ -31,18 +36,20 @@ def run(
     limits: Limits | None = None,
     stop: Stop | None = None,
     progress: Say = print,
+    run_id: str | None = None,
 ) -> Outcome:
     """Run a plan; a dry run unless ``execute`` is set.
 
     Each action is recorded in the ledger (a :class:`Ledger`, ``table``, a path, or None for
     the default file) before and after, tagged in the snapshots it commits, retried or split
     where that helps, and proved row for row. Raises :class:`~icekit.errors.TableClaimed` when
-    another run holds the table; what happens to an action is in the outcome.
+    another run holds the table; what happens to an action is in the outcome. ``run_id`` is for
+    who must know it before the run begins (:func:`new_run_id`).
     """
     if not execute or not plan.actions:
         return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
     with opened(ledger, lake) as book:
-        return Run(lake, plan, uuid.uuid4().hex[:12], book, limits or Limits(), stop or Stop(), progress).start()
+        return Run(lake, plan, run_id or new_run_id(), book, limits or Limits(), stop or Stop(), progress).start()
 
 
 def resume(
@@ -54,11 +61,13 @@ def resume(
     limits: Limits | None = None,
     stop: Stop | None = None,
     progress: Say = print,
+    run_id: str | None = None,
 ) -> Outcome:
     """Go on with the last run on a table, if it is unfinished, doing only what is left of it.
 
     What was done is read from the table's own snapshots, not from what the killed run last
-    wrote down. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused.
+    wrote down. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused,
+    and so is another run than ``run_id``, where that is given.
     Raises :class:`~icekit.errors.ParameterError` when there is none, and
     :class:`~icekit.errors.TableClaimed` when it still runs.
     """
@@ -67,7 +76,7 @@ def resume(
     with opened(ledger, lake) as book:
         # The newest run of all: what an older one left was planned for a table that has moved on.
         record = book.last_run(full)
-        if record is None or record.status not in UNFINISHED:
+        if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
             let_go_of_dead(book, full)
             raise ParameterError(f"No unfinished run on {display_name(name)} is in the ledger; plan and run without --resume.")
         if not record.plan:

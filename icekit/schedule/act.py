@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from icekit.catalog import Lake
-from icekit.compact import Limits, Outcome, Plan, resume, run
-from icekit.compact.execute import Stop
+from icekit.compact import Limits, Plan, resume, run
+from icekit.compact.execute import Stop, Stopped
 from icekit.compact.kept import plan_of
 from icekit.compact.ledger import opened
+from icekit.compact.run import new_run_id
 from icekit.errors import IcekitError, TableClaimed
 from icekit.notebook import sampled
 from icekit.schedule.budget import Share
 from icekit.schedule.model import ACTIONS, Rule
 from icekit.schedule.permitted import Permit, stopping_at
-from icekit.schedule.result import Status, Step
+from icekit.schedule.result import Step
+from icekit.schedule.steps import planned, ran
 from icekit.schedule.study import Studied, compaction, maintenance, observed
+from icekit.schedule.trouble import Begun, mark
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
-from icekit.units import count, size
 
 Say = Callable[[str], None]
 #: Statuses of a run whose rest is worth resuming. What failed is planned anew: its plan is why.
@@ -29,7 +31,11 @@ CUT_SHORT = ("running", "stopped")
 
 @dataclass(frozen=True)
 class Work:
-    """What acting on a table needs to know; ``permit`` is asked before each action."""
+    """What acting on a table needs to know.
+
+    ``permit`` is asked before each action; ``begin`` is told of a run before it begins; ``note`` gets each step as it
+    ends, also the one that a person stops.
+    """
 
     lake: Lake
     table: Identifier
@@ -38,6 +44,8 @@ class Work:
     permit: Callable[[], Permit]
     now: Callable[[], dt.datetime]
     say: Say
+    begin: Callable[[Begun], None]
+    note: Callable[[Step], None]
 
     @property
     def name(self) -> str:
@@ -49,44 +57,50 @@ class Work:
         section = self.rule.actions.get(action)
         return section is not None and section.execute
 
+    def is_tried(self, action: str) -> bool:
+        """Tell whether an action's plan is tried on a clone first."""
+        return action == "compact" and self.rule.compact is not None and self.rule.compact.trial
+
     def limits(self, action: str) -> Limits:
         """How much of an action is proved."""
         return Limits(prove=sampled(self.rule.actions[action].prove))
 
 
-def act(work: Work, studied: Studied, share: Share, *, dry_run: bool) -> tuple[Step, ...]:
-    """Go through the actions of a table's plans; returns a step for each, run or not."""
-    steps: list[Step] = []
+def act(work: Work, studied: Studied, share: Share, *, dry_run: bool) -> None:
+    """Go through the actions of a table's plans; ``work.note`` gets a step for each, run or not."""
     changed = False
     for action in ACTIONS:
         plan = studied.plans.get(action)
         if plan is None and not (changed and work.is_allowed(action)):
             continue
-        if plan is not None and not work.is_allowed(action):
-            steps.append(planned(action, plan, f"its rule does not say execute: true for {action}"))
-            continue
         leave = work.permit()
+        if plan is not None and not work.is_allowed(action):
+            why = f"its rule does not say execute: true for {action}"
+            if work.is_tried(action) and leave.granted and not dry_run:
+                work.note(_tried_only(work, plan, share, leave, why))
+            else:
+                work.note(planned(action, plan, why))
+            continue
         wait = _wait(action, plan, share, leave)
         if wait is not None:
-            steps.append(planned(action, plan, wait, status="waits") if plan else Step(action, "waits", wait))
+            work.note(planned(action, plan, wait, status="waits") if plan else Step(action, "waits", wait))
             continue
         if changed or (action == "compact" and share.cut):
             plan = _again(work, action, share)
         if plan is None or not plan.actions:
             if share.cut and action == "compact":
-                steps.append(Step(action, "waits", "what the pass's budget leaves for it is too little for any partition"))
+                work.note(Step(action, "waits", "what the pass's budget leaves for it is too little for any partition"))
             continue
         if dry_run:
-            steps.append(planned(action, plan, "this is what would be run"))
+            work.note(planned(action, plan, "this is what would be run"))
             continue
-        step = _run(work, action, plan, leave)
-        steps.append(step)
+        step = _run(work, action, plan, share, leave)
+        work.note(step)
         changed = changed or step.run_id is not None
         if step.status == "done" and action == "compact" and (share.cut or leaves_for_budget(plan)):
-            steps.append(Step(action, "waits", "its other partitions are left to the next pass by the budget"))
+            work.note(Step(action, "waits", "its other partitions are left to the next pass by the budget"))
         if step.status in {"busy", "stopped", "failed"}:
             break
-    return tuple(steps)
 
 
 def leaves_for_budget(plan: Plan) -> bool:
@@ -105,62 +119,52 @@ def _wait(action: str, plan: Plan | None, share: Share, leave: Permit) -> str | 
     return None
 
 
-def unfinished(work: Work, begun_ms: int) -> Step | None:
-    """Go on with the run that an earlier pass of this policy began and did not end; None if there is none.
+def unfinished(work: Work, begun: Begun) -> Step | None:
+    """Go on with the run that an earlier pass of this policy began and did not end; None if that is not to be done.
 
-    A run of somebody else's is not touched. What the rule no longer allows is not resumed.
+    No other run is touched: neither a person's, nor this one once another has followed it. It is not resumed where
+    the rule no longer allows it, or says something else of it than it did then: its plan is of what it said then.
     """
     full = display_name(work.lake.sql_name(work.table))
     with opened(work.ledger or None, work.lake) as book:
         record = book.last_run(full)
-    if record is None or record.started_ms < begun_ms or record.status not in CUT_SHORT or not record.plan:
+    if record is None or record.run_id != begun.run_id or record.status not in CUT_SHORT or not record.plan:
         return None
     plan = plan_of(record)
-    if not work.is_allowed(plan.command):
+    why_not = still(begun, work.rule, plan.command)
+    if why_not is not None:
+        work.say(
+            f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned anew"
+        )
         return None
     leave = work.permit()
     if not leave.granted:
-        return Step(plan.command, "waits", f"run {record.run_id} is unfinished; {leave.why}", run_id=record.run_id)
-    return _guarded(
-        plan.command,
-        leave,
-        work,
-        lambda stop: resume(
+        return Step(begun.action, "waits", f"run {record.run_id} is unfinished; {leave.why}", run_id=record.run_id)
+
+    def go(stop: Stop) -> Step:
+        outcome = resume(
             work.lake,
             work.table,
             command=plan.command,
             ledger=work.ledger or None,
-            limits=work.limits(plan.command),
+            limits=work.limits(begun.action),
             stop=stop,
             progress=work.say,
-        ),
-    )
+            run_id=begun.run_id,
+        )
+        return ran(begun.action, outcome)
+
+    return _guarded(begun.action, leave, work, go)
 
 
-def planned(action: str, plan: Plan, why: str, *, status: Status = "planned") -> Step:
-    """A step that was not run: what it would do, by its prediction, and why it was not."""
-    total = plan.prediction
-    return Step(
-        action,
-        status,
-        f"{_would(action, plan)}; {why}",
-        tuple(one.sql for one in plan.actions),
-        files_in=total.files_in,
-        bytes_in=total.bytes_in,
-        files_out=total.files_out,
-        bytes_out=total.bytes_out,
-        plan=repr(plan),
-    )
-
-
-def _would(action: str, plan: Plan) -> str:
-    if action == "compact":
-        p = plan.prediction
-        return f"{count(p.files_in, 'file')} → {count(p.files_out, 'file')}, {size(p.bytes_in)}"
-    return ", ".join(
-        f"{one.procedure}: {count(one.prediction.files_in, one.prediction.unit)} → {count(one.prediction.files_out, one.prediction.unit_out)}"
-        for one in plan.actions
-    )
+def still(begun: Begun, rule: Rule, command: str) -> str | None:
+    """Why a run may not go on by what the rule says now; None if it may. Pure."""
+    section = rule.actions.get(begun.action)
+    if section is None or not section.execute:
+        return f"the rule no longer says execute: true for {begun.action}"
+    if mark(rule, begun.action) != begun.mark:
+        return f"the rule says something else of {begun.action} now"
+    return None if begun.action == command else "it is of another kind than was noted"
 
 
 def _again(work: Work, action: str, share: Share) -> Plan | None:
@@ -171,13 +175,41 @@ def _again(work: Work, action: str, share: Share) -> Plan | None:
     return maintenance(work.lake, facts, findings, work.rule)
 
 
-def _run(work: Work, action: str, plan: Plan, leave: Permit) -> Step:
+def _tried(work: Work, share: Share, stop: Stop) -> Plan | None:
+    """The plan of a compaction, tried on a clone; raises :class:`~icekit.compact.execute.Stopped`."""
+    facts, findings = observed(work.lake, work.table, work.rule)
+    return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share, trial=True, stop=stop)
+
+
+def _tried_only(work: Work, plan: Plan, share: Share, leave: Permit, why: str) -> Step:
+    return _guarded("compact", leave, work, lambda stop: planned("compact", _tried(work, share, stop) or plan, why))
+
+
+def _run(work: Work, action: str, plan: Plan, share: Share, leave: Permit) -> Step:
     work.say(f"{plan!r}\n")
-    given: Mapping[str, object] = {"ledger": work.ledger or None, "limits": work.limits(action), "progress": work.say}
-    return _guarded(action, leave, work, lambda stop: run(work.lake, plan, execute=True, stop=stop, **given))  # type: ignore[arg-type]
+
+    def go(stop: Stop) -> Step:
+        tried = _tried(work, share, stop) if work.is_tried(action) else plan
+        if tried is None or not tried.actions:
+            return Step(action, "reported", "its trial leaves nothing to do")
+        run_id = new_run_id()
+        work.begin(Begun(run_id, action, mark(work.rule, action)))
+        outcome = run(
+            work.lake,
+            tried,
+            execute=True,
+            ledger=work.ledger or None,
+            limits=work.limits(action),
+            stop=stop,
+            progress=work.say,
+            run_id=run_id,
+        )
+        return ran(action, outcome)
+
+    return _guarded(action, leave, work, go)
 
 
-def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Outcome]) -> Step:
+def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step]) -> Step:
     """Run until the leave ends; what goes wrong with the table becomes its step."""
     end = leave.end
     limit = getattr(work.rule.compact, "budget", None) if action == "compact" else None
@@ -188,43 +220,26 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Outcom
             end, why = own, "the time of its budget was spent"
     try:
         with stopping_at(end, work.now()) as stop:
-            outcome = go(stop)
+            step = go(stop)
     except TableClaimed as problem:
         return Step(action, "busy", str(problem))
+    except Stopped:
+        step = Step(action, "stopped", "its trial was stopped, and nothing was run")
     except IcekitError as problem:
         return Step(action, "failed", scrub(str(problem)))
-    if outcome.status == "stopped" and not stop.by_clock:
-        raise KeyboardInterrupt  # by a person, and not by the clock
-    return _step(action, outcome, why)
+    return stopped_by(stop, step, why, work.note)
 
 
-def _step(action: str, outcome: Outcome, why: str) -> Step:
-    total = outcome.actual
-    statuses: dict[str, Status] = {"done": "done", "nothing to do": "done", "stopped": "stopped"}
-    status = statuses.get(outcome.status, "failed")
-    error = next((a.error for a in outcome.actions if a.error), None)
-    if action == "compact":
-        said = f"{count(total.files_in, 'file')} → {count(total.files_out, 'file')}, {size(total.bytes_in)} read"
-    else:
-        said = ", ".join(
-            f"{a.action.procedure}: {count(a.actual.items_before, a.action.prediction.unit)} → {count(a.actual.items_after, a.action.prediction.unit_out)}"
-            for a in outcome.actions
-        )
-    if status == "stopped":
-        said += f"; stopped, as {why}; the next pass goes on with it"
-    elif status == "failed":
-        said += f"; {outcome.status}{': ' + error if error else ''}"
-    elif outcome.proof is not None:
-        said += ", proved" if outcome.proof.ok else ""
-    return Step(
-        action,
-        status,
-        said,
-        tuple(a.action.sql for a in outcome.actions),
-        outcome.run_id,
-        total.files_in,
-        total.bytes_in,
-        total.files_out,
-        total.bytes_out,
-        outcome.seconds,
-    )
+def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], None]) -> Step:
+    """A step that was cut short, with who stopped it: the clock, a lost claim (which makes it busy), or a person.
+
+    A person stops the whole pass: the step is noted, and KeyboardInterrupt raised. Pure.
+    """
+    if step.status != "stopped":
+        return step
+    if stop.reason == "clock":
+        return replace(step, said=f"{step.said}; stopped, as {why}; the next pass goes on with it")
+    if stop.reason == "claim":
+        return replace(step, status="busy", said=f"{step.said}; another run has taken the table over; the next pass looks at what is left")
+    note(replace(step, said=f"{step.said}; stopped by hand; the next pass goes on with it"))
+    raise KeyboardInterrupt

@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 from icekit.schedule.model import Policy, Receiver
 from icekit.schedule.result import FAILED, Pass, TableResult
+from icekit.schedule.trouble import how_to_clear
 from icekit.units import count, span
 
 Kind = Literal["unhealthy", "failed", "well", "done"]
 _GRAVE: tuple[Kind, ...] = ("failed", "unhealthy")
+# Stands for the policy among tables, whose names have a dot.
+_POLICY = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,7 @@ def news(made: Pass, policy: Policy) -> list[News]:
         where = _where(one, policy)
         if one.status in FAILED:
             said = next((step.said for step in one.steps if step.status == "failed"), one.why)
-            following = (
-                "mend what is named; the next pass tries again"
-                if one.status != "crashed"
-                else "read the trace beside the reports, and report it if it is a bug"
-            )
+            following = _mended(one)
             found.append(News(one.table, "failed", f"{one.status}: {said}", where, following, f"{one.status}:{_first(said)}"))
         elif one.is_unhealthy and one.health is not None:
             names = sorted(name for name, severity in one.health.findings if severity != "info")
@@ -73,9 +72,25 @@ def news(made: Pass, policy: Policy) -> list[News]:
         if one.status == "done":
             did = "; ".join(f"{step.action}: {step.said}" for step in one.steps if step.status == "done")
             found.append(News(one.table, "done", did, where, "nothing", f"done:{made.started.isoformat()}"))
-    following = "mend the policy, and check it with `python -m icekit policy`"
-    found += [News("policy", "failed", problem, policy.name, following, problem) for problem in made.problems]
+    if made.failure:
+        following = "mend what is named; the next pass tries again"
+        found.append(News(_POLICY, "failed", f"the pass itself failed: {made.failure}", policy.name, following, _first(made.failure)))
+    elif made.problems:
+        # One piece of news, as a receiver's memory holds one mark for each name.
+        following = "mend the policy, and check it with `python -m icekit policy`"
+        found.append(News(_POLICY, "failed", "\n  ".join(made.problems), policy.name, following, "\n".join(sorted(made.problems))))
     return found
+
+
+def _mended(one: TableResult) -> str:
+    """What to do about a table that failed."""
+    if one.status == "crashed":
+        return "read the trace beside the reports, and report it if it is a bug"
+    if any(step.is_unproved for step in one.steps):
+        return f"compare the table with its snapshot of before the run, roll back to that if need be, then {how_to_clear(one.table)}; until then nothing is run on it"
+    if one.status == "failed":
+        return f"mend what is named; it is tried again after some hours, or by the next pass after {how_to_clear(one.table)}"
+    return "mend what is named; the next pass tries again"
 
 
 def messages(made: Pass, policy: Policy, told: Mapping[str, Mapping[str, Mapping[str, Any]]], now_ms: int) -> list[Message]:
@@ -107,7 +122,7 @@ def _is_new(one: News, before: Mapping[str, Any] | None, receiver: Receiver, now
 
 
 def _knows(made: Pass) -> bool:
-    return not made.is_dry_run and not made.interrupted
+    return not made.is_dry_run and not made.interrupted and not made.failure
 
 
 def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: Policy) -> list[News]:
@@ -116,7 +131,9 @@ def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: P
     found = []
     for table in sorted(set(before) - set(grave)):
         one = by_name.get(table)
-        if one is None:
+        if table == _POLICY:
+            found.append(News(table, "well", "well again", policy.name, "nothing", "well"))
+        elif one is None:
             found.append(News(table, "well", "no longer a matter of this policy", policy.name, "nothing", "well"))
         elif one.status not in {"quiet", "busy", "stopped"}:
             found.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
@@ -47,6 +47,15 @@ def offers(plan: Plan, found: Sequence[Candidate]) -> tuple[Offer, ...]:
     """The candidates that a plan has taken up."""
     planned = {partition for action in plan.actions for partition in action.partitions}
     return tuple(Offer(c.file_opens_saved, c.bytes_in, c.files_in) for c in found if planned.issuperset(c.partitions))
+
+
+def less(budget: Budget, bytes_in: int, files_in: int = 0) -> Budget:
+    """What is left of a budget after something was read."""
+    return replace(
+        budget,
+        bytes=None if budget.bytes is None else max(0, budget.bytes - bytes_in),
+        files=None if budget.files is None else max(0, budget.files - files_in),
+    )
 
 
 def share_out(wanted: Mapping[str, Sequence[Offer]], budget: Budget) -> dict[str, Share]:

@@ -26,6 +26,7 @@ def document(made: Pass) -> dict[str, Any]:
         "catalog": made.catalog,
         "dry_run": made.is_dry_run,
         "interrupted": made.interrupted,
+        "failure": made.failure,
         "started_at": made.started.isoformat(timespec="seconds"),
         "seconds": round(made.seconds, 3),
         "exit_status": made.exit_status,
@@ -56,6 +57,7 @@ def text(made: Pass) -> str:
         lines += [f"{'':<14}{shorten(said, _WIDTH * 3)}" for said in _said(one)]
     lines.append("─" * _WIDTH)
     lines.append(f"{made.counted()}; {span(made.seconds * 1000)}")
+    lines += [f"the pass itself failed: {made.failure}"] if made.failure else []
     lines += [f"policy: {problem}" for problem in made.problems]
     lines += [f"told: {name}" for name in made.told]
     lines += [f"not told: {problem}" for problem in made.alert_problems]
@@ -65,7 +67,7 @@ def text(made: Pass) -> str:
 def page(made: Pass) -> str:
     """One HTML file that opens offline and links each table's newest report."""
     rows = "".join(_row(one) for one in made.tables)
-    problems = "".join(f"<p class=bad>{html.escape(p)}</p>" for p in (*made.problems, *made.alert_problems))
+    problems = "".join(f"<p class=bad>{html.escape(p)}</p>" for p in (*filter(None, [made.failure]), *made.problems, *made.alert_problems))
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>"
         f"<title>icekit: {html.escape(made.policy)}</title><style>{_STYLE}</style></head><body>"

@@ -12,19 +12,28 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from icekit.errors import EXIT_HEALTHY, IcekitError
-from icekit.units import moment
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError
+from icekit.units import moment, span
+
+#: Seconds after which a pass that still runs is one that somebody should look at.
+LONGEST = 86_400.0
 
 
 class AnotherPass(IcekitError):
-    """Another pass of the same policy is running: no failure, as the next one comes."""
+    """Another pass of the same policy is running: no failure, as the next one comes, unless it has run for too long."""
 
     exit_status = EXIT_HEALTHY
 
+    def __init__(self, said: str, *, is_overlong: bool = False) -> None:
+        super().__init__(said)
+        self.exit_status = EXIT_UNHEALTHY if is_overlong else EXIT_HEALTHY
+
 
 @contextlib.contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
+def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
     """Hold the lock of a record of passes; raises :class:`AnotherPass` at once if it is held.
+
+    ``longest`` is in seconds: one that has run for longer may hang, as a storage does that does not answer.
 
     The system lets go of it when the process ends, also by a kill. On a network file system locks are only as
     good as the file system's; there the ledger's claims still keep two runs off one table.
@@ -35,6 +44,12 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
+        seconds = _seconds(holder)
+        if seconds > longest:
+            raise AnotherPass(
+                f"Another pass of this policy is running{_who(holder)}, for {span(seconds * 1000)} now; see what it waits for, and end its process if it hangs: the next pass goes on with what is left.",
+                is_overlong=True,
+            ) from None
         raise AnotherPass(
             f"Another pass of this policy is running{_who(holder)}; this one does nothing, and the next is due as usual."
         ) from None
@@ -44,6 +59,12 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def _seconds(holder: Path) -> float:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return max(0.0, time.time() - float(json.loads(holder.read_text())["since_ms"]) / 1000)
+    return 0.0
 
 
 def _who(holder: Path) -> str:

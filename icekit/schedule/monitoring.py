@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.errors import EXIT_CRASHED
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of
 from icekit.secrets import scrub
 from icekit.units import printable
@@ -61,6 +62,10 @@ def of_pass(made: Pass) -> Watched:
     """A pass: its tables, and what is of none of them as cases of their own."""
     cases = [_case(one) for one in made.tables]
     cases += [Case("policy", "misconfigured", "error", problem, 0.0) for problem in made.problems]
+    if made.failure:
+        cases.append(
+            Case("policy", "crashed" if made.failure_status == EXIT_CRASHED else "misconfigured", "error", made.failure, made.seconds)
+        )
     cases += [Case("alerts", "failed", "failure", problem, 0.0) for problem in made.alert_problems]
     return Watched(
         made.policy, made.catalog, made.exit_status, made.seconds, made.started + dt.timedelta(seconds=made.seconds), tuple(cases)

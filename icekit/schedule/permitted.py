@@ -50,25 +50,14 @@ def permit(rule: Rule, zone: ZoneInfo, now: dt.datetime, deadline: dt.datetime |
     return Permit(True, why, end)
 
 
-class ClockStop(Stop):
-    """A stop that tells whether the clock asked, and not a person."""
-
-    by_clock = False
-
-    def ring(self) -> None:
-        """Ask to stop, as the time is over."""
-        self.by_clock = True
-        self.set()
-
-
 @contextlib.contextmanager
-def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Iterator[ClockStop]:
-    """A stop that is set at ``end``; what is committed by then stays."""
-    stop = ClockStop()
+def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Iterator[Stop]:
+    """A stop that the clock sets at ``end``; what is committed by then stays."""
+    stop = Stop()
     if end is None:
         yield stop
         return
-    timer = threading.Timer(max(0.0, (end - now).total_seconds()), stop.ring)
+    timer = threading.Timer(max(0.0, (end - now).total_seconds()), stop.set, ["clock"])
     timer.daemon = True
     timer.start()
     try:

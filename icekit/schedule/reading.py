@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from icekit.errors import ParameterError, nearest
 from icekit.schedule.marks import Marked, Place, Problem, key_of, read_marked, read_text
-from icekit.schedule.model import Policy, Receiver, Rule, Settings
+from icekit.schedule.model import ACTIONS, Policy, Receiver, Rule, Settings
 from icekit.units import count
 
 _DEFAULTS = "defaults"
@@ -53,6 +53,7 @@ def parse_policy(text: str, path: Path) -> Policy:
     data = dict(marked.data)
     defaults = data.pop(_DEFAULTS, None) or {}
     problems += _of(Settings, defaults, marked, (_DEFAULTS,))
+    problems += _executed_by_default(defaults, marked)
     rules = data.get("tables")
     own_errors = len(problems)
     if isinstance(rules, list):
@@ -82,6 +83,18 @@ def parse_policy(text: str, path: Path) -> Policy:
 
 def _named(section: Any, name: str) -> Any:
     return {"name": name, **section} if isinstance(section, dict) else section
+
+
+def _executed_by_default(defaults: Any, marked: Marked) -> list[Problem]:
+    """A rule's own ``compact: {}`` must mean what it says: planned, and not run."""
+    found = []
+    for name in ACTIONS:
+        section = defaults.get(name) if isinstance(defaults, dict) else None
+        if isinstance(section, dict) and section.get("execute") is True:
+            place: Place = (_DEFAULTS, name, "execute")
+            said = f"defaults run nothing; write `{name}: {{execute: true}}` in each rule whose tables may be changed, and the rest of the section here"
+            found.append(Problem(marked.line(place), key_of(place), said))
+    return found
 
 
 def _laid_over(defaults: Mapping[str, Any], rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Step:
     """One plan that was made for a table, and what became of it.
 
     ``files_*`` and ``bytes_*`` are of data files, by the table's own commits; predictions for what was not run.
+    ``is_unproved``: it changed the table, and its proof failed or could not be made.
     """
 
     action: str
@@ -56,6 +57,7 @@ class Step:
     bytes_out: int = 0
     seconds: float = 0.0
     plan: str = field(default="", compare=False)
+    is_unproved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +131,15 @@ class Pass:
     told: tuple[str, ...] = ()
     output: Path | None = None
     interrupted: bool = False
+    failure: str = ""
+    failure_status: int = EXIT_HEALTHY
 
     @property
     def exit_status(self) -> int:
         """130 if it was stopped by hand, else the gravest of: crashed 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
         if self.interrupted:
             return EXIT_STOPPED
-        found = {table.exit_status for table in self.tables} | {EXIT_HEALTHY}
+        found = {table.exit_status for table in self.tables} | {self.failure_status}
         if self.problems:
             found.add(EXIT_MISCONFIGURED)
         if self.alert_problems:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
+from icekit.catalog import EMBEDDED
+from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable
 from icekit.schedule import document
 from icekit.schedule.act import Say
 from icekit.schedule.alerts import messages
-from icekit.schedule.lock import one_at_a_time
+from icekit.schedule.lock import LONGEST, one_at_a_time
 from icekit.schedule.model import Policy
 from icekit.schedule.monitoring import of_pass, writers
 from icekit.schedule.one_pass import Clock, run_pass
 from icekit.schedule.result import Pass
 from icekit.schedule.state import State, state_path
 from icekit.schedule.telling import send, urls
+from icekit.secrets import scrub
 
 
 def run_policy(
@@ -39,30 +43,61 @@ def run_policy(
         say("\n" + document.text(made))
         return made
     to = urls(policy)
-    with one_at_a_time(path):
-        made = run_pass(policy, state, clock=clock, say=say)
+    # A pass may end somewhat after its time, as what is committed is still proved.
+    with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))):
+        try:
+            made = run_pass(policy, state, clock=clock, say=say)
+        except Exception as problem:
+            # Whoever watches is told before the scheduler is; what cannot be told or written is no more than this.
+            lost = failed(policy, problem, clock)
+            with contextlib.suppress(Exception):
+                lost = tell(lost, policy, state, to)
+            with contextlib.suppress(Exception):
+                _write(lost, policy, junit, prometheus)
+            raise
         made = tell(made, policy, state, to)
-        written = [*document.write(made, policy.output)]
-        watched = of_pass(made)
-        written += [
-            write(watched, path) for write, path in writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
-        ]
+        written = _write(made, policy, junit, prometheus)
     say("\n" + document.text(made))
     say("\n".join(f"{path.suffix[1:].upper():<5} {path}" for path in written))
     return made
 
 
+def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
+    """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
+    status, said = EXIT_CRASHED, f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
+    if isinstance(problem, IcekitError):
+        status, said = problem.exit_status or EXIT_MISCONFIGURED, str(problem)
+    now = clock() if clock else dt.datetime.now(dt.UTC)
+    return Pass(
+        policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=scrub(said), failure_status=status
+    )
+
+
+def _write(made: Pass, policy: Policy, junit: Path | None, prometheus: Path | None) -> list[Path]:
+    written = [*document.write(made, policy.output)]
+    watched = of_pass(made)
+    wanted = writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
+    return written + [write(watched, path) for write, path in wanted]
+
+
 def tell(made: Pass, policy: Policy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:
     """Tell every receiver what is new for it; the pass, with who was told and who could not be."""
     now_ms = int((now or dt.datetime.now(dt.UTC)).timestamp() * 1000)
-    written = messages(made, policy, {one.name: state.told(one.name) for one in policy.notify}, now_ms)
+    try:
+        before = {one.name: state.told(one.name) for one in policy.notify}
+    except LedgerUnusable:
+        if not made.failure:
+            raise
+        before = {}  # it is what the message is about
+    written = messages(made, policy, before, now_ms)
     answers = send(written, to)
     problems = []
     for message in written:
         problem = answers.get(message.receiver)
         if problem is None:
             # Not before: who was not told is told by the next pass.
-            state.tell(message.receiver, dict(message.told))
+            with contextlib.suppress(LedgerUnusable) if made.failure else contextlib.nullcontext():
+                state.tell(message.receiver, dict(message.told))
         else:
             problems.append(f"{message.receiver} could not be told: {problem}")
     told = tuple(message.receiver for message in written if message.title and answers.get(message.receiver) is None)

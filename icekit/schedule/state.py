@@ -16,13 +16,15 @@ from icekit.compact.ledger import default_path
 from icekit.errors import LedgerUnusable
 from icekit.schedule.model import Policy
 from icekit.schedule.triggers import Seen
+from icekit.schedule.trouble import Begun, Trouble
 from icekit.secrets import scrub_data
 
 # Marks a file as this, in SQLite's own header ("icep").
 _APPLICATION = 0x69636570
 _TABLES = (
-    "CREATE TABLE tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT, begun_ms INTEGER)",
-    "CREATE TABLE told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
+    "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT)",
+    "CREATE TABLE IF NOT EXISTS notes (kind TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, name))",
+    "CREATE TABLE IF NOT EXISTS told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
 )
 
 
@@ -56,22 +58,35 @@ class State:
         found = self._one("SELECT last FROM tables WHERE name = ?", table)
         return json.loads(found) if found else None
 
-    def begun_ms(self, table: str) -> int | None:
-        """When a pass began to change a table and did not end, in milliseconds since 1970."""
-        found = self._one("SELECT begun_ms FROM tables WHERE name = ?", table)
-        return None if found is None else int(found)
+    def begun(self, table: str) -> Begun | None:
+        """The run that a pass has begun on a table and not ended."""
+        found = self._note("begun", table)
+        return Begun(**found) if found else None
 
-    def begin(self, table: str, now_ms: int) -> None:
-        """Note, before anything is run on a table, that what its ledger holds from now on is this policy's."""
-        self._write(
-            "INSERT INTO tables (name, begun_ms) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET begun_ms = coalesce(begun_ms, excluded.begun_ms)",
-            table,
-            now_ms,
-        )
+    def begin(self, table: str, begun: Begun) -> None:
+        """Note, before it begins, which run is this policy's."""
+        self._keep_note("begun", table, asdict(begun))
 
     def ended(self, table: str) -> None:
         """Note that nothing of this policy's is left unfinished on a table."""
-        self._write("UPDATE tables SET begun_ms = NULL WHERE name = ?", table)
+        self._drop_note("begun", table)
+
+    def trouble(self, table: str) -> Trouble | None:
+        """What failed last on a table; None where nothing did since."""
+        found = self._note("trouble", table)
+        return Trouble(**found) if found else None
+
+    def troubled(self) -> tuple[str, ...]:
+        """The tables on which something failed."""
+        return tuple(name for (name,) in self._all("SELECT name FROM notes WHERE kind = 'trouble' ORDER BY name"))
+
+    def fail(self, table: str, trouble: Trouble) -> None:
+        """Note what failed on a table."""
+        self._keep_note("trouble", table, asdict(trouble))
+
+    def clear(self, table: str) -> None:
+        """Forget what failed on a table, so that it may be worked on again."""
+        self._drop_note("trouble", table)
 
     def keep(self, table: str, last: dict[str, Any], seen: Seen | None = None) -> None:
         """Keep a table's result; ``seen`` only when all that was due is done, so that it counts as passed."""
@@ -97,6 +112,17 @@ class State:
                 else:
                     db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", [receiver, name, json.dumps(scrub_data(document))])
 
+    def _note(self, kind: str, table: str) -> dict[str, Any] | None:
+        found = self._one("SELECT document FROM notes WHERE kind = ? AND name = ?", kind, table)
+        return json.loads(found) if found else None
+
+    def _keep_note(self, kind: str, table: str, document: dict[str, Any]) -> None:
+        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kind, table, json.dumps(scrub_data(document)))
+
+    def _drop_note(self, kind: str, table: str) -> None:
+        if self._note(kind, table) is not None:
+            self._write("DELETE FROM notes WHERE kind = ? AND name = ?", kind, table)
+
     def _one(self, query: str, *given: Any) -> Any:
         rows = self._all(query, *given)
         return rows[0][0] if rows else None
@@ -106,8 +132,13 @@ class State:
             return []
         # Read-only, so that a dry run may be somebody's who may not write it.
         with self._open(f"file:{quote(str(self.path))}?mode=ro") as db:
-            # A pass that was killed in its first write leaves an empty file.
-            return list(db.execute(query, given)) if _kind_of(db) else []
+            try:
+                return list(db.execute(query, given))
+            except sqlite3.OperationalError as error:
+                # A pass that was killed in its first write leaves an empty file; an earlier version's has fewer tables.
+                if "no such table" in str(error):
+                    return []
+                raise
 
     def _write(self, statement: str, *given: Any) -> None:
         with self._transaction() as db:
@@ -119,8 +150,8 @@ class State:
             db.execute("BEGIN IMMEDIATE")
             if not _kind_of(db):
                 db.execute(f"PRAGMA application_id = {_APPLICATION}")
-                for table in _TABLES:
-                    db.execute(table)
+            for table in _TABLES:
+                db.execute(table)
             yield db
             db.execute("COMMIT")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from icekit.catalog import Lake
 from icekit.compact import Plan, candidates, plan_table
+from icekit.compact.execute import Stop
 from icekit.diagnose import diagnose
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings
@@ -35,7 +36,7 @@ class Studied:
 
 
 def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime) -> Studied:
-    """Plan every action of a rule for a table as it is now; raises the errors of :mod:`icekit.errors`."""
+    """Plan every action of a rule for a table as it is now, without a trial; raises the errors of :mod:`icekit.errors`."""
     if not rule.actions:
         return Studied({})
     facts, findings = observed(lake, table, rule)
@@ -66,9 +67,20 @@ def observed(lake: Lake, table: Identifier, rule: Rule) -> tuple[TableFacts, Fin
 
 
 def compaction(
-    lake: Lake, facts: TableFacts, findings: Findings, rule: Rule, *, ledger: str, now: dt.datetime, share: Share | None = None
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings,
+    rule: Rule,
+    *,
+    ledger: str,
+    now: dt.datetime,
+    share: Share | None = None,
+    trial: bool = False,
+    stop: Stop | None = None,
 ) -> Plan | None:
     """The plan of a rule's compaction, within a share of the pass's budget; None where nothing can be worth it.
+
+    A ``trial`` rewrites on a clone beside the table, so it is only for who may work on the table now; ``stop`` ends it.
 
     Starts no Spark for a table without findings, unless the rule rewrites or sorts what is well, too.
     """
@@ -85,8 +97,9 @@ def compaction(
         policy,
         thresholds=rule.limits,
         ledger=ledger or None,
-        trial=wanted.trial,
+        trial=trial,
         now=now,
+        stop=stop,
         progress=lambda _: None,
     )
 

@@ -7,7 +7,8 @@ from typing import Any
 from icekit.schedule.alerts import messages
 from icekit.schedule.model import Policy
 from icekit.schedule.result import Pass
-from tests.schedule.making import NOW_MS, health, made, policy, result, step
+from icekit.schedule.service import failed
+from tests.schedule.making import NOW, NOW_MS, health, made, policy, result, step
 
 HOUR_MS = 3_600_000
 NOTIFY = "notify:\n  - name: team\n    to: json://host\n"
@@ -77,6 +78,32 @@ def test_a_receiver_is_told_only_what_it_asks_for() -> None:
     silent = policy(NOTIFY + "    about: failed\n")
     quiet = told(made(result("db.f")), silent, {"db.f": {"mark": "x", "at_ms": 0}})
     assert (quiet.title, dict(quiet.told)) == ("", {"db.f": None})
+
+
+def test_two_problems_of_a_policy_are_told_once_and_that_they_are_mended() -> None:
+    by = policy(NOTIFY)
+    both = made(problems=("rule a: no table matches 'x'.", "rule b: no table matches 'y'."))
+    first = told(both, by)
+    assert "no table matches 'x'" in first.body
+    assert "no table matches 'y'" in first.body
+    assert told(both, by, dict(first.told), NOW_MS + HOUR_MS) is None
+    assert told(made(problems=both.problems[:1]), by, dict(first.told)) is not None
+    assert "policy: well again" in told(made(), by, dict(first.told)).body
+
+
+def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
+    by = policy(NOTIFY)
+    before = dict(told(made(UNHEALTHY), by).told)
+    lost = failed(by, ConnectionError("the catalog does not answer"), lambda: NOW)
+    message = told(lost, by, before)
+    assert (lost.exit_status, message.is_grave, set(message.told)) == (3, True, {"policy"})
+    assert "the pass itself failed: ConnectionError: the catalog does not answer" in message.body
+    assert told(lost, by, {**before, **message.told}, NOW_MS + HOUR_MS) is None
+
+
+def test_what_to_do_next_about_a_table_that_was_not_proved_is_to_look_and_to_clear_it() -> None:
+    unproved = result("db.f", status="failed", steps=(step(status="failed", said="not proved", is_unproved=True),))
+    assert "`python -m icekit policy FILE --clear db.f`; until then nothing is run on it" in told(made(unproved), policy(NOTIFY)).body
 
 
 def test_what_is_wrong_with_the_policy_is_told_too() -> None:

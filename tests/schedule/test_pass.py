@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import gc
 import json
@@ -13,13 +12,12 @@ import pytest
 
 from icekit.catalog import Lake, session
 from icekit.compact.execute import Stop
-from icekit.schedule.act import Work, unfinished
 from icekit.schedule.model import Policy
-from icekit.schedule.permitted import Permit
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import Pass, TableResult
 from icekit.schedule.service import run_policy
 from icekit.schedule.state import State, state_path
+from icekit.schedule.trouble import Begun, mark
 from tests.compact.tables import Table
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.
@@ -36,11 +34,12 @@ defaults:
   fail_on: critical
   hours: 22:00-06:00
   quiet_hours: 12:00-13:00
-  compact: {execute: true, leave_alone: 0 minutes}
+  compact: {leave_alone: 0 minutes}
 tables:
   - name: own
     match: scratch.*
     exclude: scratch.other
+    compact: {execute: true}
 monitoring: {prometheus: icekit.prom}
 """
 
@@ -111,15 +110,16 @@ def test_what_a_pass_began_and_did_not_end_goes_on_first(lake: Lake, scratch: st
         if line.strip().startswith("done"):
             stop.set()
 
-    state.begin("scratch.cut", 0)
     outcome = cut.run(cut.plan(max_action_partitions=1), stop=stop, progress=after_the_first)
     assert outcome.status == "stopped"
+    assert outcome.run_id is not None
+    state.begin("scratch.cut", Begun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
     # As a kill leaves it: the next pass knows of it only by the two records.
     said: list[str] = []
     found = passed(policy, 23, said=said)[1]["scratch.cut"]
 
     assert any(line.startswith(f"resuming run {outcome.run_id}") for line in said)
-    assert (found.status, found.steps[0].run_id, state.begun_ms("scratch.cut")) == ("done", outcome.run_id, None)
+    assert (found.status, found.steps[0].run_id, state.begun("scratch.cut")) == ("done", outcome.run_id, None)
     assert (cut.rows(), len(cut.data_files())) == (rows, 2)
 
 
@@ -127,11 +127,26 @@ def test_a_run_that_a_person_began_is_left_to_the_person(lake: Lake, scratch: st
     policy = parse_policy(TEXT, tmp_path / "p.yaml")
     mine, halted = Table(lake, scratch, "mine", tmp_path).create().fill(), Stop()
     halted.set()
-    assert mine.run(mine.plan(), stop=halted).status == "stopped"
-    now = dt.datetime.now(dt.UTC)
-    work = Work(lake, mine.name, policy.tables[0], policy.ledger, lambda: Permit(True), lambda: now, print)
+    persons = mine.run(mine.plan(), stop=halted)
+    assert (persons.status, halted.reason) == ("stopped", "person")
+    # A pass had begun a run of its own before, and was stopped.
+    state = State(state_path(policy))
+    state.begin("scratch.mine", Begun("another", "compact", mark(policy.tables[0], "compact")))
+    said: list[str] = []
 
-    assert unfinished(work, int(now.timestamp() * 1000)) is None
-    refused = unfinished(dataclasses.replace(work, permit=lambda: Permit(False, "not now")), 0)
-    assert refused is not None
-    assert (refused.status, refused.run_id is not None) == ("waits", True)
+    found = passed(policy, 15, said=said)[1]["scratch.mine"]
+
+    assert not any("resuming" in line for line in said)
+    assert (found.status, len(mine.data_files())) == ("waits", 10)
+    assert state.begun("scratch.mine") is None
+
+
+def test_a_trial_is_made_only_with_leave_and_is_gone_afterwards(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    policy = parse_policy(TEXT.replace("{execute: true}", "{execute: true, trial: true}"), tmp_path / "p.yaml")
+    tried = Table(lake, scratch, "tried", tmp_path).create().fill()
+    before, tables = tried.snapshot_id(), lake.tables.names()
+    assert passed(policy, 23, dry_run=True)[1]["scratch.tried"].status == "planned"
+    assert passed(policy, 15)[1]["scratch.tried"].status == "waits"
+    assert tried.snapshot_id() == before
+    done = passed(policy, 23)[1]["scratch.tried"]
+    assert (done.status, done.steps[0].files_out, lake.tables.names()) == ("done", 2, tables)

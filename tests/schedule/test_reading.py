@@ -41,7 +41,7 @@ def test_every_error_is_told_at_once_with_its_line_and_the_nearest_key() -> None
 budgte: 3 GB
 timezone: Europe/Berln
 defaults:
-  compact: {execute: true, bugdet: 10 GB}
+  compact: {execute: false, bugdet: 10 GB}
   thresholds: {min_file_ratio: 0.5}
 tables:
   - match: db.*
@@ -115,7 +115,7 @@ defaults:
   fail_on: warning
   thresholds: {snapshots: 50, min_file_size_ratio: 0.5}
   compact: {budget: 10 GB, leave_alone: 2 hours}
-  maintain: {execute: true}
+  maintain: {keep: 7 days}
 tables:
   - match: db.a
     thresholds: {snapshots: 60}
@@ -133,6 +133,14 @@ tables:
     assert (first.compact.execute, first.compact.budget, first.compact.leave_alone) == (True, Budget(files=500), "2 hours")
     assert list(first.actions) == ["compact", "maintain"]
     assert (second.actions, second.fail_on) == ({}, "never")
+
+
+def test_defaults_execute_nothing_so_that_a_rules_own_empty_section_only_plans() -> None:
+    text = "version: 1\ndefaults:\n  compact:\n    budget: 1 GB\n    execute: true\ntables:\n  - match: db.*\n    compact: {}\n"
+    [(line, key, said)] = problems(text)
+    assert (line, key) == (5, "defaults.compact.execute")
+    assert "write `compact: {execute: true}` in each rule" in said
+    assert parse_policy(text.replace("execute: true", "execute: false"), HERE).tables[0].compact is not None
 
 
 def test_what_is_wrong_only_in_the_two_together_is_told_of_the_rule() -> None:

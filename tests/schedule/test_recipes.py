@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -45,6 +46,16 @@ def is_a_run_of(command: list[str], file: Path) -> bool:
     return (command[0], arguments.command, arguments.file) == (sys.executable, "run", file)
 
 
+def test_cron_gets_a_line_that_a_shell_reads_as_the_command(file: Path) -> None:
+    [text] = recipe("cron", file).values()
+    command = text.rstrip().splitlines()[-1].split(" ", 5)[5]
+    # As crontab(5) has it: an unescaped % ends the command, and \% is a %.
+    assert not re.search(r"(?<!\\)%", command)
+    words = shlex.split(command.replace(r"\%", "%").rpartition("exec ")[2])
+    assert is_a_run_of(words[: words.index(">>")], file)
+
+
+@pytest.mark.soak  # a whole pass in a process of its own
 def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None:
     [(name, text)] = recipe("cron", file).items()
     assert name == "icekit-nightly.cron"
@@ -148,6 +159,35 @@ def test_spark_submit_gets_a_program_that_is_there_and_the_jars_of_the_catalog(f
     assert Path(said[-3]).exists()
     assert said[-2:] == [str(file), str(file.parent)]
     assert subprocess.run(["/bin/sh", tmp_path / name], capture_output=True, check=False).returncode != 0
+
+
+def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> None:
+    file.write_text(POLICY.replace("[db.events, 'logs.*']", "[db.a_b, db.a.b, db.c]"))
+    [text] = recipe("airflow", file).values()
+    # Without Airflow: only the names of the tasks.
+    wanted: list[ast.stmt] = [
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, (ast.FunctionDef, ast.Import))
+        or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "TABLES")
+    ]
+    found: dict[str, Any] = {}
+    exec(compile(ast.Module(wanted, []), "dag", "exec"), found)
+    names = [found["name_of"](table) for table in found["TABLES"]]
+    assert len(set(names)) == 3
+    assert names[2] == "db_c"
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
+
+
+@pytest.mark.parametrize("kind", ["cron", "systemd", "airflow", "spark-submit"])
+def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
+    file: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ICEKIT_SPARK_CONF", "spark.hadoop.fs.azure.account.key.x=hunter2")
+    assert main(["recipe", kind, str(file)]) == 0
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err
+    assert (f"put it into {file.with_suffix('.env')}" in said.err) == (kind != "spark-submit")
 
 
 def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

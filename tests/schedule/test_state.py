@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from icekit.errors import EXIT_HEALTHY, LedgerUnusable
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
 from icekit.schedule.kept import health_in, kept, same_report
 from icekit.schedule.lock import AnotherPass, one_at_a_time
 from icekit.schedule.state import State, state_path
 from icekit.schedule.triggers import Seen
+from icekit.schedule.trouble import Begun, Trouble
 from tests.schedule.making import health, policy, result
 
 SEEN = Seen("u", 2**62, 5)
@@ -23,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_nothing_is_remembered_without_a_file_and_reading_makes_none(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
-    assert (state.seen("a.b"), state.last("a.b"), state.begun_ms("a.b"), state.told("r")) == (None, None, None, {})
+    assert (state.seen("a.b"), state.last("a.b"), state.begun("a.b"), state.trouble("a.b"), state.told("r")) == (None, None, None, None, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -36,14 +39,27 @@ def test_a_table_counts_as_passed_only_when_it_is_said(tmp_path: Path) -> None:
     assert (state.seen("a.b"), state.last("a.b")) == (SEEN, {"n": 3})
 
 
-def test_when_a_change_began_stays_until_it_has_ended(tmp_path: Path) -> None:
-    state = State(tmp_path / "s.db")
-    state.begin("a.b", 5)
-    state.begin("a.b", 9)
-    assert state.begun_ms("a.b") == 5
+def test_the_run_that_began_stays_until_it_has_ended_and_what_failed_until_it_is_cleared(tmp_path: Path) -> None:
+    state, trouble = State(tmp_path / "s.db"), Trouble("compact", "not proved", "m", 5, 2, is_unproved=True)
+    for run_id in ("one", "two"):
+        state.begin("a.b", Begun(run_id, "compact", "m"))
+        assert state.begun("a.b") == Begun(run_id, "compact", "m")
+    state.fail("a.b", trouble)
     state.ended("a.b")
-    state.begin("a.b", 12)
-    assert state.begun_ms("a.b") == 12
+    assert (state.begun("a.b"), state.trouble("a.b"), state.troubled()) == (None, trouble, ("a.b",))
+    state.clear("a.b")
+    assert (state.trouble("a.b"), state.troubled()) == (None, ())
+
+
+def test_a_record_of_an_earlier_version_is_read_and_gets_what_it_has_not(tmp_path: Path) -> None:
+    state = State(tmp_path / "s.db")
+    state.keep("a.b", {}, SEEN)
+    with contextlib.closing(sqlite3.connect(state.path)) as db:
+        db.execute("DROP TABLE notes")
+        db.commit()
+    assert (state.begun("a.b"), state.seen("a.b")) == (None, SEEN)
+    state.begin("a.b", Begun("r", "compact", "m"))
+    assert state.begun("a.b") == Begun("r", "compact", "m")
 
 
 def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
@@ -97,6 +113,9 @@ def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> No
         with pytest.raises(AnotherPass, match=rf"running since .* \(process {holder.pid} on ") as held, one_at_a_time(path):
             pass
         assert held.value.exit_status == EXIT_HEALTHY
+        with pytest.raises(AnotherPass, match="see what it waits for, and end its process") as overlong, one_at_a_time(path, longest=0):
+            pass
+        assert overlong.value.exit_status == EXIT_UNHEALTHY
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         with one_at_a_time(path):

@@ -18,7 +18,9 @@ from icekit.schedule.reading import read_policy
 
 _HERE = Path(__file__).parent
 # What a scheduler starts with has none of these; no secrets are among them.
-_CARRIED = ("JAVA_HOME", "ICEKIT_LEDGER", "ICEKIT_SPARK_CONF", "PYICEBERG_HOME", "XDG_STATE_HOME")
+_CARRIED = ("JAVA_HOME", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
+# Any setting of Spark's may be in it, also keys to a storage: who installs the recipe puts it where secrets are.
+_SECRET = "ICEKIT_SPARK_CONF"
 
 
 def example() -> str:
@@ -79,6 +81,13 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     return {f"icekit-{name}-submit.sh": _submit(policy, file, name, fill, python, carried, env_file)}
 
 
+def left_out(kind: str, file: Path) -> str | None:
+    """What a person has to add to a recipe by hand, as it may be secret; None if there is nothing."""
+    if kind == "spark-submit" or not os.environ.get(_SECRET):
+        return None
+    return f"{_SECRET} is set here, and is not in the recipe, as it may hold secrets; put it into {file.expanduser().absolute().with_suffix('.env')}."
+
+
 def environment(policy: Policy) -> dict[str, str]:
     """What must be in the environment of a pass for it to find what this process finds."""
     found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
@@ -115,7 +124,7 @@ def _submit(
             **fill,
             **{key: shlex.quote(str(value)) for key, value in quoted.items()},
             "SCRIPT": f"icekit-{name}-submit.sh",
-            "EXPORTS": "\n".join(f"export {k}={shlex.quote(v)}" for k, v in carried.items() if k != "ICEKIT_SPARK_CONF"),
+            "EXPORTS": "\n".join(f"export {k}={shlex.quote(v)}" for k, v in carried.items()),
             "SPARK_VERSION": pyspark.__version__,
             # Inside double quotes.
             "SPARK_HOME": re.sub(r'([\\"$`}])', r"\\\1", str(Path(pyspark.__file__).parent)),

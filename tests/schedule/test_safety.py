@@ -1,0 +1,282 @@
+"""What a policy may not do: go on by an old rule, with somebody's run, over a failed proof, in quiet hours, or beyond a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from icekit.catalog import Lake, connect
+from icekit.compact.execute import Stop
+from icekit.compact.kept import kept as kept_plan
+from icekit.compact.ledger import opened
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.records import RunRecord
+from icekit.schedule.act import Work, act, still, stopped_by, unfinished
+from icekit.schedule.budget import Offer, Share
+from icekit.schedule.model import Policy
+from icekit.schedule.one_pass import _OnePass, _stop
+from icekit.schedule.permitted import Permit
+from icekit.schedule.result import Step
+from icekit.schedule.service import run_policy
+from icekit.schedule.state import State, state_path
+from icekit.schedule.study import Studied
+from icekit.schedule.trouble import Begun, Trouble, mark
+from icekit.schedule.under_way import Table
+from tests.schedule.making import NOW, NOW_MS, health, policy
+
+UTC = ZoneInfo("UTC")
+COMPACT = "    compact: {execute: true}\n"
+HOUR = dt.timedelta(hours=1)
+REWRITE = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
+
+
+def plan(table: str = "a") -> Plan:
+    return Plan("lake", ("db", table), None, None, None, (dataclasses.replace(REWRITE, table=("db", table)),))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """A lake of two empty tables, db.a and db.b, made and read without Spark."""
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
+        catalog.create_namespace("db")
+        for name in ("a", "b"):
+            catalog.create_table(f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False)))
+    found = connect(None)
+    yield found
+    found.close()
+
+
+def by(tmp_path: Path, text: str = "", **top: str) -> Policy:
+    """A policy whose files are the test's own."""
+    return policy(text, output=str(tmp_path / "out"), state=str(tmp_path / "passes.db"), ledger=str(tmp_path / "ledger.db"), **top)
+
+
+def one_pass(wanted: Policy, *, clock: Callable[[], dt.datetime] | None = None, say: Callable[[str], None] | None = None) -> _OnePass:
+    return _OnePass(wanted, State(state_path(wanted)), False, clock or (lambda: NOW), say or (lambda _: None))
+
+
+def work(lake: Lake | None, wanted: Policy, **changed: Any) -> tuple[Work, list[Step]]:
+    steps: list[Step] = []
+    made = Work(lake, ("db", "a"), wanted.tables[0], wanted.ledger, lambda: Permit(True), lambda: NOW, lambda _: None, lambda _: None, steps.append)  # type: ignore[arg-type]  # fmt: skip
+    return dataclasses.replace(made, **changed), steps
+
+
+def test_a_run_goes_on_only_by_a_rule_that_says_what_it_said_when_the_run_began() -> None:
+    def rule(section: str, more: str = "") -> Any:
+        return policy(f"    maintain: {{{section}}}\n{more}").tables[0]
+
+    then = rule("execute: true, keep: 1 day")
+    begun = Begun("r", "maintain", mark(then, "maintain"))
+    assert still(begun, then, "maintain") is None
+    assert still(begun, rule("execute: true, keep: 1 day, prove: 5"), "maintain") is None
+    for now in (
+        rule("execute: true, keep: 30 days"),
+        rule("execute: true, keep: 1 day, procedures: [rewrite_manifests]"),
+        rule("execute: true, keep: 1 day", "    thresholds: {snapshots: 5000}\n"),
+    ):
+        assert still(begun, now, "maintain") == "the rule says something else of maintain now"
+    assert still(begun, rule("keep: 1 day"), "maintain") == "the rule no longer says execute: true for maintain"
+    assert still(begun, policy().tables[0], "maintain") == "the rule no longer says execute: true for maintain"
+    assert still(begun, then, "compact") == "it is of another kind than was noted"
+
+
+def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, COMPACT)
+    said: list[str] = []
+    doing, _ = work(lake, wanted, permit=lambda: Permit(False, "not now"), say=said.append)
+    own = Begun("own", "compact", mark(wanted.tables[0], "compact"))
+    record = RunRecord("own", "lake.db.a", None, "stopped", 5, None, None, kept_plan(plan()), "host", 1, None)
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(record)
+
+    waits = unfinished(doing, own)
+    assert waits is not None
+    assert (waits.status, waits.run_id) == ("waits", "own")
+    changed = by(tmp_path, "    compact: {execute: true, budget: 1 GB}\n").tables[0]
+    assert unfinished(dataclasses.replace(doing, rule=changed), own) is None
+    assert "run own of an earlier pass is not resumed, as the rule says something else of compact now" in said[-1]
+    # A person's run on the same table, begun after the policy's: neither is the policy's to go on with.
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(dataclasses.replace(record, run_id="persons", started_ms=NOW_MS))
+    assert unfinished(doing, own) is None
+
+
+def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from icekit.__main__ import main
+
+    (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}")
+    wanted = by(tmp_path, COMPACT)
+    state = State(state_path(wanted))
+    state.fail("db.a", Trouble("compact", "10 files → 1 file; not proved", "m", 0, is_unproved=True))
+    passing = one_pass(wanted)
+    one = Table(("db", "a"), wanted.tables[0], studied=Studied({"compact": plan()}))
+
+    passing._look(one)
+    passing._work(one, Share())
+    assert (state.begun("db.a"), one.is_over, passing._result(one).status) == (None, False, "failed")
+    assert "--clear db.a" in one.why
+    passing.state.keep("db.a", {}, one.start)
+    again = Table(("db", "a"), wanted.tables[0])
+    passing._look(again)
+    # Not due, and still no table that is well.
+    assert (again.is_over, again.status, again.steps[0].said) == (True, "failed", one.steps[0].said)
+
+    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.x"]) == 2
+    assert "there is something against db.a" in capsys.readouterr().err
+    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    cleared = Table(("db", "a"), wanted.tables[0])
+    passing._look(cleared)
+    assert (cleared.is_at_rest, cleared.steps) == (False, [])
+
+
+def test_what_failed_is_tried_again_later_and_later_or_once_its_rule_has_changed() -> None:
+    rule, other = policy(COMPACT).tables[0], policy("    compact: {execute: true, budget: 1 GB}\n").tables[0]
+    trouble = Trouble("compact", "the commit was refused", mark(rule, "compact"), NOW_MS)
+    waits = [dataclasses.replace(trouble, times=n).rests_until(rule) for n in (1, 2, 3, 4, 5000)]
+    assert [None if end is None else (end - NOW) / HOUR for end in waits] == [3, 6, 12, 20, 20]
+    assert trouble.rests_until(other) is None
+
+    one = Table(("db", "a"), rule)
+    assert one.keep_back(trouble, NOW + HOUR, UTC)
+    assert (one.status, one.steps[0].said) == ("failed", trouble.said)
+    assert one.why.startswith("it failed 1 time; it is tried again from Wed 15:00 UTC on")
+    later = Table(("db", "a"), rule)
+    assert (later.keep_back(trouble, NOW + 3 * HOUR, UTC), later.steps) == (False, [])
+
+
+def test_each_failure_is_noted_as_it_comes_and_counted(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, COMPACT)
+    passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
+    passing._note(one, Step("compact", "failed", "refused"))
+    one.trouble = passing.state.trouble("db.a")
+    passing._note(one, Step("compact", "failed", "refused"))
+    passing._note(one, Step("compact", "done", "well"))
+    assert passing.state.trouble("db.a") == Trouble("compact", "refused", mark(wanted.tables[0], "compact"), NOW_MS, 2)
+    one.steps, one.health = [], health("healthy")
+    passing._keep(one)
+    assert passing.state.trouble("db.a") is None
+
+
+@pytest.mark.parametrize("execute", ["true", "false"])
+def test_nothing_is_tried_on_a_clone_in_a_dry_run_or_without_leave(execute: str) -> None:
+    wanted = policy(f"    compact: {{execute: {execute}, trial: true}}\n")
+    # There is no lake to try anything on.
+    dry, steps = work(None, wanted)
+    act(dry, Studied({"compact": plan()}), Share(), dry_run=True)
+    assert [step.status for step in steps] == ["planned"]
+    waiting, steps = work(None, wanted, permit=lambda: Permit(False, "outside its hours"))
+    act(waiting, Studied({"compact": plan()}), Share(), dry_run=False)
+    assert [step.status for step in steps] == ["waits" if execute == "true" else "planned"]
+
+
+def test_quiet_hours_that_begin_in_a_pass_end_what_is_read(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    quiet_hours: 12:30-13:00\n    compact: {}\n")
+    now = [NOW]
+    passing = one_pass(wanted, clock=lambda: now[0])
+    one, resumed = (Table((("db"), name), wanted.tables[0]) for name in ("a", "b"))
+    passing._look(one)
+    passing._look(resumed)
+    resumed.steps.append(Step("compact", "done", "10 files → 1 file", run_id="r"))
+    now[0] += HOUR / 2
+
+    passing._report([one, resumed], after=False)
+    assert not (tmp_path / "out").exists()
+    assert (one.status, one.why) == ("quiet", "quiet hours until Wed 13:00 UTC")
+    passing._report([resumed], after=True)
+    assert [step.status for step in resumed.steps] == ["done", "waits"]
+    # It has been changed and not been looked at since: the next pass does that.
+    assert passing.state.seen("db.b") is None
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../../up", "x" * 300])
+def test_the_trace_of_a_crash_stays_in_the_output_whatever_the_table_is_called(lake: Lake, tmp_path: Path, name: str) -> None:
+    wanted = by(tmp_path)
+    one = Table(("db", name), wanted.tables[0])
+    with one_pass(wanted)._on(one):
+        int("odd")
+    [trace] = (tmp_path / "out").iterdir()
+    assert "ValueError: invalid literal" in trace.read_text()
+    assert (one.status, str(trace) in one.why) == ("crashed", True)
+
+
+def test_a_trace_that_cannot_be_written_does_not_end_the_pass(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file where the folder should be")
+    one = Table(("db", "a"), by(tmp_path).tables[0])
+    with one_pass(by(tmp_path))._on(one):
+        int("odd")
+    assert (one.status, one.why) == ("crashed", "ValueError: invalid literal for int() with base 10: 'odd'")
+
+
+def test_a_pass_whose_catalog_is_gone_leaves_word_for_whoever_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "gone"))
+    wanted = by(tmp_path, f"monitoring: {{junit: {tmp_path}/j.xml, prometheus: {tmp_path}/p.prom}}\n")
+    with pytest.raises(Exception, match="gone"):
+        run_policy(wanted, say=lambda _: None)
+    assert 'icekit_last_run_exit_status{catalog="lake",policy="policy"} 2.0' in (tmp_path / "p.prom").read_text()
+    assert "<error" in (tmp_path / "j.xml").read_text()
+    assert '"failure": ' in (tmp_path / "out" / "pass.json").read_text()
+
+
+def test_a_step_that_was_stopped_is_told_by_who_stopped_it() -> None:
+    step, noted = Step("compact", "stopped", "3 files → 1 file", run_id="r"), list[Step]()
+
+    def by_whom(*reasons: Any) -> Step:
+        stop = Stop()
+        for reason in reasons:
+            stop.set(reason)
+        return stopped_by(stop, step, "its hours ended at Thu 06:00 UTC", noted.append)
+
+    assert by_whom("clock").said == "3 files → 1 file; stopped, as its hours ended at Thu 06:00 UTC; the next pass goes on with it"
+    # A lost claim is that table's matter, and no other's.
+    lost = by_whom("claim", "clock")
+    assert (lost.status, lost.run_id, noted) == ("busy", "r", [])
+    with pytest.raises(KeyboardInterrupt):
+        by_whom("clock", "person")
+    assert [(one.status, one.run_id) for one in noted] == [("stopped", "r")]
+
+
+def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path)
+    state, failed = State(state_path(wanted)), Trouble("compact", "refused", "an earlier rule's", 0)
+    tables = [
+        Table(("db", name), wanted.tables[0], health=health("healthy"), trouble=failed if name == "b" else None) for name in ("a", "b")
+    ]
+
+    def say(line: str) -> None:
+        if line == "db.b: it failed 1 time; it is tried again":
+            raise KeyboardInterrupt
+
+    passing = one_pass(wanted, say=say)
+    with pytest.raises(KeyboardInterrupt):
+        passing._work_through(tables, {})
+    _stop(tables)
+    assert [(one.written, passing._result(one).status) for one in tables] == [("db.a", "reported"), ("db.b", "stopped")]
+    kept_now = state.last("db.a")
+    assert kept_now is not None
+    assert kept_now["status"] == "reported"
+
+
+def test_a_budget_is_shared_among_those_who_may_run_and_what_was_resumed_is_paid_from_it(lake: Lake, tmp_path: Path) -> None:
+    text = "    hours: 22:00-23:00\n    exclude: db.b\n    compact: {execute: true}\n  - name: day\n    match: db.b\n    compact: {execute: true}\n"
+    wanted = by(tmp_path, text, budget="1000 B")
+    passing = one_pass(wanted)
+    night, day = (
+        Table(("db", name), rule, studied=Studied({}, (Offer(wins, 400, 4),)))
+        for name, rule, wins in zip(("a", "b"), wanted.tables, (90, 10), strict=True)
+    )
+    assert passing._shares([night, day]) == {"db.b": Share(400, None)}
+    assert passing._work_on(night).permit().why.startswith("outside its hours")
+    day.steps.append(Step("compact", "done", "", run_id="r", bytes_in=700, files_in=7))
+    assert passing._shares([night, day])["db.b"].is_nothing
