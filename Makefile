@@ -20,10 +20,10 @@ lab:  ## make the lab's tables, one per illness, in the embedded lake
 	@scripts/setup.sh
 	@$(RUN) python -m icekit lab
 
-notebook:  ## open the notebooks in JupyterLab
+notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
 	@# A notebook runs in its own folder, and finds the same lake there.
-	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab notebooks
+	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
 
 test:  ## lint, types, tests, and every notebook run from top to bottom
 	@scripts/setup.sh dev

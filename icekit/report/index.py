@@ -18,7 +18,7 @@ from icekit.saving import write_text
 from icekit.show.sparkline import sparkline
 from icekit.units import count, percent, size, unbroken
 
-_SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "▲", "warning": "◆", "info": "●", "healthy": "✔"}
+_SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
 #: Tables that the list of what got worse names; the rows have them all.
 _WORSE = 20
 #: Letters of a name that may be broken.

@@ -21,7 +21,9 @@ def write_page(notebook: Any, title: str, path: Path) -> Path:
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
     body, _ = _exporter().from_notebook_node(without_widgets(notebook))
-    return write_text(path, page(title, f"<p class=muted><a href='index.html'>All tables of this run</a> / {html.escape(title)}</p>{body}"))
+    return write_text(
+        path, page(title, f"<p class=muted><a href='index.html'>All tables of this run</a></p><h1>{html.escape(title)}</h1>{body}")
+    )
 
 
 def _exporter() -> Any:

@@ -57,6 +57,8 @@ def text(made: Pass) -> str:
         lines += [f"{'':<14}{shorten(said, _WIDTH * 3)}" for said in _said(one)]
     lines.append("─" * _WIDTH)
     lines.append(f"{made.counted()}; {span(made.seconds * 1000)}")
+    unhealthy = [f"{one.table} ({one.health.status} by fail_on={one.fail_on})" for one in made.tables if one.is_unhealthy and one.health]
+    lines += [f"unhealthy: {', '.join(unhealthy)}"] if unhealthy else []
     lines += [f"the pass itself failed: {made.failure}"] if made.failure else []
     lines += [f"policy: {problem}" for problem in made.problems]
     lines += [f"told: {name}" for name in made.told]

@@ -280,8 +280,14 @@ class _OnePass:
             return
         result = self._result(one)
         passed = not one.is_unseen and (result.status in {"done", "reported", "planned"} or one.is_held)
-        snapshot_id = one.start.snapshot_id if one.start and not any(step.run_id for step in one.steps) else None
-        self.state.keep(one.written, kept(result, one.rule, snapshot_id), one.start if passed else None)
+        is_changed = any(step.run_id for step in one.steps)
+        snapshot_id = one.start.snapshot_id if one.start and not is_changed else None
+        seen = one.start if passed else None
+        if seen is not None and is_changed:
+            # A table that is rolled back past what was committed here is at the very snapshot that was seen.
+            with contextlib.suppress(IcekitError):
+                seen = replace(seen, left_id=head(self.lake, one.name).snapshot_id)
+        self.state.keep(one.written, kept(result, one.rule, snapshot_id), seen)
         if passed and one.trouble is not None and not one.is_held:
             self.state.clear(one.written)
 

@@ -16,11 +16,15 @@ from icekit.units import count, span
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the last finished pass of a table left: its snapshot then, and when that was, in milliseconds since 1970."""
+    """What the last finished pass of a table saw: its snapshot then, and when that was, in milliseconds since 1970.
+
+    ``left_id`` is the snapshot that the pass left, after icekit's own commits; None where it made none, or it is not known.
+    """
 
     table_uuid: str | None
     snapshot_id: int | None
     passed_ms: int
+    left_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ def due(metadata: Json, seen: Seen | None, trigger: Trigger, now_ms: int, small_
     found = since(metadata, seen.snapshot_id, small_ratio)
     if found is None:
         return Due(True, "the snapshot of its last pass is gone (expired or rolled back)")
+    if seen.left_id is not None and since(metadata, seen.left_id, small_ratio) is None:
+        return Due(True, "what its last pass committed is no longer in its history (rolled back or put back)")
     reached, not_yet = [], []
     for name, noun in (("commits", "commit"), ("delete_records", "delete record"), ("small_files", "small file")):
         limit, value = getattr(trigger, name), getattr(found, name)

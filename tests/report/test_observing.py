@@ -28,7 +28,9 @@ class Session:
 
 
 class Remote:
-    """A session of Spark Connect, which has no context."""
+    """A session of Spark Connect, which has no context; it is known by where its class comes from."""
+
+    __module__ = "pyspark.sql.connect.session"
 
     def __init__(self) -> None:
         self.tags: set[str] = set()

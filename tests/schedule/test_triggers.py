@@ -61,6 +61,14 @@ def test_a_table_that_is_not_what_it_was_is_due(uuid: str, seen: int, why: str) 
     assert why in found.why
 
 
+def test_a_table_that_was_put_back_past_what_a_pass_committed_is_due() -> None:
+    back = due(metadata(snapshot(1)), Seen("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
+    stays = due(metadata(snapshot(1), snapshot(2), snapshot(3)), Seen("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
+
+    assert (back.is_due, stays.is_due) == (True, False)
+    assert "no longer in its history" in back.why
+
+
 def test_an_empty_table_stays_seen_until_something_is_written() -> None:
     assert not judged({"commits": 1}, seen=None)[0]
     assert judged({"commits": 1}, snapshot(1), seen=None)[0]

@@ -22,7 +22,7 @@ from icekit.units import count, moment
 CURRENT = "the current snapshot"
 #: Snapshots that are offered, the newest.
 SNAPSHOTS = 200
-_BELOW = "The panels below follow. Charts in cells of their own are drawn anew by Run ▸ Run Selected Cell and All Below."
+_BELOW = "The panels below follow. Charts in cells of their own still show the table before: Run ▸ Run Selected Cell and All Below draws them anew."
 
 
 def refs_of(facts: TableFacts) -> list[tuple[str, str]]:
