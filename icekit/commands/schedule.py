@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,20 +121,19 @@ def _cleared(wanted: Policy, table: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """One pass; returns the exit status."""
+    from icekit.report.running import ended_like_interrupted
     from icekit.schedule.lock import AnotherPass
     from icekit.schedule.reading import read_policy
     from icekit.schedule.service import run_policy
 
     wanted = read_policy(arguments.file)
     # What stops a service is as polite as Ctrl-C: what is committed stays, and the next pass goes on.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
-    except AnotherPass as held:
-        say(str(held))
-        return held.exit_status
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with ended_like_interrupted():
+        try:
+            made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
+        except AnotherPass as held:
+            say(str(held))
+            return held.exit_status
     return made.exit_status
 
 

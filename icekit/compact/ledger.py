@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
 from icekit.catalog.lake import Lake
 from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, claim_over, claimed, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
 from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
+from icekit.patience import patiently
 from icekit.secrets import scrub
 
 T = TypeVar("T")
@@ -214,14 +213,8 @@ class SqliteLedger(Ledger):
 
     def _patiently(self, work: Callable[[], T]) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
-        retrying = Retrying(
-            retry=retry_if_exception(_is_busy),
-            stop=stop_after_delay(_PATIENCE_SECONDS),
-            wait=wait_random_exponential(multiplier=0.01, max=1),
-            reraise=True,
-        )
         try:
-            return retrying(work)
+            return patiently(work, _is_busy, seconds=_PATIENCE_SECONDS, first_wait=0.01, longest_wait=1)
         except (sqlite3.Error, OSError) as error:
             raise _unusable(self.path, error) from error
 

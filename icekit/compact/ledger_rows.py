@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
 from icekit.catalog.lake import Lake
 from icekit.errors import IcekitError, LedgerUnusable
 from icekit.facts.bridge import explain
+from icekit.patience import patiently
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, literal
 
@@ -129,14 +128,8 @@ class Rows:
                 self._make()
             return work()
 
-        retrying = Retrying(
-            retry=retry_if_exception(_is_conflict),
-            stop=stop_after_delay(_PATIENCE_SECONDS),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            reraise=True,
-        )
         try:
-            return retrying(attempt)
+            return patiently(attempt, _is_conflict, seconds=_PATIENCE_SECONDS, first_wait=0.1, longest_wait=5)
         except IcekitError:
             raise
         except Exception as error:

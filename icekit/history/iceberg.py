@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
-
 from icekit.catalog import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
@@ -14,6 +12,7 @@ from icekit.errors import HistoryUnusable, IcekitError
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import among, files_by_month, in_month, months, newest, newest_streamed, scan
 from icekit.history.store import DRAWN, LAST, Lately, Store
+from icekit.patience import patiently
 from icekit.secrets import scrub
 from icekit.units import at
 
@@ -191,14 +190,11 @@ class IcebergStore(Store):
     def _patiently(self, attempt: Callable[[], T], what: str) -> T:
         from pyiceberg.exceptions import CommitFailedException
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
-            stop=stop_after_delay(_PATIENCE_SECONDS),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            reraise=True,
-        )
+        def is_conflict(error: BaseException) -> bool:
+            return isinstance(error, CommitFailedException)
+
         try:
-            return retrying(attempt)
+            return patiently(attempt, is_conflict, seconds=_PATIENCE_SECONDS, first_wait=0.1, longest_wait=5)
         except IcekitError:
             raise
         except Exception as error:

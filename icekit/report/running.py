@@ -59,7 +59,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     there = {row.table for row in begun.done}
     todo = [name for name in names if display_name(name) not in there]
     rows = list(begun.done)
-    with opened(options.history, lake) as store, _absolute_lake(), _ended_like_interrupted():
+    with opened(options.history, lake) as store, _absolute_lake(), ended_like_interrupted():
         remembered = store.lately(asked, other_than=begun.run_id) if store else {}
         one_at_a_time = threading.Lock()
 
@@ -135,7 +135,7 @@ def _absolute_lake() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_like_interrupted() -> Iterator[None]:
+def ended_like_interrupted() -> Iterator[None]:
     """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from icekit.catalog.interrupting import POLL_SECONDS, cancel, new_tag, tagged
 from icekit.units import size
 
 if TYPE_CHECKING:
@@ -44,25 +44,24 @@ class Budget:
         """Cancel the Spark jobs of what runs within when time is up; raises :class:`BudgetSpent` then."""
         self.check(next_bytes)
         context = spark.sparkContext
-        tag = f"icekit-trial-{uuid.uuid4().hex[:8]}"
+        tag = new_tag()
         overran = threading.Event()
 
         def stop() -> None:
             overran.set()
             # Between two jobs there is nothing to cancel, so the next ones are cancelled too.
-            while not done.wait(0.2):
-                context.cancelJobsWithTag(tag)
+            while not done.wait(POLL_SECONDS):
+                cancel(spark, tag)
 
         done = threading.Event()
         timer = threading.Timer(max(self._ends - time.monotonic(), 0.0), stop)
         timer.daemon = True
-        # The context's tags: the session's are known to the thread that set them only.
         before = context.getLocalProperty(_INTERRUPT)
         context.setInterruptOnCancel(True)
-        context.addJobTag(tag)
         timer.start()
         try:
-            yield
+            with tagged(spark, tag):
+                yield
         except Exception as error:
             if overran.is_set():
                 raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent while a step ran") from error
@@ -71,5 +70,4 @@ class Budget:
             done.set()
             timer.cancel()
             timer.join()
-            context.removeJobTag(tag)
             context.setInterruptOnCancel(before == "true")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.jupyter import Server
 
@@ -90,3 +92,14 @@ class Driven:
 
 
 __all__ = ["PATIENCE", "Driven", "expect"]
+
+
+@contextmanager
+def opened(chromium: Browser, server: Server, name: str) -> Iterator[Driven]:
+    """A notebook in a page of its own, all its cells run."""
+    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(60_000)
+    driven = Driven(page, server, name)
+    driven.run_all()
+    yield driven
+    page.close()

@@ -12,7 +12,7 @@ import pytest
 from icekit.catalog import Lake
 from icekit.facts.model import TableFacts
 from tests.browser.conftest import SCREENSHOTS
-from tests.browser.driving import PATIENCE, Driven, expect
+from tests.browser.driving import PATIENCE, Driven, expect, opened
 from tests.browser.jupyter import Server
 
 if TYPE_CHECKING:
@@ -25,12 +25,8 @@ TABLE = "lab.skewed_small_files"
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
-    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
-    page.set_default_timeout(60_000)
-    driven = Driven(page, server, "02_compact.ipynb")
-    driven.run_all()
-    yield driven
-    page.close()
+    with opened(chromium, server, "02_compact.ipynb") as driven:
+        yield driven
 
 
 def now(lake: Lake) -> TableFacts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.conftest import SCREENSHOTS
-from tests.browser.driving import Driven, expect
+from tests.browser.driving import Driven, expect, opened
 from tests.browser.jupyter import Server
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
-    page = chromium.new_page(viewport={"width": 1400, "height": 1000})
-    page.set_default_timeout(60_000)
-    driven = Driven(page, server, "01_diagnose.ipynb")
-    driven.run_all()
-    yield driven
-    page.close()
+    with opened(chromium, server, "01_diagnose.ipynb") as driven:
+        yield driven
 
 
 def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven) -> None:

@@ -19,8 +19,7 @@ def test_one_place_knows_how_to_cancel() -> None:
     package = Path(icekit.__file__).parent
     known = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if "cancelJobsWithTag" in path.read_text()}
 
-    # The others have work of their own to do with it: before Spark was started, and with a budget of time.
-    assert known <= {"catalog/interrupting.py", "report/observing.py", "tune/budget.py"}
+    assert known == {"catalog/interrupting.py"}
 
 
 def test_tags_differ() -> None:

@@ -29,7 +29,7 @@ from icekit.report.document import Outcome, save_facts
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
 from icekit.report.observing import TimedOut, observed
-from icekit.report.running import _ended_like_interrupted, next_index
+from icekit.report.running import ended_like_interrupted, next_index
 from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
@@ -95,7 +95,7 @@ def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many:
 def test_a_signal_to_end_is_taken_as_an_interruption() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
-    with pytest.raises(KeyboardInterrupt), _ended_like_interrupted():
+    with pytest.raises(KeyboardInterrupt), ended_like_interrupted():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
 
