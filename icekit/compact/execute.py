@@ -85,8 +85,9 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     Through the JVM bridge this is the action that the procedure itself runs, since ``CALL``
     passes no snapshot properties on (``spark.sql.iceberg.snapshot-property`` does not reach
     it). Under Spark Connect it is the ``CALL``, and its commits carry no tag. Raises what the
-    engine raises, and :class:`Stopped`.
+    engine raises, and :class:`Stopped`; nothing is begun after somebody asked.
     """
+    stop.sleep(0)  # raises where somebody did
     run = _by_bridge if has_bridge(spark) else _by_sql
     told: list[Answer | BaseException] = []
     job_tag = new_tag(f"{tags.get('icekit.run-id', '')}-{action.action_id}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit import secrets
-from icekit.compact.execute import Failure, Stop, Stopped, described, first_sentence, kind_of
+from icekit.compact.execute import Failure, Stop, Stopped, described, execute, first_sentence, kind_of
 
 
 class JavaError:
@@ -106,3 +106,12 @@ def test_waiting_ends_when_somebody_asks_to_stop() -> None:
     assert stop.is_set
     with pytest.raises(Stopped):
         stop.sleep(60)
+
+
+def test_nothing_is_begun_after_somebody_asked_to_stop() -> None:
+    stop = Stop()
+    stop.set()
+    neither: Any = None  # Spark or the action would fail otherwise than by Stopped
+
+    with pytest.raises(Stopped):
+        execute(neither, neither, {}, stop=stop, tick=lambda _: None)
