@@ -9,7 +9,7 @@ from typing import Any
 from icekit.catalog import Lake
 from icekit.clone.scratch import marker
 from icekit.errors import IcekitError
-from icekit.facts.bridge import explain
+from icekit.facts.bridge import elements, explain
 from icekit.facts.collect import load_metadata
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier, literal
@@ -90,11 +90,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
     if not kept:
         io.deletePrefix(f"{folder}/")
         return
-    files = io.listPrefix(f"{folder}/").iterator()
-    locations = []
-    while files.hasNext():
-        locations.append(str(files.next().location()))
-    for location in locations:
+    for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
         if location.partition(marker(made))[2] not in kept:
             io.deleteFile(location)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.deletes import dropped_by
 from icekit.compact.model import Action
-from icekit.facts.bridge import explain, has_bridge, load_table
+from icekit.facts.bridge import elements, explain, has_bridge, load_table
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier
@@ -73,10 +73,8 @@ def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -
     jvm: Any = spark._jvm
     kind = jvm.java.lang.Class.forName("java.lang.Object")
     found: list[Partition] = []
-    iterator = plan.groups().iterator()
-    while iterator.hasNext():
-        group = iterator.next()
-        if any(int(task.file().fileSequenceNumber() or 0) <= sequence_number for task in group.fileScanTasks()):
+    for group in elements(plan.groups()):
+        if any(int(task.file().fileSequenceNumber() or 0) <= sequence_number for task in elements(group.fileScanTasks())):
             struct = group.info().partition()
             values = tuple(str(struct.get(place, kind)) for place in range(int(struct.size())))
             if values not in known:
@@ -122,7 +120,7 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 def planned_by(planner: Any, action: Action) -> Any:
     """The plan of one of the engine's planners, given those of the action's options that it knows."""
-    valid = {str(option) for option in planner.validOptions()}
+    valid = {str(option) for option in elements(planner.validOptions())}
     planner.init({key: value for key, value in action.options.items() if key in valid})
     return planner.plan()
 
@@ -131,14 +129,14 @@ def rolled_up(plan: Any, *, deletes: bool = False) -> Planned:
     """Add up the groups of an engine's plan; ``deletes`` also counts the delete files over data files."""
     groups = files = total = out = largest = 0
     over: int | None = 0 if deletes else None
-    iterator = plan.groups().iterator()
-    while iterator.hasNext():
-        group = iterator.next()
+    for group in elements(plan.groups()):
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
         out += int(group.expectedOutputFiles())
         if over is not None:
-            over = None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in group.fileScanTasks())
+            over = (
+                None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
+            )
     return Planned(groups, files, total, out, over, largest)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.source import Source, not_found
@@ -29,6 +29,20 @@ def load_table(spark: SparkSession, name: Identifier) -> Any:
     """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+
+
+def elements(collection: Any) -> Iterator[Any]:
+    """What a Java or Scala collection, or an array, holds.
+
+    Python's own loop ends by an exception of the JVM, and PySpark asks the JVM a dozen times
+    what kind of exception that is (37 ms, measured).
+    """
+    if type(collection).__name__ == "JavaArray":
+        yield from (collection[place] for place in range(len(collection)))
+        return
+    iterator = collection.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:

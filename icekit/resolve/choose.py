@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from icekit.facts.bridge import elements
 from icekit.facts.model import Partition, Scalar
 from icekit.facts.spark import scalar
 from icekit.resolve.delete_files import entries
@@ -23,7 +24,7 @@ def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensi
     chosen: set[Partition] = set()
     narrows = False
     projected: dict[int, Any] = {}
-    for manifest in at.snapshot.deleteManifests(at.table.io()):
+    for manifest in elements(at.snapshot.deleteManifests(at.table.io())):
         spec_id = int(manifest.partitionSpecId())
         if spec_id not in projected:
             made = iceberg.expressions.Projections.inclusive(at.table.specs()[spec_id], case_sensitive).project(expression)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from icekit.facts.bridge import elements
 from icekit.resolve.listing import File
 from icekit.resolve.vectors import PATH_ID, POSITION_ID, Positions, position_file, vector_blob
 from icekit.resolve.view import write_bytes
@@ -38,7 +39,7 @@ def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, p
     iceberg = jvm.org.apache.iceberg
     found = Present()
     wanted = set(equality)
-    for manifest in snapshot.deleteManifests(table.io()):
+    for manifest in elements(snapshot.deleteManifests(table.io())):
         if not positions and len(found.equality) == len(wanted):
             break
         for delete in entries(iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())):
@@ -79,7 +80,7 @@ def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -
     """The partition of data files, by path."""
     wanted = set(paths)
     found: dict[str, Placed] = {}
-    for manifest in snapshot.dataManifests(table.io()):
+    for manifest in elements(snapshot.dataManifests(table.io())):
         if len(found) == len(wanted):
             break
         for data in entries(jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())):
@@ -91,9 +92,7 @@ def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -
 def entries(reader: Any) -> Iterator[Any]:
     """The live files of a manifest reader, which is closed afterwards."""
     try:
-        iterator = reader.iterator()
-        while iterator.hasNext():
-            yield iterator.next()
+        yield from elements(reader)
     finally:
         reader.close()
 

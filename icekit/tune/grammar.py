@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from icekit.facts.bridge import elements
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -43,9 +45,8 @@ class Tree:
         reader = generated.SqlBaseParser(antlr.CommonTokenStream(lexer))
         reader.removeErrorListeners()
         self.sql = sql
-        self._as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
         self._trees = antlr.tree.Trees
-        self._rules = {str(name): place for place, name in enumerate(reader.getRuleNames())}
+        self._grammar = generated.SqlBaseParser
         self._root: Any = reader.singleStatement()
         self.has_errors = int(reader.getNumberOfSyntaxErrors()) > 0
 
@@ -88,7 +89,8 @@ class Tree:
 
     def all(self, rule: str, under: Any = None) -> list[Any]:
         """Every node of a grammar's rule, in order."""
-        return list(self._trees.findAllRuleNodes(self._root if under is None else under, self._rules[rule]))
+        number = getattr(self._grammar, f"RULE_{rule}")
+        return list(elements(self._trees.findAllRuleNodes(self._root if under is None else under, number)))
 
     def span(self, node: Any) -> Span:
         """Where a node stands in the text; an empty node has an empty stretch."""
@@ -106,7 +108,7 @@ class Tree:
             found = self._parser.parseMultipartIdentifier(self.text(node))
         except Exception:
             return None
-        return tuple(str(part) for part in self._as_java(found))
+        return tuple(str(part) for part in elements(found))
 
     def alias(self, node: Any) -> str | None:
         """The name that a table alias gives, None where there is none."""

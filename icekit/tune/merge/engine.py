@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import reason
+from icekit.facts.bridge import elements, load_table, reason
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan
@@ -94,7 +94,7 @@ def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EngineP
         mode=next((_MODES[kind(n)] for n in nodes(plan.physical) if kind(n) in _MODES), "append"),
         join=str(joining.nodeName()) if joining is not None else None,
         join_type=str(joining.joinType().toString()) if joining is not None else None,
-        keys=tuple(str(key.sql()) for key in sequence(keys)) if keys is not None else (),
+        keys=tuple(str(key.sql()) for key in elements(keys)) if keys is not None else (),
         scan=scan(spark, scanned, target),
         group_filter=scan(spark, search, target) if search is not None else None,
         broadcast=_broadcast(joining, left),
@@ -124,15 +124,13 @@ def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
         delete_files=counts.get("resultDeleteFiles", 0),
         partitions=_partitions(spark, planning, target),
         filters=_filters(text),
-        runtime_filters=tuple(str(f.toString()) for f in sequence(node.runtimeFilters())),
+        runtime_filters=tuple(str(f.toString()) for f in elements(node.runtimeFilters())),
         grouped_by=tuple(part for part in text.rpartition("groupedBy=")[2].rstrip(")").split(", ") if part),
     )
 
 
 def _partitions(spark: SparkSession, planning: Any, target: Identifier) -> int | None:
     """In how many partitions the files of a planned scan are; None where this version of Iceberg does not tell."""
-    from icekit.facts.bridge import load_table
-
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     with contextlib.suppress(Exception):
@@ -143,7 +141,7 @@ def _partitions(spark: SparkSession, planning: Any, target: Identifier) -> int |
         owner = planning.getClass()
         while str(owner.getSimpleName()) != "SparkPartitioningAwareScan":
             owner = owner.getSuperclass()
-        tasks = next(m for m in owner.getDeclaredMethods() if m.getName() == "tasks" and m.getParameterCount() == 0)
+        tasks = next(m for m in elements(owner.getDeclaredMethods()) if m.getName() == "tasks" and m.getParameterCount() == 0)
         tasks.setAccessible(True)
         files = tasks.invoke(planning, None)
         # One group a partition: no limit to its bytes.
@@ -166,7 +164,7 @@ def _searches(scanned: Any) -> Iterator[Any]:
 
 
 def _search_plans(scanned: Any) -> Iterator[Any]:
-    for runtime_filter in sequence(scanned.runtimeFilters()):
+    for runtime_filter in elements(scanned.runtimeFilters()):
         if "_file" in str(runtime_filter.toString()):
             with contextlib.suppress(Exception):
                 yield runtime_filter.child().plan()
@@ -224,14 +222,9 @@ def _below(node: Any) -> Iterator[Any]:
     elif name in {"SubqueryExec", "SubqueryAdaptiveBroadcastExec", "ReusedSubqueryExec"}:
         yield node.child()
     else:
-        yield from sequence(node.children())
+        yield from elements(node.children())
 
 
 def kind(node: Any) -> str:
     """The class of a plan's node, without its package."""
     return str(node.getClass().getSimpleName())
-
-
-def sequence(scala: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
-    return (scala.apply(place) for place in range(int(scala.size())))

@@ -10,11 +10,11 @@ from icekit.catalog import Lake
 from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import is_case_sensitive, load
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import explain
+from icekit.facts.bridge import elements, explain
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.merge.advice import lines
-from icekit.tune.merge.engine import planned, read_plan, sequence, whole
+from icekit.tune.merge.engine import planned, read_plan, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
 from icekit.tune.merge.model import Review
 from icekit.tune.merge.partitioned_join import partitioned_join
@@ -61,7 +61,7 @@ def review_merge(
             joined,
             fields=tuple(partitioning(table)),
             keyed=frozenset(e.column for e in keys.equalities),
-            source_columns=frozenset(str(a.name()) for a in (sequence(keys.source.output()) if keys.source is not None else ())),
+            source_columns=frozenset(str(a.name()) for a in (elements(keys.source.output()) if keys.source is not None else ())),
             broadcast_bytes=_broadcast_bytes(spark),
         )
         review = Review(statement, statement.target, total, before, narrower, joined, said, unstable_writes(plan))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import load_table, reason
+from icekit.facts.bridge import elements, load_table, reason
 from icekit.facts.files import Scalar
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
@@ -176,7 +176,7 @@ def time_transform(spark: SparkSession, target: Identifier, column: str) -> str 
 def partitioning(table: Any) -> list[tuple[str, str]]:
     """The source column and transform of each field of a table's current spec."""
     schema = table.schema()
-    return [(str(schema.findColumnName(f.sourceId())), str(f.transform().toString())) for f in table.spec().fields()]
+    return [(str(schema.findColumnName(f.sourceId())), str(f.transform().toString())) for f in elements(table.spec().fields())]
 
 
 def _guard(statement: Statement, held: Sequence[_Held]) -> str:

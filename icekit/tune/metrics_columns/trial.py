@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.predict import load
+from icekit.facts.bridge import elements
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.budget import Budget, BudgetSpent
@@ -148,10 +149,9 @@ class _Entries:
             chosen: list[Any] = []
             rest: list[Any] = []
             reader = self._iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
-            found = reader.iterator()
-            while found.hasNext():
+            for entry in elements(reader):
                 self._budget.check()
-                (chosen if self.number + len(chosen) < MOST_FILES else rest).append(found.next())
+                (chosen if self.number + len(chosen) < MOST_FILES else rest).append(entry)
             reader.close()
             self.number += len(chosen)
             self._chosen.append(chosen)
@@ -159,7 +159,7 @@ class _Entries:
 
     @staticmethod
     def _manifests(table: Any) -> list[Any]:
-        return list(table.currentSnapshot().dataManifests(table.io()))
+        return list(elements(table.currentSnapshot().dataManifests(table.io())))
 
     def _manifest(self, table: Any, files: Sequence[tuple[Any, Any]]) -> Any:
         """Write files (as they are, and as they are to be written) into a manifest beside the clone's own."""
