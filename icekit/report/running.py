@@ -40,17 +40,21 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     One connection, and one Spark session where one is needed, serve all tables. Facts are collected
     here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
     kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
-    gets a row that says so and does not stop the others. When the run is interrupted (Ctrl-C, or a
+    gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
+    as anything is found. When the run is interrupted (Ctrl-C, or a
     signal to end) the tables that are done keep their reports, and ``index.html`` lists them. Raises
     :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
     """
     chosen = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
-    names = lake.match(tables)
+    lost: list[str] = []
+    names = lake.match(tables, lost)
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     asked = [display_name(name) for name in names]
     begun = begin(asked, options, output / NAME, dt.datetime.now(dt.UTC))
+    for problem in lost:
+        progress(problem)
     progress(f"{count(len(names), 'table')} of catalog {lake.name}")
     if begun.done:
         progress(f"going on with run {begun.run_id}: {count(len(begun.done), 'table')} done already")
@@ -80,6 +84,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                 pending=len(names) - len(rows),
                 remembered=remembered,
                 thresholds=chosen,
+                problems=lost,
             )
 
         try:
@@ -101,7 +106,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         finally:
             _remember(store, rows, progress)
             page = index()
-    return Run(tuple(rows), page, exit_status(rows, options.fail_on), begun.run_id)
+    return Run(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
 
 
 def next_index(began: float, ended: float) -> float:

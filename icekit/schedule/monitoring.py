@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SEVERITIES = ("info", "warning", "critical")
 # Cases that are about the run itself; a table's name has a dot.
-_NO_TABLES = frozenset({"policy", "alerts"})
+_NO_TABLES = frozenset({"policy", "alerts", "report"})
 _OF_HEALTH = {
     "table_data_files": ("Live data files in the newest report.", "data_files"),
     "table_data_bytes": ("Bytes of live data files in the newest report.", "data_bytes"),
@@ -82,6 +82,7 @@ def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = 
         status: Status = "reported" if health else "misconfigured" if row.status == "misconfigured" else "crashed"
         one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
+    cases += [Case("report", "misconfigured", "error", problem, 0.0) for problem in run.problems]
     return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
 
 

@@ -58,6 +58,8 @@ class _OnePass:
         try:
             assigned = assign(self.policy, self.lake.tables.names())
             problems = assigned.unmatched
+            for problem in problems:
+                self.say(f"policy: {problem}")
             tables = [Table(name, rule) for name, rule in assigned.tables]
             self.say(
                 f"{count(len(tables), 'table')} of catalog {self.lake.name} by policy {self.policy.name}{', a dry run' if self.dry_run else ''}"

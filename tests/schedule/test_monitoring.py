@@ -86,6 +86,9 @@ def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     metrics = values(write_prometheus(watched, tmp_path / "p.prom"))
     assert (metrics["icekit_last_run_exit_status", ""], metrics["icekit_table_data_files", "db.ill"]) == (2, 3)
     assert not of_report(Run(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
+    lost = of_report(Run(rows[:1], tmp_path, 2, problems=("No table matches 'x.*'.",)), "prod", "never")
+    assert [(case.table, case.verdict) for case in lost.cases] == [("db.ill", "passed"), ("report", "error")]
+    assert ("icekit_table_failed", "report") not in values(write_prometheus(lost, tmp_path / "p.prom"))
 
 
 def test_the_gravest_of_all_decides_the_exit_status() -> None:
