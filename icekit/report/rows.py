@@ -63,8 +63,8 @@ class Options:
 class Row:
     """One table of a run: what became of it, and where its page is.
 
-    ``wins`` and ``health`` are None where the table could not be read. ``stages`` are the seconds
-    of ``observe``, ``notebook`` and ``page``; waiting for a free kernel is in ``seconds`` alone.
+    ``wins`` and ``health`` are None where the table could not be read. ``seconds`` are the table's own work, and
+    ``stages`` those of ``observe``, ``notebook`` and ``page``: waiting for a free thread, a kernel or Spark to start is in neither.
     """
 
     table: str
