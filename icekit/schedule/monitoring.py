@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED
-from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of
+from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
 from icekit.secrets import scrub
 from icekit.units import printable
 
@@ -79,7 +79,7 @@ def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = 
     cases = []
     for row in run.rows:
         health = health_of(row, now, row.page or "")
-        status: Status = "reported" if health else "misconfigured" if row.status == "misconfigured" else "crashed"
+        status: Status = "reported" if health else unread(row.status)
         one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
     cases += [Case("report", "misconfigured", "error", problem, 0.0) for problem in run.problems]
@@ -172,7 +172,7 @@ def registry(watched: Watched) -> CollectorRegistry:
 
 def _case(one: TableResult, seconds: float | None = None) -> Case:
     verdict: Verdict = "passed"
-    if one.status in {"crashed", "misconfigured"}:
+    if one.status in {"crashed", "timed out", "misconfigured"}:
         verdict = "error"
     elif one.status == "failed" or one.is_unhealthy:
         verdict = "failure"

@@ -15,8 +15,10 @@ from icekit.notebook import gated
 #: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
 #: something to do that the policy does not let run (or a dry run). ``done``: run and proved. ``waits``: left for
 #: a later pass, by hours or budget. ``stopped``: cut short by them; the next pass goes on. ``busy``: another run
-#: holds the table.
-Status = Literal["not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "crashed"]
+#: holds the table. ``timed out``: its report or its planning took longer than the policy's timeout.
+Status = Literal[
+    "not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "timed out", "crashed"
+]
 
 #: As a shell has it for Ctrl-C.
 EXIT_STOPPED = 130
@@ -24,6 +26,7 @@ EXIT_STOPPED = 130
 #: The gravest first; how results are ordered and which of two statuses stays.
 ORDER: tuple[Status, ...] = (
     "crashed",
+    "timed out",
     "misconfigured",
     "failed",
     "stopped",
@@ -35,7 +38,7 @@ ORDER: tuple[Status, ...] = (
     "quiet",
     "not due",
 )
-FAILED = frozenset({"crashed", "misconfigured", "failed"})
+FAILED = frozenset({"crashed", "timed out", "misconfigured", "failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class TableResult:
     @property
     def exit_status(self) -> int:
         """The exit status that this table alone would give."""
-        if self.status == "crashed":
+        if self.status in {"crashed", "timed out"}:
             return EXIT_CRASHED
         if self.status == "misconfigured":
             return EXIT_MISCONFIGURED
@@ -136,7 +139,7 @@ class Pass:
 
     @property
     def exit_status(self) -> int:
-        """130 if it was stopped by hand, else the gravest of: crashed 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        """130 if it was stopped by hand, else the gravest of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
         if self.interrupted:
             return EXIT_STOPPED
         found = {table.exit_status for table in self.tables} | {self.failure_status}
@@ -160,6 +163,12 @@ def gravest(statuses: Iterable[Status]) -> Status:
 def ranked(results: Sequence[TableResult]) -> list[TableResult]:
     """The gravest first, then by name."""
     return sorted(results, key=lambda r: (ORDER.index(r.status), not r.is_unhealthy, r.table))
+
+
+def unread(status: str) -> Status:
+    """The status of a table whose report came to nothing, by that of its row."""
+    known: dict[str, Status] = {"misconfigured": "misconfigured", "timed out": "timed out"}
+    return known.get(status, "crashed")
 
 
 def health_of(row: Any, reported_ms: int, page: str) -> Health | None:

@@ -1,0 +1,72 @@
+"""End a process as it was asked to: a scheduler's signal is Ctrl-C, and what breaks from then on is part of ending."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_blocks: list[Ending] = []
+
+
+class Ending:
+    """Whether the process was asked to end, by Ctrl-C or a scheduler's signal (SIGTERM)."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._is_heard = False
+
+    def ask(self) -> None:
+        """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending already."""
+        self.is_asked = True
+        if not self._is_heard:
+            raise KeyboardInterrupt
+
+    def hear(self) -> None:
+        """Say that the end has begun: further signals do not break into what is written and told on the way out."""
+        self.is_asked = self._is_heard = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt where it was asked and has not come through.
+
+        Python drops what is raised while it collects garbage, and what is raised in a callback of another library
+        may become that library's own error.
+        """
+        if self.is_asked and not self._is_heard:
+            raise KeyboardInterrupt
+
+    def takes(self, error: BaseException) -> bool:
+        """Tell whether an error is part of ending.
+
+        Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole group), or a call to it
+        may have been cut short in the middle of an answer. py4j then raises Py4JNetworkError or Py4JError, a plain
+        ConnectionRefusedError or ConnectionResetError, or the TypeError and AttributeError of a Spark session that
+        is half gone. So it is not told by class: after the signal every error is, but one that is a verdict on rows,
+        which is a step's result and not an error.
+        """
+        return isinstance(error, KeyboardInterrupt) or (self.is_asked and isinstance(error, Exception))
+
+
+@contextlib.contextmanager
+def ended_like_interrupted() -> Iterator[Ending]:
+    """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals. A block within another shares its ending."""
+    if _blocks:
+        yield _blocks[-1]
+        return
+    if threading.current_thread() is not threading.main_thread():
+        yield Ending()
+        return
+    ending = Ending()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        ending.ask()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    _blocks.append(ending)
+    try:
+        yield ending
+    finally:
+        _blocks.pop()
+        signal.signal(signal.SIGTERM, before)
