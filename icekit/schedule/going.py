@@ -14,8 +14,8 @@ from icekit.schedule.under_way import Table
 _GOING_SECONDS = 20.0
 
 
-def let_go(lake: Lake, ending: Ending) -> bool:
-    """Close the lake; returns whether the process was asked to end by then or meanwhile.
+def let_go(lake: Lake, ending: Ending) -> None:
+    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
 
     A call that a signal has cut short leaves its answer in the main thread's connection to the JVM, where the next call
     would take it for its own, or wait until a long job ends. So an ending pass stops Spark from another thread, which
@@ -24,7 +24,7 @@ def let_go(lake: Lake, ending: Ending) -> bool:
     try:
         if not ending.is_asked:
             lake.close()
-            return False
+            return
     except BaseException as error:
         if not ending.takes(error):
             raise
@@ -34,7 +34,6 @@ def let_go(lake: Lake, ending: Ending) -> bool:
     except BaseException as error:
         if not ending.takes(error):
             raise
-    return True
 
 
 def while_ending(step: Step, ending: Ending) -> Step:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED
+from icekit.saving import write_text
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
 from icekit.secrets import scrub
 from icekit.units import printable
@@ -104,11 +106,9 @@ def write_junit(watched: Watched, path: Path) -> Path:
     suite.update_statistics()  # type: ignore[no-untyped-call]
     xml = JUnitXml()
     xml.add_testsuite(suite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    xml.write(str(partial), pretty=True)
-    partial.replace(path)
-    return path
+    written = BytesIO()
+    xml.write(written, pretty=True)
+    return write_text(path, written.getvalue().decode("utf-8"))
 
 
 def write_prometheus(watched: Watched, path: Path) -> Path:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from icekit.catalog import Lake, connect
@@ -22,11 +23,11 @@ from icekit.schedule.kept import health_in, kept, same_report
 from icekit.schedule.model import Policy, Rule
 from icekit.schedule.permitted import Permit, permit, quiet
 from icekit.schedule.reporting import reported
-from icekit.schedule.result import Pass, Step, TableResult, gravest, ranked, unread
-from icekit.schedule.rules import assign
+from icekit.schedule.result import Did, Pass, Step, TableResult, gravest, ranked, unread
+from icekit.schedule.rules import Assigned, assign
 from icekit.schedule.sharing import shares
 from icekit.schedule.state import State
-from icekit.schedule.study import PlanTimedOut, Studied, study, timely
+from icekit.schedule.study import PlanTimedOut, study, timely
 from icekit.schedule.triggers import Seen, due
 from icekit.schedule.trouble import Trouble, mark
 from icekit.schedule.under_way import Table
@@ -58,15 +59,13 @@ class _OnePass:
 
     def go(self) -> Pass:
         began = time.monotonic()
-        interrupted = False
         tables: list[Table] = []
-        problems: tuple[str, ...] = ()
+        assigned = Assigned(())
         with ended_like_interrupted() as self.ending, tempfile.TemporaryDirectory(prefix="icekit-") as folder:
             self.known = Known(Path(folder))
             try:
                 assigned = assign(self.policy, self.lake.tables.names())
-                problems = assigned.unmatched
-                for problem in problems:
+                for problem in assigned.unmatched:
                     self.say(f"policy: {problem}")
                 tables = [Table(name, rule) for name, rule in assigned.tables]
                 self.say(
@@ -76,11 +75,10 @@ class _OnePass:
             except BaseException as error:
                 if not self.ending.takes(error):
                     raise
-                interrupted = True
                 self.ending.hear()
                 stop(tables)
             finally:
-                interrupted = let_go(self.lake, self.ending) or interrupted
+                let_go(self.lake, self.ending)
         results = ranked([self._result(one) for one in tables])
         return Pass(
             self.policy.name,
@@ -89,9 +87,9 @@ class _OnePass:
             self.started,
             time.monotonic() - began,
             tuple(results),
-            problems,
+            assigned.unmatched,
             output=None if self.dry_run else self.policy.output,
-            interrupted=interrupted,
+            interrupted=self.ending.is_asked,
         )
 
     def _through(self, tables: list[Table]) -> None:
@@ -102,17 +100,12 @@ class _OnePass:
         for one in tables:
             if not one.is_over and not self._hushed(one) and not one.is_at_rest:
                 with self._on(one):
-                    one.studied = self._studied(one)
+                    plan = partial(study, rule=one.rule, ledger=self.policy.ledger, now=self.clock(), known=self.known)
+                    one.studied = timely(self.lake, self.policy.timeout, partial(plan, table=one.name))
         shared = shares(self.policy.budget, [one for one in tables if not one.is_over], self._permit)
         # The tables that win most come first: what ends a pass early should cut the least.
         queue = sorted((one for one in tables if not one.is_over), key=lambda one: -sum(o.file_opens_saved for o in one.studied.offers))
         self._work_through(queue, shared)
-
-    def _studied(self, one: Table) -> Studied:
-        ledger, now = self.policy.ledger, self.clock()
-        return timely(
-            self.lake, self.policy.timeout, lambda lake: study(lake, one.name, one.rule, ledger=ledger, now=now, known=self.known)
-        )
 
     def _work_through(self, queue: list[Table], shared: Mapping[str, Share]) -> None:
         changed = []
@@ -191,9 +184,12 @@ class _OnePass:
         self.say(f"{one.written}: {step.action} {step.status}: {step.said}")
         if self.dry_run:
             self.say(f"{step.plan}\n")
-        elif step.status == "failed":
+            return
+        now_ms = int(self.clock().timestamp() * 1000)
+        if step.run_id is not None:
+            self.state.acted(Did.by(step, one.written, now_ms))
+        if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
-            now_ms = int(self.clock().timestamp() * 1000)
             self.state.fail(one.written, Trouble(step.action, step.said, mark(one.rule, step.action), now_ms, times, step.is_unproved))
 
     def _work_on(self, one: Table) -> Work:

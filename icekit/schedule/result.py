@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +64,34 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Did:
+    """An action that a pass of the policy has run: when it ended (milliseconds since 1970), on which table, and what came of it."""
+
+    at_ms: int
+    table: str
+    action: str
+    status: str
+    said: str
+    run_id: str | None = None
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Did:
+        """Read one that was kept."""
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+    @classmethod
+    def by(cls, step: Step, table: str, at_ms: int) -> Did:
+        """What a step has done to a table."""
+        same = {f.name: getattr(step, f.name) for f in fields(cls) if f.name not in {"at_ms", "table"}}
+        return cls(at_ms, table, **same)
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """What a report said of a table: ``healthy`` or its gravest severity, its findings and its size then."""
 
@@ -120,7 +148,8 @@ class Pass:
     """One pass of a policy.
 
     ``problems`` are of no table: a pattern that matches nothing, a receiver that could not be told.
-    ``alert_problems`` among them do not make a policy wrong, but a pass unhealthy.
+    ``alert_problems`` among them do not make a policy wrong, but a pass unhealthy. ``lately`` is what earlier passes
+    ran, newest first.
     """
 
     policy: str
@@ -134,6 +163,7 @@ class Pass:
     told: tuple[str, ...] = ()
     output: Path | None = None
     interrupted: bool = False
+    lately: tuple[Did, ...] = ()
     failure: str = ""
     failure_status: int = EXIT_HEALTHY
 

@@ -94,7 +94,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
 def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) -> None:
     lake: Any = Going(raising(error))
-    assert let_go(lake, asked())
+    let_go(lake, asked())
     with pytest.raises(type(error)):
         let_go(lake, Ending())
 
@@ -108,14 +108,16 @@ def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch:
 
     lake: Any = Going(hang)
     began = time.monotonic()
-    assert let_go(lake, asked())
+    let_go(lake, asked())
     assert time.monotonic() - began < 20
     hanging.set()
     # A signal while it stops: the pass was whole by then, and says that it was asked to end.
     first = [KeyboardInterrupt()]
     lake = Going(lambda: raising(first.pop())() if first else None)
-    assert let_go(lake, Ending())
-    assert not let_go(lake, Ending())
+    for is_asked in (True, False):
+        ending = Ending()
+        let_go(lake, ending)
+        assert ending.is_asked is is_asked
 
 
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
