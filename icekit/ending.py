@@ -63,10 +63,19 @@ def ended_like_interrupted() -> Iterator[Ending]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         ending.ask()
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        # A person's second Ctrl-C means it.
+        ending.is_asked = True
+        raise KeyboardInterrupt
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    # What ignores Ctrl-C, or has a way of its own with it, goes on doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     _blocks.append(ending)
     try:
         yield ending
     finally:
         _blocks.pop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -74,7 +74,7 @@ def observed(
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
     """What is said of a table that took too long, and what to do."""
     return TimedOut(
-        f"{display_name(name)} was not done within {seconds:,.0f} s; give it more with --timeout, or report on it alone, with --collector spark if it is large."
+        f"{display_name(name)} was not done within {seconds:,.0f} s; give it more with --timeout (`timeout:` in a policy), or report on it alone, with --collector spark if it is large."
     )
 
 

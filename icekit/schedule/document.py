@@ -101,7 +101,7 @@ def _lately(made: Pass) -> str:
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1a1a1a;background:#fff}
 a{color:#0050a0}table{border-collapse:collapse;width:100%;font-size:.95rem}th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}
-td.n,th.n{text-align:right;white-space:nowrap}td.t{white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.misconfigured,.failed,.critical{color:#a3200d}
+td.n,th.n{text-align:right;white-space:nowrap}td.t{white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.timed,.misconfigured,.failed,.critical{color:#a3200d}
 .warning,.stopped,.waits,.busy{color:#8a5300}.done,.healthy{color:#00664a}.planned,.info{color:#0050a0}
 """
 

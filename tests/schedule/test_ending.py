@@ -70,6 +70,24 @@ def test_a_block_within_another_shares_its_ending() -> None:
         assert outer.is_asked
 
 
+def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_another_way() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ended_like_interrupted() as ending:
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+                ending.hear()
+            assert ending.is_asked
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with ended_like_interrupted() as ending:
+            signal.raise_signal(signal.SIGINT)
+            assert not ending.is_asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_step_that_breaks_after_the_signal_is_cut_short_and_one_that_was_disproved_is_not() -> None:
     failed = Step("compact", "failed", "the connection was refused", run_id="r")
     disproved = Step("compact", "failed", "rows differ", run_id="r", is_unproved=True)
