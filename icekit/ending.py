@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,12 +22,14 @@ class Ending:
     def ask(self) -> None:
         """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending already."""
         self.is_asked = True
+        _hush()
         if not self._is_heard:
             raise KeyboardInterrupt
 
     def hear(self) -> None:
         """Say that the end has begun: further signals do not break into what is written and told on the way out."""
         self.is_asked = self._is_heard = True
+        _hush()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt where it was asked and has not come through.
@@ -41,12 +44,23 @@ class Ending:
         """Tell whether an error is part of ending.
 
         Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole group), or a call to it
-        may have been cut short in the middle of an answer. py4j then raises Py4JNetworkError or Py4JError, a plain
+        may have been cut short. py4j then raises Py4JNetworkError or Py4JError, a plain
         ConnectionRefusedError or ConnectionResetError, or the TypeError and AttributeError of a Spark session that
         is half gone. So it is not told by class: after the signal every error is, but one that is a verdict on rows,
         which is a step's result and not an error.
         """
         return isinstance(error, KeyboardInterrupt) or (self.is_asked and isinstance(error, Exception))
+
+
+def _hush() -> None:
+    """Let py4j say nothing more: it logs the stack of a call that is cut short or meets no JVM, and that would be read as a crash."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    # Some of it goes to the root logger itself.
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 @contextlib.contextmanager
@@ -66,6 +80,7 @@ def ended_like_interrupted() -> Iterator[Ending]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         # A person's second Ctrl-C means it.
         ending.is_asked = True
+        _hush()
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}

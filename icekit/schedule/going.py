@@ -17,9 +17,8 @@ _GOING_SECONDS = 20.0
 def let_go(lake: Lake, ending: Ending) -> None:
     """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
 
-    A call that a signal has cut short leaves its answer in the main thread's connection to the JVM, where the next call
-    would take it for its own, or wait until a long job ends. So an ending pass stops Spark from another thread, which
-    has a connection of its own, and does not wait for it for ever.
+    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So an ending pass
+    stops Spark from another thread, which has a connection of its own, and does not wait for it for ever.
     """
     try:
         if not ending.is_asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -115,6 +116,24 @@ def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) 
     let_go(lake, asked())
     with pytest.raises(type(error)):
         let_go(lake, Ending())
+
+
+def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.LogCaptureFixture) -> None:
+    from py4j import java_gateway
+
+    from icekit import ending as module
+
+    lake: Any = Going(raising(BROKEN[0]))
+    let_go(lake, asked())
+    try:
+        record = logging.LogRecord("root", logging.ERROR, str(java_gateway.__file__), 1, "Exception while sending command.", (), None)
+        logging.getLogger().handle(record)
+        logging.getLogger("py4j.clientserver").error("error while trying to connect")
+        logging.getLogger().error("of another's")
+        assert caplog.messages == ["of another's"]
+    finally:
+        logging.getLogger("py4j").setLevel(logging.NOTSET)
+        logging.getLogger().removeFilter(module._not_of_py4j)
 
 
 def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
