@@ -53,7 +53,7 @@ def _parser() -> _Parser:
         "report",
         parents=[common, observing, judging],
         help="HTML and JSON reports of tables, by the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured, 3 crashed or timed out. Every report is written before a gate fails.",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table), 3 crashed or timed out. Every report is written before a gate fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
@@ -128,6 +128,7 @@ def _report(arguments: argparse.Namespace) -> int:
     )
     run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
     schedule.write_monitoring(run, arguments)
+    print("".join(f"\n{problem}" for problem in run.problems), end="")
     print(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 

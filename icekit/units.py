@@ -25,6 +25,20 @@ def size(size_in_bytes: float) -> str:
     return f"{value:,.1f} PiB"
 
 
+def stated(size_in_bytes: int) -> str:
+    """A size that somebody has stated, in the family of units that they did: ``1 GB`` and ``1 GiB`` are said as they are.
+
+    The family is the one that says the number exactly and shortest; where neither does (up to three places) it is as :func:`size` says.
+    """
+    found = []
+    for base, units in ((1000, ("B", "KB", "MB", "GB", "TB")), (1024, ("B", "KiB", "MiB", "GiB", "TiB"))):
+        power = next(p for p in reversed(range(len(units))) if p == 0 or size_in_bytes >= base**p)
+        thousandths, rest = divmod(size_in_bytes * 1000, base**power)
+        if rest == 0:
+            found.append(f"{thousandths / 1000:,.3f}".rstrip("0").rstrip(".") + f" {units[power]}")
+    return min(found, key=len, default=size(size_in_bytes))
+
+
 def percent(share: float) -> str:
     """A share as a percentage: ``3.1 %``, ``87 %``."""
     return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"

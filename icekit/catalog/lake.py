@@ -85,13 +85,15 @@ class Lake:
         parts = parse_identifier(table)
         return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
 
-    def match(self, patterns: Iterable[str]) -> list[Identifier]:
+    def match(self, patterns: Iterable[str], unmatched: list[str] | None = None) -> list[Identifier]:
         """The tables that names or globs (``db.*``) stand for, in order, without repeats.
 
         A plain name is taken at its word; a glob that matches nothing raises
-        :class:`~icekit.errors.TableNotFound`.
+        :class:`~icekit.errors.TableNotFound`. With a list for them, what is to be said of such globs
+        is put there, and it raises only where nothing at all was found.
         """
         found: dict[Identifier, None] = {}
+        lost: list[str] = []
         every: list[Identifier] | None = None
         for pattern in patterns:
             if not any(c in pattern for c in "*?[") or "`" in pattern:
@@ -102,8 +104,12 @@ class Lake:
             hits = [name for name in every if fnmatch.fnmatchcase(".".join(name), glob)]
             if not hits:
                 near = nearest(pattern.strip("*."), {name[0] for name in every})
-                raise TableNotFound(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
+                lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
             found.update(dict.fromkeys(hits))
+        if lost and (unmatched is None or not found):
+            raise TableNotFound(" ".join(lost))
+        if unmatched is not None:
+            unmatched += lost
         return list(found)
 
     def observe(self, table: str | Identifier, **options: Any) -> TableFacts:

@@ -81,8 +81,8 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds``.
+def within(seconds: float | None, work: Callable[[], T]) -> T:
+    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.

@@ -32,7 +32,8 @@ Files in the policy's output: pass.html (all tables, with links), pass.json, a f
 in its folder `after`, of those tables that were changed.
 
 Exit status, the gravest: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
-not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed, 130 stopped by Ctrl-C.
+not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed or timed out, 130 stopped by Ctrl-C
+or by a signal to end (SIGTERM); the next pass goes on.
 """
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")
 
@@ -121,7 +122,7 @@ def _cleared(wanted: Policy, table: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """One pass; returns the exit status."""
-    from icekit.report.running import ended_like_interrupted
+    from icekit.ending import ended_like_interrupted
     from icekit.schedule.lock import AnotherPass
     from icekit.schedule.reading import read_policy
     from icekit.schedule.service import run_policy

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from icekit.catalog import Lake
 from icekit.errors import IcekitError
+from icekit.facts.model import TableFacts
 from icekit.history.records import Health, health
 from icekit.notebook import limits
 from icekit.report.kernels import Kernel, Kernels
+from icekit.report.known import Known
 from icekit.report.observing import TimedOut, clear, kept, observed
-from icekit.report.rendering import rendered
+from icekit.report.rendering import imports, rendered
 from icekit.report.rows import KERNELS, Options, Row
 from icekit.report.wins import Wins, wins
 from icekit.saving import slug, write_text
@@ -49,16 +51,26 @@ class _Observed:
 class Crew:
     """Threads that report on tables; use it in a ``with`` block, which ends them and their kernels.
 
-    ``history_of`` gives the file of what is remembered of a table, or an empty text.
+    ``history_of`` gives the file of what is remembered of a table, or an empty text; it is asked by one thread at a time.
+    ``known`` gives the facts of tables that were observed before, and keeps those that are now.
     """
 
     def __init__(
-        self, lake: Lake, names: Sequence[Identifier], options: Options, run_id: str, *, history_of: Callable[[str, Path], str]
+        self,
+        lake: Lake,
+        names: Sequence[Identifier],
+        options: Options,
+        run_id: str,
+        *,
+        history_of: Callable[[str, Path], str],
+        known: Known | None = None,
     ) -> None:
         self._lake, self._options, self._run_id, self._history_of = lake, options, run_id, history_of
+        self._known = known
         self._output = options.output.resolve()
         self._count = len(names)
         self._stopped = threading.Event()
+        self._remembering = threading.Lock()
         self._todo: queue.SimpleQueue[Identifier] = queue.SimpleQueue()
         for name in names:
             self._todo.put(name)
@@ -109,17 +121,26 @@ class Crew:
     def _observe_one(self, name: Identifier) -> _Observed:
         started = time.monotonic()
         clear(self._output, name)
-        facts, findings = observed(self._lake, name, self._options, self._options.timeout_seconds)
+        facts, findings, waited = observed(
+            self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect if self._known else None
+        )
         chosen = limits(self._options.thresholds)
         won = wins(facts, findings, chosen)
         known = health(facts, findings, won, self._run_id, chosen)
-        return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started, won, known)
+        return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started - waited, won, known)
+
+    def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
+        from icekit.facts import observe
+
+        return self._known.facts(lake, name, lambda: observe(lake, name, **asked)) if self._known else observe(lake, name, **asked)
 
     def _render(self) -> None:
         with self._kernels.own() as kernel:
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
                     item = self._ready.get(timeout=_PATIENCE)
+                    with contextlib.suppress(Exception):  # what does not start fails again below, where it becomes a row
+                        kernel.ready(imports())
                     row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
                     # What was observed is known, whatever became of the notebook.
                     self._done.put(replace(row, wins=item.wins, health=item.health))
@@ -127,9 +148,11 @@ class Crew:
                         item.facts_file.unlink(missing_ok=True)
 
     def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
-        table, limit, started = display_name(item.name), self._options.timeout_seconds, time.monotonic()
+        table, limit = display_name(item.name), self._options.timeout_seconds
         left = None if limit is None else limit - item.seconds
-        history = self._history_of(table, Path(self._scratch.name))
+        with self._remembering:
+            started = time.monotonic()
+            history = self._history_of(table, Path(self._scratch.name))
         page, outcome, error, stages = rendered(kernel, item.name, item.facts_file, self._options, left, history=history)
         return Row(
             table,

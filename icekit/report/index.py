@@ -35,16 +35,18 @@ def write_index(
     pending: int = 0,
     remembered: Mapping[str, Lately] | None = None,
     thresholds: Thresholds | None = None,
+    problems: Sequence[str] = (),
 ) -> Path:
     """Rank the tables: what could not be read first, then by what maintenance would spare a full scan.
 
     ``pending`` tables have no row yet; ``remembered`` is what is known of earlier runs; what got worse
-    since is told by ``thresholds``, which are the run's.
+    since is told by ``thresholds``, which are the run's; ``problems`` are of no table, and stand above them.
     """
     ranked = sorted(rows, key=rank)
     before, limits = remembered or {}, thresholds or Thresholds()
     parts = [
         f"<h1>Table health</h1><p class=muted>Catalog {html.escape(catalog)}, {html.escape(made_at)}.{_pending(len(rows), pending)}</p>",
+        *(f"<p class='s misconfigured'>{html.escape(problem)}</p>" for problem in problems),
         _totals([row.wins for row in rows if row.wins]),
         _worse(ranked, before, limits),
         _filters(rows),

@@ -12,13 +12,14 @@ import secrets as random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from icekit.errors import ParameterError
 from icekit.history.records import Health
 from icekit.report.document import read
 from icekit.report.rows import JUDGED, Options, Row
 from icekit.report.wins import Wins
+from icekit.saving import write_text
 from icekit.secrets import scrub_data
 
 NAME = "run.jsonl"
@@ -39,13 +40,9 @@ class Journal:
 
     def __init__(self, begun: Begun, tables: Sequence[str], options: Options, path: Path) -> None:
         """Write the run's line and those of its rows that are done."""
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
-            _line(file, head | {"options": _asked(options)})
-            for row in begun.done:
-                _line(file, _plain(row))
-        partial.replace(path)
+        head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
+        lines = [_line(head | {"options": _asked(options)}), *(_line(_plain(row)) for row in begun.done)]
+        write_text(path, "".join(lines), clean=True)
         self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> Journal:
@@ -56,12 +53,12 @@ class Journal:
 
     def add(self, row: Row) -> None:
         """Write a table's row."""
-        _line(self._file, _plain(row))
+        self._file.write(_line(_plain(row)))
         self._file.flush()
 
     def end(self) -> None:
         """Say that the run is complete."""
-        _line(self._file, {"ended": True})
+        self._file.write(_line({"ended": True}))
 
 
 def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> Begun:
@@ -126,9 +123,9 @@ def _row(line: dict[str, Any], output: Path) -> Row | None:
     )
 
 
-def _line(file: TextIO, data: dict[str, Any]) -> None:
+def _line(data: dict[str, Any]) -> str:
     # Errors may quote a profile; numbers stay as they are.
-    file.write(json.dumps(scrub_data(data)) + "\n")
+    return json.dumps(scrub_data(data)) + "\n"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

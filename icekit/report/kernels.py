@@ -15,12 +15,15 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_event_loop, run_sync
+from nbclient import NotebookClient
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
 ENGINE = "icekit"
+_NAME = "python3"
 #: Notebooks that a kernel runs before it is replaced: what may leak stays small.
 NOTEBOOKS = 50
 _RESET = "get_ipython().reset(new_session=True)"
@@ -35,28 +38,46 @@ class Kernel:
     def __init__(self, *, reuse: bool = True) -> None:
         self._reuse = reuse
         self._used = 0
+        self._is_clean = True
         self.manager: Any = None
+
+    def ready(self, imports: str) -> None:
+        """Start the process if there is none, and let it import what notebooks do: that is no table's own time."""
+        if self.manager is not None:
+            return
+        blank = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
+        with self._client(NotebookClient, blank, _NAME) as client:
+            client.start_new_kernel()
+            client.start_new_kernel_client()
+            client.wait_for_reply(client.kc.execute(imports, silent=True))
+        self._is_clean = False
 
     def execute(self, notebook: Any, kernel_name: str) -> Any:
         """Run what papermill gives an engine; whatever fails ends the process, as nobody knows what state it is in."""
-        if self.manager is None:
-            self.manager = AsyncKernelManager(kernel_name=kernel_name)
-        client = PapermillNotebookClient(notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None)
-        try:
-            if self._used:
+        with self._client(PapermillNotebookClient, notebook, kernel_name) as client:
+            if not self._is_clean:
                 client.start_new_kernel_client()
                 client.wait_for_reply(client.kc.execute(_RESET, silent=True))
             done = client.execute()
+        self._is_clean = False
+        self._used += 1
+        if not self._reuse or self._used >= NOTEBOOKS:
+            self.end()
+        return done
+
+    @contextlib.contextmanager
+    def _client(self, of: type[Any], notebook: Any, kernel_name: str) -> Iterator[Any]:
+        if self.manager is None:
+            self.manager = AsyncKernelManager(kernel_name=kernel_name)
+        client = of(notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None)
+        try:
+            yield client
         except BaseException:
             self.end()
             raise
         finally:
             if client.kc is not None:
                 client.kc.stop_channels()
-        self._used += 1
-        if not self._reuse or self._used >= NOTEBOOKS:
-            self.end()
-        return done
 
     def kill(self) -> None:
         """End the process at once; the notebook that runs in it fails."""
@@ -68,7 +89,7 @@ class Kernel:
 
     def end(self) -> None:
         """Let go of the process, alive or not."""
-        manager, self.manager, self._used = self.manager, None, 0
+        manager, self.manager, self._used, self._is_clean = self.manager, None, 0, True
         if manager is not None:
             with contextlib.suppress(Exception):
                 run_sync(manager.shutdown_kernel)(now=True)

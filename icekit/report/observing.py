@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import NamedTuple
 
 from icekit.catalog import Lake, interrupting
-from icekit.catalog.source import within
+from icekit.catalog.in_time import Waited, in_time, tagged
 from icekit.diagnose import diagnose
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
@@ -22,56 +19,17 @@ from icekit.report.rows import Options
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-_CANCELLING_SECONDS = 60.0
-
 
 class TimedOut(IcekitError):
     """A table that took longer than it was given."""
 
 
-class _Tagged:
-    """A lake whose Spark work in this thread carries a tag, by which another thread cancels it."""
+class Observed(NamedTuple):
+    """Facts and findings of one table; ``waited`` are the seconds in which Spark was started, for all tables."""
 
-    def __init__(self, lake: Lake, tag: str, tags: contextlib.ExitStack) -> None:
-        self._lake = lake
-        self._tag = tag
-        self._tags = tags
-        self._is_tagged = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
-
-    @property
-    def spark(self) -> SparkSession:
-        """The lake's session, with the tag on whatever this thread starts in it."""
-        spark = self._lake.spark
-        if not self._is_tagged:
-            self._is_tagged = True
-            self._tags.enter_context(interrupting.tagged(spark, self._tag))
-        return spark
-
-
-@contextlib.contextmanager
-def tagged(lake: Lake, tag: str) -> Iterator[Lake]:
-    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`. Starts no Spark."""
-    with contextlib.ExitStack() as tags:
-        yield cast("Lake", _Tagged(lake, tag, tags))
-
-
-def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
-    """Cancel what Spark does under a tag, again and again until the work has ended: it may be between two jobs. Starts no Spark."""
-
-    def work() -> None:
-        until = time.monotonic() + _CANCELLING_SECONDS
-        while not ended.wait(interrupting.POLL_SECONDS) and time.monotonic() < until:
-            if lake.spark_is_running:
-                interrupting.cancel(lake.spark, tag)
-
-    threading.Thread(target=work, daemon=True).start()
+    facts: TableFacts
+    findings: Findings
+    waited: float = 0.0
 
 
 def observed(
@@ -81,51 +39,42 @@ def observed(
     seconds: float | None = None,
     *,
     collect: Callable[..., TableFacts] | None = None,
-) -> tuple[TableFacts, Findings]:
+) -> Observed:
     """A table's facts and findings; raises :class:`TimedOut` after so many seconds, its Spark work cancelled.
 
-    Reading without Spark cannot be stopped: its thread is left behind, and ends with what it was
-    waiting for or with the process. ``collect`` stands for :meth:`icekit.catalog.Lake.observe`.
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.in_time.in_time`). ``collect`` stands for
+    :meth:`icekit.catalog.Lake.observe`.
     """
-    chosen = limits(options.thresholds)
-    tag = interrupting.new_tag()
-    ended = threading.Event()
+    chosen, waited = limits(options.thresholds), Waited()
 
-    def work() -> TableFacts:
+    def work(taken: Lake) -> TableFacts:
         from icekit.facts import observe
 
-        with tagged(lake, tag) as taken:
-            return (collect or observe)(
-                taken,
-                name,
-                ref=options.ref or None,
-                collector=options.collector,
-                size_ratios=chosen.size_ratios,
-                filter_columns=list(options.filter_columns) or None,
-                storage=options.storage,
-            )
-
-    def ending() -> TableFacts:
-        try:
-            return work()
-        finally:
-            ended.set()
+        return (collect or observe)(
+            taken,
+            name,
+            ref=options.ref or None,
+            collector=options.collector,
+            size_ratios=chosen.size_ratios,
+            filter_columns=list(options.filter_columns) or None,
+            storage=options.storage,
+        )
 
     if seconds is None:
-        facts = work()
+        with tagged(lake, interrupting.new_tag(), waited) as taken:
+            facts = work(taken)
     else:
         try:
-            facts = within(seconds, ending)
+            facts = in_time(lake, seconds, work, waited=waited)
         except concurrent.futures.TimeoutError:
-            cancel(lake, tag, ended)
             raise timed_out(name, seconds) from None
-    return facts, diagnose(facts, chosen, session_conf=lake.session_conf())
+    return Observed(facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds)
 
 
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
     """What is said of a table that took too long, and what to do."""
     return TimedOut(
-        f"{display_name(name)} was not done within {seconds:,.0f} s; give it more with --timeout, or report on it alone, with --collector spark if it is large."
+        f"{display_name(name)} was not done within {seconds:,.0f} s; give it more with --timeout (`timeout:` in a policy), or report on it alone, with --collector spark if it is large."
     )
 
 

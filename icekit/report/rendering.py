@@ -8,11 +8,10 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.errors import MetadataUnreadable
 from icekit.report.document import Outcome, read
-from icekit.report.kernels import ENGINE, Kernel, limited
 from icekit.report.observing import timed_out
 from icekit.report.page import write_page
 from icekit.report.rows import Options
@@ -20,7 +19,12 @@ from icekit.saving import slug, write_text
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
+if TYPE_CHECKING:
+    from icekit.report.kernels import Kernel
+
 NOTEBOOK = "01_diagnose.ipynb"
+#: Imported by charts when they are drawn.
+_LATER = "import matplotlib.pyplot, pandas"
 
 
 def rendered(
@@ -30,6 +34,8 @@ def rendered(
 
     Raises :class:`~icekit.report.observing.TimedOut`, the kernel killed, after so many seconds.
     """
+    from icekit.report.kernels import limited
+
     table, output = display_name(name), options.output.resolve()
     base = slug(table)
     started = time.monotonic()
@@ -68,6 +74,14 @@ def _known(name: str, value: str) -> dict[str, str]:
 
 
 @functools.cache
+def imports() -> str:
+    """What the notebook imports, as code, for a kernel that is got ready for it."""
+    cells = json.loads(notebook_path().read_text(encoding="utf-8"))["cells"]
+    lines = [line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
+    return "\n".join([*(line for line in lines if line.startswith(("import ", "from "))), _LATER])
+
+
+@functools.cache
 def _declared(notebook: Path) -> frozenset[str]:
     """The names of a notebook's parameters, one a line."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
@@ -79,6 +93,8 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
     """Run the notebook through papermill; returns it and, if a cell failed, why."""
     import nbformat
     import papermill
+
+    from icekit.report.kernels import ENGINE
 
     error = None
     try:

@@ -63,8 +63,8 @@ class Options:
 class Row:
     """One table of a run: what became of it, and where its page is.
 
-    ``wins`` and ``health`` are None where the table could not be read. ``stages`` are the seconds
-    of ``observe``, ``notebook`` and ``page``; waiting for a free kernel is in ``seconds`` alone.
+    ``wins`` and ``health`` are None where the table could not be read. ``seconds`` are the table's own work, and
+    ``stages`` those of ``observe``, ``notebook`` and ``page``: waiting for a free thread, a kernel or Spark to start is in neither.
     """
 
     table: str
@@ -80,19 +80,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a report run left: a row per table, the index, the exit status, and the id it is known by."""
+    """What a report run left: a row per table, the index, the exit status, and the id it is known by.
+
+    ``problems`` are of no table: globs that match nothing.
+    """
 
     rows: tuple[Row, ...]
     index: Path
     exit_status: int
     run_id: str = ""
+    problems: tuple[str, ...] = ()
 
 
-def exit_status(rows: Sequence[Row], fail_on: str) -> int:
-    """The gravest of: crashed or timed out 3, misconfigured 2, unhealthy by the gate 1, healthy 0."""
+def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ()) -> int:
+    """The gravest of: crashed or timed out 3, misconfigured (also a glob that matches nothing) 2, unhealthy by the gate 1, healthy 0."""
     from icekit.notebook import gated
 
-    found = {EXIT_HEALTHY}
+    found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
     for row in rows:
         if row.status in {"crashed", "timed out"}:
             found.add(EXIT_CRASHED)

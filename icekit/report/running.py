@@ -6,23 +6,21 @@ import contextlib
 import datetime as dt
 import logging
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from icekit.catalog import connect
 from icekit.catalog.lake import embedded_path
+from icekit.ending import ended_like_interrupted
 from icekit.errors import IcekitError
 from icekit.history.store import Store, handed_over, opened
 from icekit.notebook import limits
 from icekit.quiet import stderr_to_file
-from icekit.report.crew import Crew
 from icekit.report.index import write_index
 from icekit.report.keeping import NAME, Journal, begin
+from icekit.report.known import Known
 from icekit.report.rows import Options, Row, Run, exit_status
 from icekit.secrets import scrub
 from icekit.sql import display_name
@@ -34,24 +32,42 @@ _INDEX_SECONDS = 2.0
 _INDEX_PATIENCE = 20.0
 
 
-def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print) -> Run:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A report that is part of something larger, which has ``before`` tables done of ``altogether``, and facts of some."""
+
+    before: int
+    altogether: int
+    known: Known | None = None
+
+
+def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> Run:
     """Report on tables (names or globs); every report is written before the gate fails.
 
     One connection, and one Spark session where one is needed, serve all tables. Facts are collected
     here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
     kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
-    gets a row that says so and does not stop the others. When the run is interrupted (Ctrl-C, or a
-    signal to end) the tables that are done keep their reports, and ``index.html`` lists them. Raises
+    gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
+    as anything is found. When the run is interrupted (Ctrl-C, or a
+    signal to end) the tables that are done keep their reports, and ``index.html`` lists them. ``part``
+    numbers them on from what came before. Raises
     :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
     """
+    from icekit.report.crew import Crew  # with papermill; a notebook that reads facts goes without it
+
     chosen = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
-    names = lake.match(tables)
+    lost: list[str] = []
+    names = lake.match(tables, lost)
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     asked = [display_name(name) for name in names]
     begun = begin(asked, options, output / NAME, dt.datetime.now(dt.UTC))
-    progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+    for problem in lost:
+        progress(problem)
+    if part is None:
+        progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+    before, altogether = (part.before, part.altogether) if part else (0, len(names))
     if begun.done:
         progress(f"going on with run {begun.run_id}: {count(len(begun.done), 'table')} done already")
     # The kernel's and papermill's own notes; what matters of them is in the rows.
@@ -61,14 +77,12 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     rows = list(begun.done)
     with opened(options.history, lake) as store, _absolute_lake(), ended_like_interrupted():
         remembered = store.lately(asked, other_than=begun.run_id) if store else {}
-        one_at_a_time = threading.Lock()
 
         def history_of(table: str, folder: Path) -> str:
             """All that is kept of one table, read when its notebook is next."""
             if store is None or table not in remembered:
                 return ""
-            with one_at_a_time:
-                return handed_over(store.last([table], other_than=begun.run_id).get(table), table, folder)
+            return handed_over(store.last([table], other_than=begun.run_id).get(table), table, folder)
 
         def index() -> Path:
             made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
@@ -80,20 +94,21 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                 pending=len(names) - len(rows),
                 remembered=remembered,
                 thresholds=chosen,
+                problems=lost,
             )
 
         try:
             with (
                 Journal(begun, asked, options, output / NAME) as journal,
                 stderr_to_file(),
-                Crew(lake, todo, options, begun.run_id, history_of=history_of) as crew,
+                Crew(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
             ):
                 due = time.monotonic() + _INDEX_SECONDS
                 for row in crew.rows():
                     rows.append(row)
                     journal.add(row)
                     told = f": {row.error}" if row.error else ""
-                    progress(f"[{len(rows)}/{len(names)}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
+                    progress(f"[{before + len(rows)}/{altogether}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
                     if (began := time.monotonic()) > due:
                         index()
                         due = next_index(began, time.monotonic())
@@ -101,7 +116,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         finally:
             _remember(store, rows, progress)
             page = index()
-    return Run(tuple(rows), page, exit_status(rows, options.fail_on), begun.run_id)
+    return Run(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
 
 
 def next_index(began: float, ended: float) -> float:
@@ -132,20 +147,3 @@ def _absolute_lake() -> Iterator[None]:
             del os.environ["ICEKIT_LAKE"]
         else:
             os.environ["ICEKIT_LAKE"] = before
-
-
-@contextlib.contextmanager
-def ended_like_interrupted() -> Iterator[None]:
-    """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -14,12 +14,13 @@ from icekit.compact.ledger import opened
 from icekit.compact.run import new_run_id
 from icekit.errors import IcekitError, TableClaimed
 from icekit.notebook import sampled
+from icekit.report import Known
 from icekit.schedule.budget import Share
 from icekit.schedule.model import ACTIONS, Rule
 from icekit.schedule.permitted import Permit, stopping_at
 from icekit.schedule.result import Step
 from icekit.schedule.steps import planned, ran
-from icekit.schedule.study import Studied, compaction, maintenance, observed
+from icekit.schedule.study import Studied, compaction, maintenance, observed, timely
 from icekit.schedule.trouble import Begun, mark
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
@@ -34,7 +35,8 @@ class Work:
     """What acting on a table needs to know.
 
     ``permit`` is asked before each action; ``begin`` is told of a run before it begins; ``note`` gets each step as it
-    ends, also the one that a person stops.
+    ends, also the one that a person stops. ``timeout`` is the longest that planning may take, in seconds; ``known`` has the
+    facts of tables that the pass has observed.
     """
 
     lake: Lake
@@ -46,6 +48,8 @@ class Work:
     say: Say
     begin: Callable[[Begun], None]
     note: Callable[[Step], None]
+    timeout: float | None = None
+    known: Known | None = None
 
     @property
     def name(self) -> str:
@@ -169,15 +173,19 @@ def still(begun: Begun, rule: Rule, command: str) -> str | None:
 
 def _again(work: Work, action: str, share: Share) -> Plan | None:
     """The plan of an action for the table as it is now; what was done just now is not left alone."""
-    facts, findings = observed(work.lake, work.table, work.rule)
-    if action == "compact":
-        return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share)
-    return maintenance(work.lake, facts, findings, work.rule)
+
+    def plan(lake: Lake) -> Plan | None:
+        facts, findings = observed(lake, work.table, work.rule, work.known)
+        if action == "compact":
+            return compaction(lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share)
+        return maintenance(lake, facts, findings, work.rule)
+
+    return timely(work.lake, work.timeout, plan)
 
 
 def _tried(work: Work, share: Share, stop: Stop) -> Plan | None:
     """The plan of a compaction, tried on a clone; raises :class:`~icekit.compact.execute.Stopped`."""
-    facts, findings = observed(work.lake, work.table, work.rule)
+    facts, findings = observed(work.lake, work.table, work.rule, work.known)
     return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share, trial=True, stop=stop)
 
 

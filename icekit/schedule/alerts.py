@@ -86,6 +86,8 @@ def _mended(one: TableResult) -> str:
     """What to do about a table that failed."""
     if one.status == "crashed":
         return "read the trace beside the reports, and report it if it is a bug"
+    if one.status == "timed out":
+        return "raise the policy's timeout, or let the table's window be narrower; the next pass tries again"
     if any(step.is_unproved for step in one.steps):
         return f"compare the table with its snapshot of before the run, roll back to that if need be, then {how_to_clear(one.table)}; until then nothing is run on it"
     if one.status == "failed":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 from icekit.saving import versions, write_json, write_text
 from icekit.schedule.kept import as_data
 from icekit.schedule.result import Pass, TableResult
-from icekit.units import shorten, size, span
+from icekit.units import count, moment, shorten, size, span
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.
 SCHEMA_VERSION = 1
@@ -36,6 +37,7 @@ def document(made: Pass) -> dict[str, Any]:
         "alert_problems": list(made.alert_problems),
         "told": list(made.told),
         "tables": [as_data(one) for one in made.tables],
+        "lately": [asdict(one) for one in made.lately],
     }
 
 
@@ -76,14 +78,30 @@ def page(made: Pass) -> str:
         f"<h1>Policy {html.escape(made.policy)}</h1><p class=muted>Catalog {html.escape(made.catalog)}, {made.started:%Y-%m-%d %H:%M} UTC, "
         f"{span(made.seconds * 1000)}. {html.escape(made.counted())}.</p>{problems}"
         "<table><thead><tr><th>Status<th>Table<th>Health<th>What was done, or why not<th class=n>Data files<th class=n>Data</tr></thead>"
-        f"<tbody>{rows}</tbody></table></body></html>"
+        f"<tbody>{rows}</tbody></table>{_lately(made)}</body></html>"
+    )
+
+
+def _lately(made: Pass) -> str:
+    """What earlier passes ran, newest first."""
+    if not made.lately:
+        return ""
+    rows = "".join(
+        f"<tr><td class=t>{moment(one.at_ms)}<td>{html.escape(one.table)}<td>{html.escape(one.action)}"
+        f"<td class='s {html.escape(one.status)}'>{html.escape(one.status)}<td>{html.escape(one.said)}<td class=n>{span(one.seconds * 1000)}</tr>"
+        for one in made.lately
+    )
+    return (
+        f"<h2>What earlier passes did</h2><p class=muted>The last {count(len(made.lately), 'action')} before this pass, newest first.</p>"
+        "<table><thead><tr><th>Ended<th>Table<th>Action<th>Status<th>What was done<th class=n>Took</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
     )
 
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1a1a1a;background:#fff}
 a{color:#0050a0}table{border-collapse:collapse;width:100%;font-size:.95rem}th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}
-td.n,th.n{text-align:right;white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.misconfigured,.failed,.critical{color:#a3200d}
+td.n,th.n{text-align:right;white-space:nowrap}td.t{white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.timed,.misconfigured,.failed,.critical{color:#a3200d}
 .warning,.stopped,.waits,.busy{color:#8a5300}.done,.healthy{color:#00664a}.planned,.info{color:#0050a0}
 """
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED
-from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of
+from icekit.saving import write_text
+from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
 from icekit.secrets import scrub
 from icekit.units import printable
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 SEVERITIES = ("info", "warning", "critical")
 # Cases that are about the run itself; a table's name has a dot.
-_NO_TABLES = frozenset({"policy", "alerts"})
+_NO_TABLES = frozenset({"policy", "alerts", "report"})
 _OF_HEALTH = {
     "table_data_files": ("Live data files in the newest report.", "data_files"),
     "table_data_bytes": ("Bytes of live data files in the newest report.", "data_bytes"),
@@ -79,9 +81,10 @@ def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = 
     cases = []
     for row in run.rows:
         health = health_of(row, now, row.page or "")
-        status: Status = "reported" if health else "misconfigured" if row.status == "misconfigured" else "crashed"
+        status: Status = "reported" if health else unread(row.status)
         one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
+    cases += [Case("report", "misconfigured", "error", problem, 0.0) for problem in run.problems]
     return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
 
 
@@ -103,11 +106,9 @@ def write_junit(watched: Watched, path: Path) -> Path:
     suite.update_statistics()  # type: ignore[no-untyped-call]
     xml = JUnitXml()
     xml.add_testsuite(suite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    xml.write(str(partial), pretty=True)
-    partial.replace(path)
-    return path
+    written = BytesIO()
+    xml.write(written, pretty=True)
+    return write_text(path, written.getvalue().decode("utf-8"))
 
 
 def write_prometheus(watched: Watched, path: Path) -> Path:
@@ -171,7 +172,7 @@ def registry(watched: Watched) -> CollectorRegistry:
 
 def _case(one: TableResult, seconds: float | None = None) -> Case:
     verdict: Verdict = "passed"
-    if one.status in {"crashed", "misconfigured"}:
+    if one.status in {"crashed", "timed out", "misconfigured"}:
         verdict = "error"
     elif one.status == "failed" or one.is_unhealthy:
         verdict = "failure"

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from icekit.catalog import Lake, connect
 from icekit.compact.lineage import head
+from icekit.ending import Ending, ended_like_interrupted
 from icekit.errors import IcekitError
-from icekit.saving import slug, write_text
+from icekit.report import Known, Part
 from icekit.schedule.act import Say, Work, act, unfinished
-from icekit.schedule.budget import Share, less, share_out
+from icekit.schedule.budget import Share
+from icekit.schedule.going import let_go, stop, while_ending
 from icekit.schedule.kept import health_in, kept, same_report
-from icekit.schedule.model import Policy
+from icekit.schedule.model import Policy, Rule
 from icekit.schedule.permitted import Permit, permit, quiet
 from icekit.schedule.reporting import reported
-from icekit.schedule.result import Pass, Step, TableResult, gravest, ranked
-from icekit.schedule.rules import assign
+from icekit.schedule.result import Did, Pass, Step, TableResult, gravest, ranked, unread
+from icekit.schedule.rules import Assigned, assign
+from icekit.schedule.sharing import shares
 from icekit.schedule.state import State
-from icekit.schedule.study import study
+from icekit.schedule.study import PlanTimedOut, study, timely
 from icekit.schedule.triggers import Seen, due
 from icekit.schedule.trouble import Trouble, mark
 from icekit.schedule.under_way import Table
@@ -49,25 +54,31 @@ class _OnePass:
         seconds = policy.budget.seconds
         self.deadline = None if seconds is None else self.started + dt.timedelta(seconds=seconds)
         self.lake: Lake = connect(policy.catalog or None)
+        self.ending = Ending()
+        self.known: Known | None = None
 
     def go(self) -> Pass:
         began = time.monotonic()
-        interrupted = False
         tables: list[Table] = []
-        problems: tuple[str, ...] = ()
-        try:
-            assigned = assign(self.policy, self.lake.tables.names())
-            problems = assigned.unmatched
-            tables = [Table(name, rule) for name, rule in assigned.tables]
-            self.say(
-                f"{count(len(tables), 'table')} of catalog {self.lake.name} by policy {self.policy.name}{', a dry run' if self.dry_run else ''}"
-            )
-            self._through(tables)
-        except KeyboardInterrupt:
-            interrupted = True
-            _stop(tables)
-        finally:
-            self.lake.close()
+        assigned = Assigned(())
+        with ended_like_interrupted() as self.ending, tempfile.TemporaryDirectory(prefix="icekit-") as folder:
+            self.known = Known(Path(folder))
+            try:
+                assigned = assign(self.policy, self.lake.tables.names())
+                for problem in assigned.unmatched:
+                    self.say(f"policy: {problem}")
+                tables = [Table(name, rule) for name, rule in assigned.tables]
+                self.say(
+                    f"{count(len(tables), 'table')} of catalog {self.lake.name} by policy {self.policy.name}{', a dry run' if self.dry_run else ''}"
+                )
+                self._through(tables)
+            except BaseException as error:
+                if not self.ending.takes(error):
+                    raise
+                self.ending.hear()
+                stop(tables)
+            finally:
+                let_go(self.lake, self.ending)
         results = ranked([self._result(one) for one in tables])
         return Pass(
             self.policy.name,
@@ -76,9 +87,9 @@ class _OnePass:
             self.started,
             time.monotonic() - began,
             tuple(results),
-            problems,
+            assigned.unmatched,
             output=None if self.dry_run else self.policy.output,
-            interrupted=interrupted,
+            interrupted=self.ending.is_asked,
         )
 
     def _through(self, tables: list[Table]) -> None:
@@ -89,17 +100,18 @@ class _OnePass:
         for one in tables:
             if not one.is_over and not self._hushed(one) and not one.is_at_rest:
                 with self._on(one):
-                    one.studied = study(self.lake, one.name, one.rule, ledger=self.policy.ledger, now=self.clock())
-        shares = self._shares([one for one in tables if not one.is_over])
+                    plan = partial(study, rule=one.rule, ledger=self.policy.ledger, now=self.clock(), known=self.known)
+                    one.studied = timely(self.lake, self.policy.timeout, partial(plan, table=one.name))
+        shared = shares(self.policy.budget, [one for one in tables if not one.is_over], self._permit)
         # The tables that win most come first: what ends a pass early should cut the least.
         queue = sorted((one for one in tables if not one.is_over), key=lambda one: -sum(o.file_opens_saved for o in one.studied.offers))
-        self._work_through(queue, shares)
+        self._work_through(queue, shared)
 
-    def _work_through(self, queue: list[Table], shares: Mapping[str, Share]) -> None:
+    def _work_through(self, queue: list[Table], shared: Mapping[str, Share]) -> None:
         changed = []
         for one in queue:
             with self._on(one):
-                self._work(one, shares.get(one.written, Share()))
+                self._work(one, shared.get(one.written, Share()))
             one.is_worked = True
             if not one.is_over and not self.dry_run and any(step.run_id for step in one.steps):
                 one.is_unseen = True
@@ -151,25 +163,6 @@ class _OnePass:
         else:
             one.end("not due", found.why)
 
-    def _shares(self, tables: list[Table]) -> dict[str, Share]:
-        """What each table gets of the pass's budget; conversions come first, as nothing else helps their tables."""
-        budget = self.policy.budget
-        spent = [step for one in tables for step in one.steps if step.run_id]
-        left = less(budget, sum(step.bytes_in for step in spent), sum(step.files_in for step in spent))
-        if left.bytes is not None or left.files is not None:
-            for one in tables:
-                one.leave = self._permit(one)
-            tables = [one for one in tables if one.leave and one.leave.granted and not one.is_at_rest]
-        for one in tables:
-            if left.bytes is not None and one.rule.convert and one.rule.convert.execute and one.studied.convert_bytes:
-                if one.studied.convert_bytes > left.bytes:
-                    one.steps.append(Step("convert", "waits", "the pass's budget is too small for it beside the others", files_in=0))
-                    one.studied = replace(one.studied, plans={k: v for k, v in one.studied.plans.items() if k != "convert"})
-                else:
-                    left = less(left, one.studied.convert_bytes)
-        wanted = {one.written: one.studied.offers for one in tables if one.rule.compact and one.rule.compact.execute}
-        return share_out(wanted, left)
-
     def _work(self, one: Table, share: Share) -> None:
         if one.is_at_rest:
             return
@@ -186,13 +179,17 @@ class _OnePass:
 
     def _note(self, one: Table, step: Step) -> None:
         """Take in a step as it ends, and remember at once what failed."""
+        step = while_ending(step, self.ending)
         one.steps.append(step)
         self.say(f"{one.written}: {step.action} {step.status}: {step.said}")
         if self.dry_run:
             self.say(f"{step.plan}\n")
-        elif step.status == "failed":
+            return
+        now_ms = int(self.clock().timestamp() * 1000)
+        if step.run_id is not None:
+            self.state.acted(Did.by(step, one.written, now_ms))
+        if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
-            now_ms = int(self.clock().timestamp() * 1000)
             self.state.fail(one.written, Trouble(step.action, step.said, mark(one.rule, step.action), now_ms, times, step.is_unproved))
 
     def _work_on(self, one: Table) -> Work:
@@ -206,6 +203,8 @@ class _OnePass:
             self.say,
             lambda begun: self.state.begin(one.written, begun),
             lambda step: self._note(one, step),
+            self.policy.timeout,
+            self.known,
         )
 
     def _permit(self, one: Table) -> Permit:
@@ -214,29 +213,36 @@ class _OnePass:
     def _report(self, tables: list[Table], *, after: bool) -> None:
         if self.dry_run:
             return
-        for rule in self.policy.tables:
-            # What a table that waits was reported on before, and nothing has come to it since, stays.
-            mine = [one for one in tables if one.rule.name == rule.name and (after or one.health is None)]
-            mine = [one for one in mine if not (self._put_off(one) if after else self._hushed(one))]
-            if not mine:
-                continue
-            try:
-                found = reported(self.policy, rule, [one.written for one in mine], after=after, say=self.say)
-            except IcekitError as problem:
-                for one in mine:
-                    one.end("misconfigured", scrub(str(problem)))
-                continue
+        # What a table that waits was reported on before, and nothing has come to it since, stays.
+        by_rule = [
+            (rule, [one for one in tables if one.rule.name == rule.name and (after or one.health is None)]) for rule in self.policy.tables
+        ]
+        before, altogether = 0, sum(len(several) for _, several in by_rule)
+        for rule, several in by_rule:
+            mine = [one for one in several if not (self._put_off(one) if after else self._hushed(one))]
+            if mine:
+                self._report_rule(rule, mine, Part(before, altogether, self.known), after=after)
+            before += len(several)
+
+    def _report_rule(self, rule: Rule, mine: list[Table], part: Part, *, after: bool) -> None:
+        try:
+            found = reported(self.policy, rule, [one.written for one in mine], after=after, say=self.say, part=part)
+        except IcekitError as problem:
+            self.ending.check()
             for one in mine:
-                status, health, error = found[one.written]
-                if health is None:
-                    one.end("misconfigured" if status == "misconfigured" else "crashed", error or "it could not be reported on")
-                elif after:
-                    one.before, one.health, one.is_unseen = one.health, health, False
-                else:
-                    one.health = health
-                if after:
-                    with self._on(one):
-                        self._keep(one)
+                one.end("misconfigured", scrub(str(problem)))
+            return
+        for one in mine:
+            status, health, error = found[one.written]
+            if health is None:
+                one.end(unread(status), error or "it could not be reported on")
+            elif after:
+                one.before, one.health, one.is_unseen = one.health, health, False
+            else:
+                one.health = health
+            if after:
+                with self._on(one):
+                    self._keep(one)
 
     def _put_off(self, one: Table) -> bool:
         """Whether a table that was changed is not reported on now; the next pass does it then."""
@@ -252,21 +258,22 @@ class _OnePass:
     def _on(self, one: Table) -> Iterator[None]:
         """Work on one table; whatever goes wrong becomes its result."""
         began = time.monotonic()
+        self.ending.check()
         try:
             yield
+            self.ending.check()
+        except PlanTimedOut as problem:
+            one.end("timed out", str(problem))
         except IcekitError as problem:
+            self.ending.check()
             one.end("misconfigured", scrub(str(problem)))
         except Exception as problem:
-            said = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
-            if not self.dry_run:
-                # A full disk must not end the pass.
-                with contextlib.suppress(OSError):
-                    trace = write_text(self.policy.output / f"{slug(one.written)}.error.txt", traceback.format_exc())
-                    said += f"; the whole of it is in {trace}"
-            one.end("crashed", said)
+            # No fault of the table's.
+            self.ending.check()
+            one.crash(problem, None if self.dry_run else self.policy.output)
         finally:
             one.seconds += time.monotonic() - began
-            if one.is_over and one.status in {"misconfigured", "crashed"}:
+            if one.is_over and one.status in {"misconfigured", "timed out", "crashed"}:
                 self.say(f"{one.written}: {one.status}: {one.why}")
 
     def _result(self, one: Table) -> TableResult:
@@ -290,10 +297,3 @@ class _OnePass:
         self.state.keep(one.written, kept(result, one.rule, snapshot_id), seen)
         if passed and one.trouble is not None and not one.is_held:
             self.state.clear(one.written)
-
-
-def _stop(tables: list[Table]) -> None:
-    """Say of the tables that a pass has done nothing on that it was stopped; what it did on the others stays said."""
-    for one in tables:
-        if not one.is_over and not one.is_worked and not one.steps:
-            one.end("stopped", "the pass was stopped by hand; the next one goes on")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from icekit.report import Options, report
+from icekit.report import Options, Part, report
 from icekit.schedule.model import Policy, Rule
 from icekit.schedule.result import Health, health_of
 
@@ -17,7 +17,7 @@ def folder(policy: Policy, rule: Rule, *, after: bool) -> Path:
 
 
 def reported(
-    policy: Policy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None]
+    policy: Policy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
 ) -> dict[str, tuple[str, Health | None, str | None]]:
     """Status, health and error of each table's report."""
     output = folder(policy, rule, after=after)
@@ -31,7 +31,7 @@ def reported(
         history=policy.history,
         timeout_seconds=policy.timeout,
     )
-    run = report(tables, options, progress=say)
+    run = report(tables, options, progress=say, part=part)
     now = int(time.time() * 1000)
     found: dict[str, tuple[str, Health | None, str | None]] = {}
     for row in run.rows:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +15,10 @@ from icekit.notebook import gated
 #: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
 #: something to do that the policy does not let run (or a dry run). ``done``: run and proved. ``waits``: left for
 #: a later pass, by hours or budget. ``stopped``: cut short by them; the next pass goes on. ``busy``: another run
-#: holds the table.
-Status = Literal["not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "crashed"]
+#: holds the table. ``timed out``: its report or its planning took longer than the policy's timeout.
+Status = Literal[
+    "not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "timed out", "crashed"
+]
 
 #: As a shell has it for Ctrl-C.
 EXIT_STOPPED = 130
@@ -24,6 +26,7 @@ EXIT_STOPPED = 130
 #: The gravest first; how results are ordered and which of two statuses stays.
 ORDER: tuple[Status, ...] = (
     "crashed",
+    "timed out",
     "misconfigured",
     "failed",
     "stopped",
@@ -35,7 +38,7 @@ ORDER: tuple[Status, ...] = (
     "quiet",
     "not due",
 )
-FAILED = frozenset({"crashed", "misconfigured", "failed"})
+FAILED = frozenset({"crashed", "timed out", "misconfigured", "failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,34 @@ class Step:
     seconds: float = 0.0
     plan: str = field(default="", compare=False)
     is_unproved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """An action that a pass of the policy has run: when it ended (milliseconds since 1970), on which table, and what came of it."""
+
+    at_ms: int
+    table: str
+    action: str
+    status: str
+    said: str
+    run_id: str | None = None
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Did:
+        """Read one that was kept."""
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+    @classmethod
+    def by(cls, step: Step, table: str, at_ms: int) -> Did:
+        """What a step has done to a table."""
+        same = {f.name: getattr(step, f.name) for f in fields(cls) if f.name not in {"at_ms", "table"}}
+        return cls(at_ms, table, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +136,7 @@ class TableResult:
     @property
     def exit_status(self) -> int:
         """The exit status that this table alone would give."""
-        if self.status == "crashed":
+        if self.status in {"crashed", "timed out"}:
             return EXIT_CRASHED
         if self.status == "misconfigured":
             return EXIT_MISCONFIGURED
@@ -117,7 +148,8 @@ class Pass:
     """One pass of a policy.
 
     ``problems`` are of no table: a pattern that matches nothing, a receiver that could not be told.
-    ``alert_problems`` among them do not make a policy wrong, but a pass unhealthy.
+    ``alert_problems`` among them do not make a policy wrong, but a pass unhealthy. ``lately`` is what earlier passes
+    ran, newest first.
     """
 
     policy: str
@@ -131,12 +163,13 @@ class Pass:
     told: tuple[str, ...] = ()
     output: Path | None = None
     interrupted: bool = False
+    lately: tuple[Did, ...] = ()
     failure: str = ""
     failure_status: int = EXIT_HEALTHY
 
     @property
     def exit_status(self) -> int:
-        """130 if it was stopped by hand, else the gravest of: crashed 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        """130 if it was stopped by hand, else the gravest of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
         if self.interrupted:
             return EXIT_STOPPED
         found = {table.exit_status for table in self.tables} | {self.failure_status}
@@ -160,6 +193,12 @@ def gravest(statuses: Iterable[Status]) -> Status:
 def ranked(results: Sequence[TableResult]) -> list[TableResult]:
     """The gravest first, then by name."""
     return sorted(results, key=lambda r: (ORDER.index(r.status), not r.is_unhealthy, r.table))
+
+
+def unread(status: str) -> Status:
+    """The status of a table whose report came to nothing, by that of its row."""
+    known: dict[str, Status] = {"misconfigured": "misconfigured", "timed out": "timed out"}
+    return known.get(status, "crashed")
 
 
 def health_of(row: Any, reported_ms: int, page: str) -> Health | None:

@@ -46,7 +46,9 @@ def run_policy(
     # A pass may end somewhat after its time, as what is committed is still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))):
         try:
-            made = run_pass(policy, state, clock=clock, say=say)
+            # Before the pass adds to it: it is told beside what the pass itself does.
+            lately = state.lately()
+            made = replace(run_pass(policy, state, clock=clock, say=say), lately=lately)
         except Exception as problem:
             # Whoever watches is told before the scheduler is; what cannot be told or written is no more than this.
             lost = failed(policy, problem, clock)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from icekit.compact.ledger import default_path
 from icekit.errors import LedgerUnusable
 from icekit.schedule.model import Policy
+from icekit.schedule.result import Did
 from icekit.schedule.triggers import Seen
 from icekit.schedule.trouble import Begun, Trouble
 from icekit.secrets import scrub_data
@@ -24,8 +25,13 @@ _APPLICATION = 0x69636570
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT)",
     "CREATE TABLE IF NOT EXISTS notes (kind TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, name))",
+    "CREATE TABLE IF NOT EXISTS actions (at_ms INTEGER NOT NULL, document TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
 )
+
+
+#: Actions that are remembered; a page shows fewer.
+_ACTIONS = 500
 
 
 def state_path(policy: Policy) -> Path:
@@ -97,6 +103,17 @@ class State:
             json.dumps(asdict(seen)) if seen else None,
             document,
         )
+
+    def acted(self, did: Did) -> None:
+        """Note an action that was run; the oldest of very many are forgotten."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO actions VALUES (?, ?)", [did.at_ms, json.dumps(scrub_data(asdict(did)))])
+            db.execute("DELETE FROM actions WHERE rowid <= (SELECT max(rowid) FROM actions) - ?", [_ACTIONS])
+
+    def lately(self, limit: int = 20) -> tuple[Did, ...]:
+        """What was run last, newest first; what a later version has added is left out."""
+        rows = self._all("SELECT document FROM actions ORDER BY rowid DESC LIMIT ?", limit)
+        return tuple(Did.of(json.loads(document)) for (document,) in rows)
 
     def told(self, receiver: str) -> dict[str, dict[str, Any]]:
         """What a receiver was told of each table."""

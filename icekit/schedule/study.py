@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from icekit.catalog import Lake
+from icekit.catalog.in_time import in_time
 from icekit.compact import Plan, candidates, plan_table
 from icekit.compact.execute import Stop
 from icekit.diagnose import diagnose
+from icekit.errors import EXIT_CRASHED, IcekitError
+from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings
+from icekit.report import Known
 from icekit.schedule.budget import Offer, Share, offers
 from icekit.schedule.model import Compact, Convert, Maintain, Rule
 from icekit.sql import Identifier
+from icekit.units import span
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,27 @@ class Studied:
         return 0 if plan is None else sum(action.prediction.bytes_in for action in plan.actions)
 
 
-def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime) -> Studied:
+class PlanTimedOut(IcekitError):
+    """A table whose planning took longer than its policy gives it."""
+
+    exit_status = EXIT_CRASHED
+
+
+def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
+    """Plan on the lake for so many seconds; raises :class:`PlanTimedOut`, its Spark work cancelled."""
+    try:
+        return in_time(lake, seconds, work)
+    except TimeoutError:
+        raise PlanTimedOut(
+            f"planning took longer than {span((seconds or 0.0) * 1000)}; raise `timeout:` or narrow the window (since, until, skip_last)"
+        ) from None
+
+
+def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime, known: Known | None = None) -> Studied:
     """Plan every action of a rule for a table as it is now, without a trial; raises the errors of :mod:`icekit.errors`."""
     if not rule.actions:
         return Studied({})
-    facts, findings = observed(lake, table, rule)
+    facts, findings = observed(lake, table, rule, known)
     plans: dict[str, Plan] = {}
     bought: tuple[Offer, ...] = ()
     if rule.convert and (converting := _convert(lake, table, findings, rule.convert, ledger)).actions:
@@ -54,15 +78,23 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
     return Studied(plans, bought)
 
 
-def observed(lake: Lake, table: Identifier, rule: Rule) -> tuple[TableFacts, Findings]:
-    """A table's facts and findings by its rule's limits."""
+def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = None) -> tuple[TableFacts, Findings]:
+    """A table's facts and findings by its rule's limits; those of its report where it has not moved since."""
     limits = rule.limits
-    facts = lake.observe(
-        table,
-        size_ratios=limits.size_ratios,
-        filter_columns=list(rule.filter_columns) or None,
-        storage=rule.storage and rule.maintain is not None,
-    )
+    needs_storage = rule.storage and rule.maintain is not None
+
+    def collect() -> TableFacts:
+        return observe(
+            lake,
+            table,
+            size_ratios=limits.size_ratios,
+            filter_columns=list(rule.filter_columns) or None,
+            storage=rule.storage if known else needs_storage,
+        )
+
+    facts = known.facts(lake, table, collect) if known else collect()
+    if not needs_storage:
+        facts = dataclasses.replace(facts, storage=None)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())
 
 

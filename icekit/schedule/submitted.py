@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 
@@ -16,7 +17,9 @@ def main(arguments: list[str]) -> int:
     try:
         return icekit(["run", *arguments])
     finally:
-        spark.stop()
+        # Asked to end, it may be gone already; the status is the pass's own.
+        with contextlib.suppress(Exception):
+            spark.stop()
 
 
 if __name__ == "__main__":

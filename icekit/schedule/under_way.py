@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from icekit.saving import slug, write_text
 from icekit.schedule.model import Rule
 from icekit.schedule.permitted import Permit
 from icekit.schedule.result import Health, Status, Step
 from icekit.schedule.study import Studied
 from icekit.schedule.triggers import Seen
 from icekit.schedule.trouble import Trouble, how_to_clear
+from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 
@@ -48,6 +53,16 @@ class Table:
     def end(self, status: Status, why: str) -> None:
         """Give it its status, which no step changes any more; it is done with."""
         self.status, self.why, self.is_over = status, why, True
+
+    def crash(self, problem: BaseException, output: Path | None) -> None:
+        """End it by an error that nobody foresaw; the whole of it goes into a file of ``output``, where one is given."""
+        said = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
+        if output is not None:
+            # A full disk must not end the pass.
+            with contextlib.suppress(OSError):
+                trace = write_text(output / f"{slug(self.written)}.error.txt", "".join(traceback.format_exception(problem)))
+                said += f"; the whole of it is in {trace}"
+        self.end("crashed", said)
 
     def keep_back(self, trouble: Trouble | None, now: dt.datetime, zone: ZoneInfo) -> bool:
         """Whether what failed on it ends its pass; what was not proved lets it be reported on, and nothing be run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from icekit.schedule.kinds import Budget
 from icekit.schedule.model import Policy, Rule
-from icekit.units import count, size, span
+from icekit.units import count, span, stated
 
 _DOES = {
     "convert": "turns equality deletes into position deletes",
@@ -89,7 +89,7 @@ def _rest(policy: Policy) -> list[str]:
 
 def _limits(budget: Budget) -> str:
     parts = [
-        size(budget.bytes) if budget.bytes is not None else "",
+        stated(budget.bytes) if budget.bytes is not None else "",
         count(budget.files, "file") if budget.files is not None else "",
         span(budget.seconds * 1000) if budget.seconds is not None else "",
     ]

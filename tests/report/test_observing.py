@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
+from icekit.catalog.in_time import GivenUp, in_time
 from icekit.errors import IcekitError
 from icekit.report import Options
 from icekit.report.observing import observed
@@ -70,3 +72,54 @@ def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(session: type[Any], se
 
     assert [len(each) for each in seen] == [1, 1]
     assert tags == set()
+
+
+def test_starting_spark_is_no_tables_own_time() -> None:
+    class Starting(Place):
+        """A lake whose session takes a while to come up, once."""
+
+        spark_is_running = False
+
+        def __init__(self) -> None:
+            self._session = Session()
+
+        @property
+        def spark(self) -> Any:
+            if not self.spark_is_running:
+                threading.Event().wait(0.3)
+            self.spark_is_running = True
+            return self._session
+
+        @spark.setter
+        def spark(self, _: Any) -> None:
+            """What the base has is not used."""
+
+    def collect(taken: Any, *_: object, **__: object) -> Any:
+        assert taken.spark is taken.spark
+        return table_facts()
+
+    lake: Any = Starting()
+    assert observed(lake, ("db", "t"), Options(), collect=collect).waited >= 0.3
+    assert observed(lake, ("db", "t"), Options(), collect=collect).waited == 0.0
+
+
+def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() -> None:
+    lake: Any = Place(Session())
+    lake.spark_is_running = True
+    told: list[BaseException] = []
+    may_go, gone = threading.Event(), threading.Event()
+
+    def work(taken: Any) -> None:
+        may_go.wait(30)
+        try:
+            assert taken.spark
+        except BaseException as error:
+            told.append(error)
+        gone.set()
+
+    with pytest.raises(TimeoutError):
+        in_time(lake, 0.05, work)
+    may_go.set()
+    gone.wait(30)
+    assert [type(error) for error in told] == [GivenUp]
+    assert in_time(lake, None, lambda taken: taken.spark) is lake.spark

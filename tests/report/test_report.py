@@ -50,7 +50,7 @@ def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int
     """One report of all four tables: its exit status, its folder, what it printed."""
     output = tmp_path_factory.mktemp("reports")
     done = subprocess.run(
-        [sys.executable, "-m", "icekit", "report", "db.*", "--fail-on", "warning", "--output", str(output)],
+        [sys.executable, "-m", "icekit", "report", "db.*", "nodb.*", "--fail-on", "warning", "--output", str(output)],
         capture_output=True,
         text=True,
         check=False,
@@ -67,6 +67,15 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_st
     assert {p.stem for p in output.glob("*.html")} >= {"index", "db.sick", "db.fine"}
     assert not (output / "db.gone.html").exists()
     assert "Traceback" not in said
+
+
+def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tuple[int, Path, str]) -> None:
+    _, output, said = run
+    told = "No table of catalog 'lake' matches 'nodb.*'; did you mean db?"
+
+    # As the run begins, and with what it comes to.
+    assert [line for line in said.splitlines() if line.startswith("No table")] == [told, told]
+    assert told.replace("'", "&#x27;") in (output / "index.html").read_text()
 
 
 def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
@@ -155,6 +164,7 @@ def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(sma
         (["look", "db.sick", "--catalog", "nowhere"], 2, "No catalog 'nowhere' is configured"),
         (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),
         (["report", "nodb.*"], 2, "No table of catalog 'lake' matches 'nodb.*'"),
+        (["report", "nodb.*", "none.*"], 2, "matches 'none.*'"),
         (["tables"], 0, "db.fine"),
         (["lab", "small_fils"], 2, "did you mean small_files"),
         (["lab", "--list"], 0, "lab.healthy_partitioned"),
@@ -249,6 +259,7 @@ def test_the_exit_status_is_the_gravest_that_happened(statuses: list[str], fail_
     ]
 
     assert exit_status(rows, fail_on) == status
+    assert exit_status(rows, fail_on, ["No table matches."]) == max(status, 2)
 
 
 def test_a_gate_lets_info_pass_and_refuses_unknown_names() -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
+from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
@@ -29,7 +31,7 @@ from icekit.report.document import Outcome, save_facts
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
 from icekit.report.observing import TimedOut, observed
-from icekit.report.running import ended_like_interrupted, next_index
+from icekit.report.running import next_index
 from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
@@ -240,6 +242,34 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
     assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+
+
+def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[float] = []
+
+    def slowly(kernel: Kernel, imports: str) -> None:
+        began = time.monotonic()
+        threading.Event().wait(3)
+        ready(kernel, imports)
+        started.append(time.monotonic() - began)
+
+    ready = Kernel.ready
+    monkeypatch.setattr(Kernel, "ready", slowly)
+    began = time.monotonic()
+    (row,) = report(["db.t00"], Options(output=tmp_path), progress=ignored).rows
+    whole = time.monotonic() - began
+
+    assert row.outcome is not None
+    assert len(started) == 1
+    assert row.seconds <= whole - started[0]
+    assert row.seconds == pytest.approx(sum(row.stages.values()), abs=0.5)
+
+
+def test_reading_facts_brings_no_papermill() -> None:
+    code = "import sys, icekit.report.document; sys.exit('papermill' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_index_that_takes_long_is_written_less_often() -> None:

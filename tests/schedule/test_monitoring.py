@@ -14,8 +14,8 @@ from icekit.report import Row, Run
 from icekit.report.document import Outcome
 from icekit.schedule.document import document, page, text, write
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
-from icekit.schedule.result import Pass
-from tests.schedule.making import health, made, result, step
+from icekit.schedule.result import Did, Pass
+from tests.schedule.making import NOW_MS, health, made, result, step
 
 SEVERAL = made(
     result("db.crashed", status="crashed", why="ValueError: \x00 <&", health=None),
@@ -86,6 +86,9 @@ def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     metrics = values(write_prometheus(watched, tmp_path / "p.prom"))
     assert (metrics["icekit_last_run_exit_status", ""], metrics["icekit_table_data_files", "db.ill"]) == (2, 3)
     assert not of_report(Run(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
+    lost = of_report(Run(rows[:1], tmp_path, 2, problems=("No table matches 'x.*'.",)), "prod", "never")
+    assert [(case.table, case.verdict) for case in lost.cases] == [("db.ill", "passed"), ("report", "error")]
+    assert ("icekit_table_failed", "report") not in values(write_prometheus(lost, tmp_path / "p.prom"))
 
 
 def test_the_gravest_of_all_decides_the_exit_status() -> None:
@@ -109,6 +112,16 @@ def test_a_pass_is_written_as_json_and_as_a_page_that_links_the_reports(tmp_path
     assert "critical → healthy" in shown
     assert "ValueError: \ufffd" in shown or "&lt;&amp;" in shown
     assert document(SEVERAL)["problems"] == ["rule a: no table matches 'x'."]
+
+
+def test_a_pass_tells_what_earlier_ones_did_beside(tmp_path: Path) -> None:
+    did = [Did(NOW_MS - n * 60_000, f"db.<{n}>", "compact", "done", "9 files → 1 file", f"r{n}", 9, 900, 1, 800, 12.0) for n in (1, 2)]
+    written, html = write(made(result("db.done"), lately=tuple(did)), tmp_path)
+    assert [(one["table"], one["files_in"]) for one in json.loads(written.read_text())["lately"]] == [("db.<1>", 9), ("db.<2>", 9)]
+    shown = html.read_text().partition("What earlier passes did")[2]
+    assert "The last 2 actions before this pass" in shown
+    assert 0 < shown.index("2026-01-14 11:59 UTC<td>db.&lt;1&gt;<td>compact") < shown.index("2026-01-14 11:58 UTC<td>db.&lt;2&gt;")
+    assert "What earlier passes did" not in page(made())
 
 
 def test_the_text_counts_what_is_not_due_and_shows_the_rest() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -93,6 +96,72 @@ def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
 
     third = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
     assert (third.returncode, "1 not due" in third.stdout) == (0, True), third.stdout + third.stderr
+
+
+def add(policy: Path, n: int) -> None:
+    """Make the table sick again: as many small files as it had at first, of other rows."""
+    lake = policy.parent / "lake"
+    with SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse")) as catalog:
+        table = catalog.load_table("db.sick")
+        for k in range(FILES):
+            ids = range(1000 * n + k * 100, 1000 * n + k * 100 + 100)
+            table.append(pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % PARTS for i in ids], pa.int32())}))
+
+
+# What the pass says, from when on the signal may come at any moment, and how many seconds later at most.
+MOMENTS = [
+    ("1 table of catalog", 6.0),
+    ("db.sick: due", 15.0),
+    ("[1/4]", 1.0),
+    ("[2/4]", 3.0),
+    ("db.sick: compact done", 12.0),
+    ("[1/1] db.sick", 2.0),
+]
+
+
+def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_goes_on(policy: Path) -> None:
+    draw = random.Random()
+    command = [sys.executable, "-m", "icekit", "run", str(policy)]
+    came: list[tuple[str, int]] = []
+    for n, (sign, longest) in enumerate(MOMENTS, 1):
+        # Spark's JVM is in the group, and is then asked at the same moment.
+        whole_group = bool(draw.getrandbits(1))
+        add(policy, n)
+        before = state_of(policy)
+        run = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(policy), start_new_session=True
+        )
+        assert run.stdout is not None
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            # The report before the run has such a line, too.
+            if line.startswith(sign) and (sign != "[1/1] db.sick" or any("compact done" in one for one in said)):
+                break
+        wait = draw.uniform(0, longest)
+        time.sleep(wait)
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if whole_group else os.kill)(run.pid, signal.SIGTERM)
+        rest, _ = run.communicate(timeout=180)
+        told = f"{sign} + {wait:.2f} s, {whole_group=}\n{''.join(said)}{rest}"
+        came.append((sign, run.returncode))
+        # Stopped; or it was done by then.
+        assert run.returncode in {0, 130}, told
+        for word in ("Traceback", "this is a bug", "crashed"):
+            assert word not in told, told
+        assert not list((policy.parent / "out").glob("**/*.error.txt")), told
+        document = json.loads((policy.parent / "out" / "pass.json").read_text())
+        assert document["interrupted"] is (run.returncode == 130), told
+        assert state_of(policy)[1:] == before[1:], told
+    assert 130 in {status for _, status in came}, came
+
+    before = state_of(policy)
+    last = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
+    assert last.returncode == 0, last.stdout + last.stderr
+    # What was stopped in an earlier pass may leave partitions that are well again, and no file more than it left then.
+    after = state_of(policy)
+    assert after[1:] == before[1:]
+    assert after[0] <= 2 * PARTS, (came, last.stdout)
 
 
 @pytest.fixture

@@ -181,6 +181,9 @@ def test_words_say_what_is_run_and_what_is_not() -> None:
     assert "One pass may read 2 GiB, 1 hour" in text
     assert "compact: rewrites data files (up to 1 GiB)" in text
     assert "maintain: is planned and reported, and NOT run" in text
+    said = in_words(policy("    compact: {budget: 1 GB}\n", budget="[200 GB]"))
+    assert "up to 1 GB" in said
+    assert "may read 200 GB," in said
     assert "It changes no table" in in_words(policy("    compact: {}\n"))
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
-from icekit.catalog import Lake, connect
+from icekit.catalog import Lake
 from icekit.compact.execute import Stop
 from icekit.compact.kept import kept as kept_plan
 from icekit.compact.ledger import opened
@@ -22,16 +18,20 @@ from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.records import RunRecord
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
 from icekit.schedule.budget import Offer, Share
+from icekit.schedule.going import stop as stop_all
 from icekit.schedule.model import Policy
-from icekit.schedule.one_pass import _OnePass, _stop
 from icekit.schedule.permitted import Permit
 from icekit.schedule.result import Step
 from icekit.schedule.service import run_policy
+from icekit.schedule.sharing import shares
 from icekit.schedule.state import State, state_path
 from icekit.schedule.study import Studied
 from icekit.schedule.trouble import Begun, Trouble, mark
 from icekit.schedule.under_way import Table
+from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import NOW, NOW_MS, health, policy
+
+__all__ = ["lake"]
 
 UTC = ZoneInfo("UTC")
 COMPACT = "    compact: {execute: true}\n"
@@ -41,29 +41,6 @@ REWRITE = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", 
 
 def plan(table: str = "a") -> Plan:
     return Plan("lake", ("db", table), None, None, None, (dataclasses.replace(REWRITE, table=("db", table)),))
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """A lake of two empty tables, db.a and db.b, made and read without Spark."""
-    (tmp_path / "lake").mkdir()
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
-        catalog.create_namespace("db")
-        for name in ("a", "b"):
-            catalog.create_table(f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False)))
-    found = connect(None)
-    yield found
-    found.close()
-
-
-def by(tmp_path: Path, text: str = "", **top: str) -> Policy:
-    """A policy whose files are the test's own."""
-    return policy(text, output=str(tmp_path / "out"), state=str(tmp_path / "passes.db"), ledger=str(tmp_path / "ledger.db"), **top)
-
-
-def one_pass(wanted: Policy, *, clock: Callable[[], dt.datetime] | None = None, say: Callable[[str], None] | None = None) -> _OnePass:
-    return _OnePass(wanted, State(state_path(wanted)), False, clock or (lambda: NOW), say or (lambda _: None))
 
 
 def work(lake: Lake | None, wanted: Policy, **changed: Any) -> tuple[Work, list[Step]]:
@@ -261,7 +238,7 @@ def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Pat
     passing = one_pass(wanted, say=say)
     with pytest.raises(KeyboardInterrupt):
         passing._work_through(tables, {})
-    _stop(tables)
+    stop_all(tables)
     assert [(one.written, passing._result(one).status) for one in tables] == [("db.a", "reported"), ("db.b", "stopped")]
     kept_now = state.last("db.a")
     assert kept_now is not None
@@ -276,7 +253,7 @@ def test_a_budget_is_shared_among_those_who_may_run_and_what_was_resumed_is_paid
         Table(("db", name), rule, studied=Studied({}, (Offer(wins, 400, 4),)))
         for name, rule, wins in zip(("a", "b"), wanted.tables, (90, 10), strict=True)
     )
-    assert passing._shares([night, day]) == {"db.b": Share(400, None)}
+    assert shares(wanted.budget, [night, day], passing._permit) == {"db.b": Share(400, None)}
     assert passing._work_on(night).permit().why.startswith("outside its hours")
     day.steps.append(Step("compact", "done", "", run_id="r", bytes_in=700, files_in=7))
-    assert passing._shares([night, day])["db.b"].is_nothing
+    assert shares(wanted.budget, [night, day], passing._permit)["db.b"].is_nothing

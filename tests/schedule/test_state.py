@@ -15,10 +15,11 @@ import pytest
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
 from icekit.schedule.kept import health_in, kept, same_report
 from icekit.schedule.lock import AnotherPass, one_at_a_time
+from icekit.schedule.result import Did
 from icekit.schedule.state import State, state_path
 from icekit.schedule.triggers import Seen
 from icekit.schedule.trouble import Begun, Trouble
-from tests.schedule.making import health, policy, result
+from tests.schedule.making import health, policy, result, step
 
 SEEN = Seen("u", 2**62, 5)
 ROOT = Path(__file__).parents[2]
@@ -51,13 +52,24 @@ def test_the_run_that_began_stays_until_it_has_ended_and_what_failed_until_it_is
     assert (state.trouble("a.b"), state.troubled()) == (None, ())
 
 
+def test_the_last_actions_are_remembered_newest_first_and_the_oldest_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icekit.schedule.state._ACTIONS", 5)
+    state = State(tmp_path / "s.db")
+    assert state.lately() == ()
+    for n in range(8):
+        state.acted(Did.by(step(said=f"{n} files", run_id=f"r{n}", files_in=n, seconds=1.5), "a.b", 1000 + n))
+    assert [one.run_id for one in state.lately()] == ["r7", "r6", "r5", "r4", "r3"]
+    assert state.lately(1) == (Did(1007, "a.b", "compact", "done", "7 files", "r7", files_in=7, seconds=1.5),)
+
+
 def test_a_record_of_an_earlier_version_is_read_and_gets_what_it_has_not(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
     state.keep("a.b", {}, SEEN)
     with contextlib.closing(sqlite3.connect(state.path)) as db:
         db.execute("DROP TABLE notes")
+        db.execute("DROP TABLE actions")
         db.commit()
-    assert (state.begun("a.b"), state.seen("a.b")) == (None, SEEN)
+    assert (state.begun("a.b"), state.seen("a.b"), state.lately()) == (None, SEEN, ())
     state.begin("a.b", Begun("r", "compact", "m"))
     assert state.begun("a.b") == Begun("r", "compact", "m")
 

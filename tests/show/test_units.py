@@ -3,6 +3,7 @@ import datetime as dt
 import pytest
 
 from icekit import units
+from icekit.compact.policy import size_in_bytes
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,18 @@ def test_a_span_is_told_in_its_largest_fitting_unit(milliseconds: float, told: s
 
 def test_limits_have_no_needless_decimals() -> None:
     assert [units.size(65536), units.size(1536), units.size_range(65536, None)] == ["64 KiB", "1.5 KiB", "64 KiB and more"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["0 B", "500 B", "1 KB", "1 KiB", "2 KiB", "64 KB", "1 GB", "1 GiB", "1.5 GB", "1.5 GiB", "200 GB", "200 GiB", "2 TB", "1.25 TiB"],
+)
+def test_a_size_that_was_stated_is_said_in_its_own_family_of_units(told: str) -> None:
+    assert units.stated(size_in_bytes(told)) == told
+
+
+def test_a_size_that_no_family_says_shortly_is_rounded() -> None:
+    assert units.stated(1_234_567_891) == units.size(1_234_567_891) == "1.1 GiB"
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 25])

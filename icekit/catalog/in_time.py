@@ -1,0 +1,115 @@
+"""Do work on a catalog within its time; Spark's part of it can be cancelled, the rest can only be left behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from icekit.catalog import interrupting
+from icekit.catalog.source import within
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog.lake import Lake
+    from icekit.facts.model import TableFacts
+    from icekit.sql import Identifier
+
+T = TypeVar("T")
+
+_CANCELLING_SECONDS = 60.0
+
+
+class GivenUp(Exception):
+    """Nobody waits for this work any more; raised where it asks for Spark again."""
+
+
+class Waited:
+    """Seconds that a piece of work waited for Spark to start, which serves all that comes after it, too."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+class _Tagged:
+    """A lake whose Spark work in this thread carries a tag, by which another thread cancels it."""
+
+    def __init__(self, lake: Lake, tag: str, tags: contextlib.ExitStack, waited: Waited, is_given_up: Callable[[], bool]) -> None:
+        self._lake, self._tag, self._tags = lake, tag, tags
+        self._waited, self._is_given_up = waited, is_given_up
+        self._is_tagged = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)
+
+    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
+        """As the lake's own, its Spark work tagged too."""
+        from icekit.facts import observe
+
+        return observe(cast("Lake", self), table, **options)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The lake's session, with the tag on whatever this thread starts in it."""
+        if self._is_given_up():
+            # It would start Spark anew for nobody, once the lake is closed.
+            raise GivenUp
+        began = time.monotonic()
+        was_running = getattr(self._lake, "spark_is_running", True)
+        spark = self._lake.spark
+        if not was_running:
+            self._waited.seconds += time.monotonic() - began
+        if not self._is_tagged:
+            self._is_tagged = True
+            self._tags.enter_context(interrupting.tagged(spark, self._tag))
+        return spark
+
+
+@contextlib.contextmanager
+def tagged(lake: Lake, tag: str, waited: Waited | None = None, is_given_up: Callable[[], bool] = lambda: False) -> Iterator[Lake]:
+    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`. Starts no Spark."""
+    with contextlib.ExitStack() as tags:
+        yield cast("Lake", _Tagged(lake, tag, tags, waited or Waited(), is_given_up))
+
+
+def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
+    """Cancel what Spark does under a tag, again and again until the work has ended: it may be between two jobs. Starts no Spark."""
+
+    def work() -> None:
+        until = time.monotonic() + _CANCELLING_SECONDS
+        while not ended.wait(interrupting.POLL_SECONDS) and time.monotonic() < until:
+            if lake.spark_is_running:
+                interrupting.cancel(lake.spark, tag)
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None) -> T:
+    """Do work on the lake in a thread of its own; raises TimeoutError after so many seconds (None: no limit).
+
+    Who stops waiting, by then or by Ctrl-C, has its Spark work cancelled by a tag on its jobs; it gets no Spark any
+    more, and what does without cannot be stopped: its thread is left behind, and ends with what it was waiting for or
+    with the process.
+    """
+    tag = interrupting.new_tag()
+    ended, given_up = threading.Event(), threading.Event()
+
+    def tagged_work() -> T:
+        try:
+            with tagged(lake, tag, waited, given_up.is_set) as taken:
+                return work(taken)
+        finally:
+            ended.set()
+
+    try:
+        return within(seconds, tagged_work)
+    except (concurrent.futures.TimeoutError, KeyboardInterrupt):
+        # The work's own TimeoutError is no other case: what it did is done with.
+        given_up.set()
+        if not ended.is_set():
+            cancel(lake, tag, ended)
+        raise

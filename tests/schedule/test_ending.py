@@ -1,0 +1,193 @@
+"""A pass that is asked to end by a signal ends as stopped, whatever breaks on the way out, and the next one goes on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from icekit.catalog import Lake
+from icekit.ending import Ending, ended_like_interrupted
+from icekit.errors import CatalogUnreachable
+from icekit.schedule import going
+from icekit.schedule.going import let_go, while_ending
+from icekit.schedule.result import EXIT_STOPPED, Step
+from icekit.schedule.service import run_policy
+from icekit.schedule.state import State, state_path
+from tests.schedule.lakes import by, lake, one_pass
+from tests.schedule.making import policy
+
+__all__ = ["lake"]
+
+#: What py4j and Spark raise when the JVM is gone, or a call was cut short in the middle of its answer.
+BROKEN = [
+    Py4JNetworkError("Answer from Java side is empty"),
+    Py4JError("An error occurred while calling o0.stop"),
+    ConnectionRefusedError(111, "Connection refused"),
+    ConnectionResetError(104, "Connection reset by peer"),
+    AttributeError("'NoneType' object has no attribute 'sc'"),
+    TypeError("'JavaPackage' object is not callable"),
+    CatalogUnreachable("The catalog did not answer; try again."),
+]
+
+
+def asked() -> Ending:
+    ending = Ending()
+    with pytest.raises(KeyboardInterrupt):
+        ending.ask()
+    return ending
+
+
+@pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
+def test_what_breaks_is_part_of_ending_only_once_it_was_asked_for(error: Exception) -> None:
+    assert asked().takes(error)
+    assert not Ending().takes(error)
+    assert Ending().takes(KeyboardInterrupt())
+    assert not asked().takes(SystemExit(2))
+
+
+def test_a_signal_that_python_has_dropped_is_noticed_at_the_next_step_and_a_later_one_breaks_into_nothing() -> None:
+    ending = asked()
+    with pytest.raises(KeyboardInterrupt):
+        ending.check()
+    ending.hear()
+    ending.check()
+    ending.ask()
+    Ending().check()
+
+
+def test_a_block_within_another_shares_its_ending() -> None:
+    with ended_like_interrupted() as outer:
+        with pytest.raises(KeyboardInterrupt), ended_like_interrupted() as inner:
+            signal.raise_signal(signal.SIGTERM)
+        assert inner is outer
+        assert outer.is_asked
+
+
+def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_another_way() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ended_like_interrupted() as ending:
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+                ending.hear()
+            assert ending.is_asked
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with ended_like_interrupted() as ending:
+            signal.raise_signal(signal.SIGINT)
+            assert not ending.is_asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_step_that_breaks_after_the_signal_is_cut_short_and_one_that_was_disproved_is_not() -> None:
+    failed = Step("compact", "failed", "the connection was refused", run_id="r")
+    disproved = Step("compact", "failed", "rows differ", run_id="r", is_unproved=True)
+    assert (while_ending(failed, asked()).status, while_ending(failed, Ending()).status) == ("stopped", "failed")
+    assert while_ending(disproved, asked()) is disproved
+
+
+class Going:
+    """A lake that does something when it is closed."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.close = close
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def close() -> None:
+        raise error
+
+    return close
+
+
+@pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
+def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) -> None:
+    lake: Any = Going(raising(error))
+    let_go(lake, asked())
+    with pytest.raises(type(error)):
+        let_go(lake, Ending())
+
+
+def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.LogCaptureFixture) -> None:
+    from py4j import java_gateway
+
+    from icekit import ending as module
+
+    lake: Any = Going(raising(BROKEN[0]))
+    let_go(lake, asked())
+    try:
+        record = logging.LogRecord("root", logging.ERROR, str(java_gateway.__file__), 1, "Exception while sending command.", (), None)
+        logging.getLogger().handle(record)
+        logging.getLogger("py4j.clientserver").error("error while trying to connect")
+        logging.getLogger().error("of another's")
+        assert caplog.messages == ["of another's"]
+    finally:
+        logging.getLogger("py4j").setLevel(logging.NOTSET)
+        logging.getLogger().removeFilter(module._not_of_py4j)
+
+
+def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(going, "_GOING_SECONDS", 0.1)
+    hanging = threading.Event()
+
+    def hang() -> None:
+        hanging.wait(30)
+
+    lake: Any = Going(hang)
+    began = time.monotonic()
+    let_go(lake, asked())
+    assert time.monotonic() - began < 20
+    hanging.set()
+    # A signal while it stops: the pass was whole by then, and says that it was asked to end.
+    first = [KeyboardInterrupt()]
+    lake = Going(lambda: raising(first.pop())() if first else None)
+    for is_asked in (True, False):
+        ending = Ending()
+        let_go(lake, ending)
+        assert ending.is_asked is is_asked
+
+
+@pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
+def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the_next(
+    lake: Lake, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = by(tmp_path)
+
+    def breaks(line: str) -> None:
+        if line.startswith("db.a: due"):
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except KeyboardInterrupt:
+                # As a callback or a finaliser drops it; then the call meets a JVM that is gone.
+                raise error from None
+
+    with monkeypatch.context() as changed:
+        changed.setattr(type(lake), "close", lambda _: raising(error)())
+        made = run_policy(wanted, say=breaks)
+    assert (made.exit_status, made.interrupted, made.failure) == (EXIT_STOPPED, True, "")
+    assert {one.status for one in made.tables} == {"stopped"}
+    assert not list((tmp_path / "out").glob("*.error.txt"))
+    assert (tmp_path / "out" / "pass.json").exists()
+    assert State(state_path(wanted)).troubled() == ()
+
+
+def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    compact: {execute: true}\n")
+    passing = one_pass(wanted)
+    passing.ending = asked()
+    from icekit.schedule.under_way import Table
+
+    one = Table(("db", "a"), policy("    compact: {execute: true}\n").tables[0])
+    passing._note(one, Step("compact", "failed", "the connection was refused", run_id="r"))
+    assert [step.status for step in one.steps] == ["stopped"]
+    assert passing.state.trouble("db.a") is None

@@ -1,0 +1,107 @@
+"""Planning in a pass: each table within its time, and from the facts of its report where it has not moved since."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import icekit.facts
+from icekit.catalog import Lake
+from icekit.report import Known
+from icekit.schedule import study as studying
+from icekit.schedule.one_pass import run_pass
+from icekit.schedule.state import State, state_path
+from icekit.schedule.study import PlanTimedOut, observed, timely
+from icekit.schedule.under_way import Table
+from tests.schedule.lakes import by, lake, one_pass
+from tests.schedule.making import policy
+
+__all__ = ["lake"]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The tables that are observed, as often as they are."""
+    seen: list[tuple[str, ...]] = []
+    real = icekit.facts.observe
+
+    def observe(lake: Lake, table: Any, **options: Any) -> Any:
+        seen.append(table)
+        return real(lake, table, **options)
+
+    monkeypatch.setattr(icekit.facts, "observe", observe)
+    monkeypatch.setattr(studying, "observe", observe)
+    return seen
+
+
+def test_facts_are_known_until_anything_is_changed_about_the_table(lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]) -> None:
+    rule, known = policy("    compact: {}\n").tables[0], Known(tmp_path)
+    first = observed(lake, ("db", "a"), rule, known)[0]
+    assert observed(lake, ("db", "a"), rule, known)[0] == first
+    assert counted == [("db", "a")]
+    # A property is no snapshot, and decides plans all the same.
+    with open_catalog(tmp_path) as catalog, catalog.load_table("db.a").transaction() as change:
+        change.set_properties({"write.target-file-size-bytes": "1000"})
+    assert observed(lake, ("db", "a"), rule, known)[0].properties == {"write.target-file-size-bytes": "1000"}
+    assert len(counted) == 2
+
+
+def open_catalog(tmp_path: Path) -> Any:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse"))
+
+
+def test_facts_that_could_not_be_kept_are_collected_again(lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]) -> None:
+    (tmp_path / "file").write_text("where the folder should be")
+    rule, known = policy("    compact: {}\n").tables[0], Known(tmp_path / "file")
+    for _ in range(2):
+        assert observed(lake, ("db", "a"), rule, known)[0].name == "db.a"
+    assert len(counted) == 2
+
+
+def test_a_pass_observes_each_table_once_and_numbers_them_over_all_its_rules(
+    lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]
+) -> None:
+    text = "    exclude: db.b\n    compact: {}\n  - name: other\n    match: db.b\n    compact: {}\n"
+    wanted, said = by(tmp_path, text, timeout="5 minutes"), list[str]()
+    made = run_pass(wanted, State(state_path(wanted)), say=said.append)
+
+    assert [one.status for one in made.tables] == ["reported", "reported"], said
+    assert sorted(counted) == [("db", "a"), ("db", "b")]
+    assert [line.partition(":")[0] for line in said if line.startswith("[")] == ["[1/2] db.a", "[2/2] db.b"]
+
+
+def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+    real = icekit.facts.observe
+
+    def observe(lake: Lake, table: Any, **options: Any) -> Any:
+        if table == ("db", "a"):
+            stuck.wait(60)
+        return real(lake, table, **options)
+
+    monkeypatch.setattr(studying, "observe", observe)
+    wanted = by(tmp_path, "    compact: {}\n", timeout="1 second")
+    said: list[str] = []
+    made = run_pass(wanted, State(state_path(wanted)), dry_run=True, say=said.append)
+    stuck.set()
+
+    assert {one.table: one.status for one in made.tables} == {"db.a": "timed out", "db.b": "reported"}
+    assert made.exit_status == 3
+    told = "planning took longer than 1 second; raise `timeout:` or narrow the window (since, until, skip_last)"
+    assert f"db.a: timed out: {told}" in said
+    with pytest.raises(PlanTimedOut):
+        timely(lake, 0.01, lambda _: threading.Event().wait(1))
+    assert timely(lake, None, lambda taken: taken.name) == "lake"
+
+
+def test_a_table_whose_plan_was_too_slow_is_planned_again_by_the_next_pass(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    compact: {}\n")
+    passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
+    with passing._on(one):
+        timely(lake, 0.01, lambda _: threading.Event().wait(1))
+    assert (one.status, one.is_over, passing.state.seen("db.a")) == ("timed out", True, None)
