@@ -25,6 +25,11 @@ def size(size_in_bytes: float) -> str:
     return f"{value:,.1f} PiB"
 
 
+def about(size_in_bytes: float, *, is_estimate: bool) -> str:
+    """Bytes for people, with a word before an estimate: ``about 1.5 MiB``."""
+    return f"{'about ' if is_estimate else ''}{size(size_in_bytes)}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage: ``3.1 %``, ``87 %``."""
     return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
