@@ -118,6 +118,16 @@ def test_sizes_tell_the_files_the_bytes_and_what_a_rewrite_leaves_alone() -> Non
     )
 
 
+def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
+    # 0.0039 of the target is 2 MiB, 0.0034 is none of the bars' limits: a bar is cut there.
+    limits = Thresholds().with_changes(min_file_size_ratio=0.0034)
+    chart = charts.file_sizes(small_files(), thresholds=limits)
+
+    assert chart.alt.endswith("rewrite_data_files leaves alone 1.7 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes.")
+    assert list(chart.table[chart.table["left_alone"]]["file_count"])[-1] == 1
+    assert chart.table["file_count"].sum() == 31
+
+
 def test_the_band_is_in_the_picture_where_no_file_is() -> None:
     chart = charts.file_sizes(make.table_facts(groups=(make.file_group(make.MIB),)))
 

@@ -45,7 +45,7 @@ class Chooser(Explorer):
 
     def static(self) -> str:
         """The card of the table in view."""
-        return card_html(self.view.facts, self.view.findings)
+        return card_html(self.view.facts, self.view.findings, self.view.thresholds)
 
     def build(self) -> Any:
         """Three choices and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
