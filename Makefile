@@ -22,6 +22,9 @@ lab:  ## make the lab's tables, one per illness, in the embedded lake
 
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
+	@# JupyterLab shows stored results without their style, until one says that they may be trusted.
+	@$(RUN) jupyter trust notebooks/[0-9][0-9]_*.ipynb notebooks/lessons/[0-9][0-9]_*.ipynb >/dev/null
+	@echo "icekit: the results stored in these notebooks are trusted on this machine (jupyter trust), as is the code that they come with"
 	@# A notebook runs in its own folder, and finds the same lake there.
 	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
 
