@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 
 from icekit.facts.files import median_bytes
 from icekit.facts.measures import delete_ratio
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.sizes import max_file_size, min_file_size
 from icekit.findings import Thresholds
+from icekit.show.sizes import class_limits, left_alone
 from icekit.units import count, moment, percent, size, span
 
 #: A mean so many times the median, or so many times under it, misleads: a few files that are unlike the others make it.
@@ -28,26 +27,21 @@ class SizeClass:
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
-    """Ranges of data file sizes: under 1/16 and 1/4 of the target, up to the band, the band of the limits given, and over it.
+    """Ranges of data file sizes: see :func:`icekit.show.sizes.class_limits`; the band is that of the limits given.
 
-    A range that the band leaves no room for is not there. The limits are bucket edges, or lie between buckets
-    (:func:`icekit.facts.sizes.edges`; findings refuse others), so the counts are exact.
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.sizes.edges`; findings refuse others), so
+    the counts are exact.
     """
-    target, chosen = facts.target_bytes, thresholds or Thresholds()
-    low, over = min_file_size(target, chosen.min_file_size_ratio), max_file_size(target, chosen.max_file_size_ratio) + 1
-    limits = sorted({0, *(limit for limit in (target // 16, target // 4) if limit < low), low, over})
+    band = left_alone(facts, Kind.DATA, thresholds)
+    assert band is not None  # data files always have one
+    limits, labels = class_limits(facts.target_bytes, band)
     files, held = [0] * len(limits), [0] * len(limits)
     for group in facts.of_kind(Kind.DATA):
         for bucket in group.buckets:
             place = bisect_right(limits, bucket.min_bytes) - 1
             files[place] += bucket.file_count
             held[place] += bucket.size_in_bytes
-    labels = [
-        f"under {size(limits[1])}",
-        *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])),
-        f"over {size(over)}",
-    ]
-    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=limit == low) for i, limit in enumerate(limits))
+    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=limit == band[0]) for i, limit in enumerate(limits))
 
 
 def lines(facts: TableFacts) -> list[tuple[str, str]]:

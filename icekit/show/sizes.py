@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
 
 from icekit.facts.measures import HistogramBar
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import bucket_of, max_file_size, min_file_size
 from icekit.findings import Thresholds
+from icekit.units import size
 
 
 def target_of(facts: TableFacts, kind: Kind) -> int | None:
@@ -31,6 +34,23 @@ def left_alone(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = No
     return min_file_size(target, chosen.min_file_size_ratio), max_file_size(target, chosen.max_file_size_ratio)
 
 
+def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
+    """Bucket edges with the band's own among them: a limit that was moved lies between buckets, or findings refuse it."""
+    # A file of exactly the limit is left alone on either side.
+    return tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]})) if band is not None else tuple(edges)
+
+
+def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Lower limits of a few ranges of sizes, and what they are called: some under the band, the band, and over it.
+
+    Under 1/16 and 1/4 of the target, and up to the band; a range that the band leaves no room for is not there.
+    """
+    low, over = band[0], band[1] + 1
+    limits = tuple(sorted({0, *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low), low, over}))
+    names = (f"under {size(limits[1])}", *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])), f"over {size(over)}")
+    return limits, names
+
+
 def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
     """Tell whether all sizes of a bar are within limits, which are bucket edges."""
     return band is not None and band[0] <= bar.lower_bytes and bar.upper_bytes is not None and bar.upper_bytes <= band[1] + 1
@@ -42,9 +62,7 @@ def size_bars(
     """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` reaches to the band with empty bars."""
     band = left_alone(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    if band is not None:
-        # A limit that was moved lies between buckets, or findings refuse it: a file of exactly the limit is left alone.
-        edges = tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
+    edges = cut_at(edges, band)
     counted: dict[int, list[int]] = {}
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
