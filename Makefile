@@ -59,6 +59,8 @@ soak:  ## kill compactions at random moments, and write while they run
 mutants:  ## change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
 	@scripts/setup.sh dev
 	@# An editable install would bring the code as it is; the changed copy comes first.
+	@# Python takes a folder that is not there when it starts for one that never will be.
+	@mkdir -p mutants
 	PYTHONPATH=$(CURDIR)/mutants $(RUN) python -m mutmut run
 	@echo 'python -m mutmut show NAME tells what was changed:'
 	@$(RUN) python -m mutmut results
