@@ -123,6 +123,21 @@ def test_what_got_worse_is_a_new_finding_a_graver_one_or_a_threshold_that_was_cr
     assert worse(now, now) == ()
 
 
+@pytest.mark.parametrize(("was", "now"), [(None, 100), (99, None), (None, None)])
+def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(was: int | None, now: int | None) -> None:
+    assert worse(run(1, snapshots=was), run(2, snapshots=now)) == ()
+
+
+def test_days_beyond_any_number_are_not_known() -> None:
+    # The smallest step that a number can have, once a day: no count of days reaches the threshold.
+    line = [run(d, delete_bytes=0, position_delete_records=d, data_records=10**320) for d in range(9)]
+    trend = of("delete_ratio", line, Thresholds(delete_ratio=0.9))
+
+    assert trend.per_day is not None
+    assert (trend.days, trend.days_told) == (None, "–")
+    assert slope([(x * 1e-300, x * 1e300) for x in range(9)]) is None
+
+
 def test_every_measure_writes_its_own_figures() -> None:
     assert [m.write(0.5) for m in MEASURES if m.unit == "share"] == ["50 %"]
     assert all(m.falls_ill in {-1, 0, 1} for m in MEASURES)

@@ -16,7 +16,7 @@ from icekit.report import Row
 from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
 from icekit.report.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
-from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, sequence, table_facts
+from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, partition, sequence, table_facts
 from tests.history.test_stores import record
 
 DAY = 86_400_000
@@ -43,6 +43,15 @@ def test_the_cost_of_an_open_is_the_tables_own() -> None:
 
     assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})).open_file_cost == MIB
     assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})).open_file_cost == OPEN_FILE_COST
+
+
+def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
+    groups = (file_group(*[MIB] * 8, records_per_file=1000), file_group(*[500 * MIB] * 4, of=partition(7), records_per_file=1000))
+    facts = table_facts(groups=groups)
+    found = diagnose(facts)
+
+    assert wins(facts, found).files_gone == 7
+    assert wins(facts, found, Thresholds().with_changes(min_input_files=9)).files_gone == 0
 
 
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
@@ -123,7 +132,7 @@ def test_totals_leave_out_what_is_not_known() -> None:
     summed = total([Wins(spared=5, scan_cost=10, expirable_bytes=None), Wins(spared=2, scan_cost=10, expirable_bytes=3)])
 
     assert (summed.spared, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
-    assert total([]).spared == 0
+    assert (total([]).spared, summed.open_file_cost) == (0, 0)
 
 
 def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
