@@ -76,11 +76,10 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
     keys.press("ControlOrMeta+a")
     keys.type("DELETES")
     expect(listed).to_have_text(["lab.equality_deletes"])
-    keys.press("Tab")
-    keys.press("ArrowDown")
+    # One table is left. JupyterLab keeps arrow keys and letters in a list for its own cells, so that typing has to do.
     expect(notebook.button("Observe lab.equality_deletes")).to_be_enabled()
-    keys.press("Tab")
-    keys.press("Tab")
+    for _ in range(3):
+        keys.press("Tab")
     keys.press("Enter")
 
     expect(page.get_by_text(re.compile(r"^lab.equality_deletes: read in .* by local"))).to_be_visible()

@@ -29,7 +29,12 @@ class TableName:
         self._sought = ""
         self._is_showing = False
         self.text = labelled(ipw.Text, "Table", "namespace.table; a part of it narrows the list below", value=value, continuous_update=True)
-        self.list = labelled(ipw.Select, "Tables there are", "arrow keys choose one; nothing is read before Observe is pressed", rows=_ROWS)
+        self.list = labelled(
+            ipw.Select,
+            "Tables there are",
+            "choose one, or type above until one is left; nothing is read before Observe is pressed",
+            rows=_ROWS,
+        )
         self.said = picture()
         self.box = column(self.text, self.list, self.said)
         chosen(self.text, self._typed)
@@ -38,7 +43,12 @@ class TableName:
 
     @property
     def value(self) -> str:
-        """The name written or chosen."""
+        """The name written or chosen; of a part that only one table has, that table's."""
+        found = matching(self._names, self._written) if self._written and self._written not in self._names else []
+        return found[0] if len(found) == 1 else self._written
+
+    @property
+    def _written(self) -> str:
         return str(self.text.value).strip()
 
     @property
@@ -61,8 +71,8 @@ class TableName:
 
     def _typed(self) -> None:
         # A whole name was chosen, or written to its end: the list stays as it is, around it.
-        if self.value not in self._names:
-            self._sought = self.value
+        if self._written not in self._names:
+            self._sought = self._written
         self._show()
         self._changed()
 

@@ -261,7 +261,10 @@ def test_the_list_of_tables_is_there_and_narrows_as_a_person_types() -> None:
     assert (name.value, told[-1]) == ("db.t4990", "db.t4990")
     assert len(name.list.options) == 11, "the list does not jump under a person's hands"
 
+    name.text.value = "4990"
+    assert (name.value, name.list.value, name.list.options) == ("db.t4990", "db.t4990", ("db.t4990",)), "one is left: it is meant"
     name.text.value = "nowhere"
+    assert name.value == "nowhere"
     assert name.list.options == ()
     assert "None of 5,000 tables has &#x27;nowhere&#x27; in its name." in text(name.said.value)
     name.text.value = ""
