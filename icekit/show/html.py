@@ -75,7 +75,8 @@ def prose(sentence: str) -> str:
 def statements(sql: Iterable[str]) -> str:
     """SQL statements one by one, each with a button that copies it.
 
-    The button is there only where scripts run and the style is kept: no page has a dead one.
+    The button is shown where scripts run and the style is kept. JupyterLab takes its script, and what hides it, from
+    a notebook that is not trusted yet.
     """
     button = f'<button type="button" hidden onclick="{text(_COPY.strip())}">Copy</button>'
     return "".join(f'<div class="sql"><pre>{text(s)}</pre>{button}</div>' for s in sql)
