@@ -22,6 +22,9 @@ lab:  ## make the lab's tables, one per illness, in the embedded lake
 
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
+	@# JupyterLab shows stored results without their style, until one says that they may be trusted.
+	@$(RUN) jupyter trust notebooks/[0-9][0-9]_*.ipynb notebooks/lessons/[0-9][0-9]_*.ipynb >/dev/null
+	@echo "icekit: the results stored in these notebooks are trusted on this machine (jupyter trust), as is the code that they come with"
 	@# A notebook runs in its own folder, and finds the same lake there.
 	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
 
@@ -56,6 +59,8 @@ soak:  ## kill compactions at random moments, and write while they run
 mutants:  ## change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
 	@scripts/setup.sh dev
 	@# An editable install would bring the code as it is; the changed copy comes first.
+	@# Python takes a folder that is not there when it starts for one that never will be.
+	@mkdir -p mutants
 	PYTHONPATH=$(CURDIR)/mutants $(RUN) python -m mutmut run
 	@echo 'python -m mutmut show NAME tells what was changed:'
 	@$(RUN) python -m mutmut results

@@ -103,7 +103,7 @@ def _look(arguments: argparse.Namespace) -> int:
     lake = connect(arguments.catalog or None)
     try:
         facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
-        print(card(facts, findings, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        print(card(facts, findings, limits, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     finally:
         lake.close()
     return EXIT_HEALTHY

@@ -39,6 +39,11 @@ def stated(size_in_bytes: int) -> str:
     return min(found, key=len, default=size(size_in_bytes))
 
 
+def about(size_in_bytes: float, *, is_estimate: bool) -> str:
+    """Bytes for people, with a word before an estimate: ``about 1.5 MiB``."""
+    return f"{'about ' if is_estimate else ''}{size(size_in_bytes)}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage: ``3.1 %``, ``87 %``."""
     return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"

@@ -89,18 +89,6 @@ class FileGroup:
         """Mean file size."""
         return self.size_in_bytes / self.file_count
 
-    @property
-    def median_bytes(self) -> int:
-        """Approximate median: its bucket is exact, the place in it is interpolated."""
-        rank = (self.file_count - 1) / 2
-        below = 0
-        for bucket in self.buckets:
-            if rank < below + bucket.file_count:
-                share = (rank - below) / max(bucket.file_count - 1, 1)
-                return round(bucket.min_bytes + share * (bucket.max_bytes - bucket.min_bytes))
-            below += bucket.file_count
-        raise ValueError("a file group without files")
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -129,6 +117,22 @@ class Totals:
     def mean_bytes(self) -> float | None:
         """Mean file size, None without files."""
         return self.size_in_bytes / self.file_count if self.file_count else None
+
+
+def median_bytes(groups: Iterable[FileGroup]) -> int | None:
+    """The median size of all files of the groups, None without any: its bucket is exact, the place in it is interpolated."""
+    merged: dict[int, list[int]] = {}
+    for group in groups:
+        for b in group.buckets:
+            held = merged.setdefault(b.lower_bytes, [0, b.min_bytes, b.max_bytes])
+            held[:] = held[0] + b.file_count, min(held[1], b.min_bytes), max(held[2], b.max_bytes)
+    rank = (sum(files for files, _, _ in merged.values()) - 1) / 2
+    below = 0
+    for _, (files, low, high) in sorted(merged.items()):
+        if rank < below + files:
+            return round(low + (rank - below) / max(files - 1, 1) * (high - low))
+        below += files
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,17 @@ from icekit.facts.rollup import sort_key
 
 @dataclass(frozen=True, slots=True)
 class HistogramBar:
-    """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None)."""
+    """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None).
+
+    ``min_bytes`` and ``max_bytes`` are the smallest and the largest file of it; None without files.
+    """
 
     lower_bytes: int
     upper_bytes: int | None
     file_count: int
     size_in_bytes: int
+    min_bytes: int | None = None
+    max_bytes: int | None = None
 
 
 def file_size_histogram(facts: TableFacts, kind: Kind = Kind.DATA) -> tuple[HistogramBar, ...]:
@@ -25,9 +30,10 @@ def file_size_histogram(facts: TableFacts, kind: Kind = Kind.DATA) -> tuple[Hist
     counted: dict[int, list[int]] = {}
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
-            row = counted.setdefault(bucket.lower_bytes, [0, 0])
+            row = counted.setdefault(bucket.lower_bytes, [0, 0, bucket.min_bytes, bucket.max_bytes])
             row[0] += bucket.file_count
             row[1] += bucket.size_in_bytes
+            row[2:] = min(row[2], bucket.min_bytes), max(row[3], bucket.max_bytes)
     if not counted:
         return ()
     first, last = edges.index(min(counted)), edges.index(max(counted))

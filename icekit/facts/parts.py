@@ -199,8 +199,16 @@ class StorageFacts:
     """Files under the table's location that no snapshot references.
 
     Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
+    ``orphan_bytes`` is what they hold, by the sizes of ``weighed_count`` of them; None if not known.
     """
 
     older_than_ms: int
     orphan_count: int
     examples: tuple[str, ...] = ()
+    orphan_bytes: int | None = None
+    weighed_count: int = 0
+
+    @property
+    def is_estimated(self) -> bool:
+        """Tell whether the bytes are estimated from some of the files."""
+        return self.weighed_count < self.orphan_count

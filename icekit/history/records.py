@@ -60,6 +60,7 @@ class Health:
     scan_bytes: int | None = None
     expirable_bytes: int | None = None
     icekit_version: str | None = None
+    orphan_bytes: int | None = None
 
     @property
     def mean_file_bytes(self) -> float | None:
@@ -128,6 +129,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "scan_bytes": ("long", "A full scan, priced in the same way"),
     "expirable_bytes": ("long", "Bytes that expiry would free by the table's properties, at least; null if not known"),
     "icekit_version": ("string", "The icekit that observed"),
+    "orphan_bytes": ("long", "Bytes of the orphan files, estimated where there are very many; null if not known"),
 }
 #: The columns that a row cannot be without.
 REQUIRED = ("run_id", "table_name", "observed_at", "observed_month")
@@ -167,6 +169,7 @@ def health(facts: TableFacts, findings: Findings, won: Wins, run_id: str, thresh
         snapshots=facts.history.snapshot_count,
         metadata_files=facts.history.metadata_log_count,
         orphan_files=won.orphan_files,
+        orphan_bytes=won.orphan_bytes,
         files_gone=won.files_gone,
         opens_spared=won.opens_spared,
         scan_bytes_spared=won.spared,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from icekit.facts.sizes import min_file_size
 from icekit.findings import Thresholds
 from icekit.history.records import Health, severity_of
-from icekit.units import percent, size
+from icekit.units import count, percent, size
 
 #: Fewer runs tell no trend: with four, even a steady rise comes by chance one time in twelve.
 LEAST_RUNS = 5
@@ -82,7 +82,7 @@ class Trend:
     """Where a figure is going.
 
     ``per_day`` is the slope, None without a trend; ``why`` then says why. ``days`` is the time until the
-    threshold is met: 0.0 if it is over it, None if it does not come nearer. ``runs`` is how many runs were judged.
+    threshold is met: 0.0 if it is over it, None if it does not come nearer; never NaN or infinite. ``runs`` is how many runs were judged.
     """
 
     measure: Measure
@@ -92,6 +92,13 @@ class Trend:
     days: float | None
     runs: int
     why: str
+
+    @property
+    def days_told(self) -> str:
+        """The days as a person reads them: a dash where there are none, 0 past the threshold."""
+        if not self.days:
+            return "–" if self.days is None else "0"
+        return "over 365" if self.days > 365 else "under 1" if self.days < 1 else f"{round(self.days)}"
 
     @property
     def sentence(self) -> str:
@@ -106,7 +113,9 @@ class Trend:
         step = self.measure.write(abs(self.per_day)) if abs(self.per_day) >= 0.5 or self.measure.unit == "share" else "under 1"
         told += f"; {'up' if self.per_day > 0 else 'down'} {step} a day"
         if self.days:
-            when = "more than a year" if self.days > 365 else "less than a day" if self.days < 1 else f"about {round(self.days)} days"
+            when = {"over 365": "more than a year", "under 1": "less than a day"}.get(
+                self.days_told, f"about {count(round(self.days), 'day')}"
+            )
             told += f"; {when} until {self.measure.write(self.limit or 0.0)}"
         return told
 
@@ -125,7 +134,11 @@ def same_table(runs: Sequence[Health]) -> Sequence[Health]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Theil's and Sen's slope of (x, y), None where Mann's and Kendall's test finds no trend or there are under :data:`LEAST_RUNS` points."""
+    """Theil's and Sen's slope of (x, y), None where Mann's and Kendall's test finds no trend or there are under :data:`LEAST_RUNS` points.
+
+    Points that are not finite are left out; a slope is finite, or None.
+    """
+    points = [point for point in points if all(map(math.isfinite, point))]
     if len(points) < LEAST_RUNS:
         return None
     pairs = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(sorted(points), 2) if b[0] > a[0]]
@@ -137,7 +150,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     variance = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
     if score == 0 or variance <= 0 or (abs(score) - 1) / math.sqrt(variance) < _FIVE_PERCENT:
         return None
-    return statistics.median(dy / dx for dx, dy in pairs)
+    return _finite(statistics.median(dy / dx for dx, dy in pairs))
 
 
 def since_reset(points: Sequence[tuple[float, float]], falls_ill: int) -> Sequence[tuple[float, float]]:
@@ -151,7 +164,7 @@ def since_reset(points: Sequence[tuple[float, float]], falls_ill: int) -> Sequen
 
 
 def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend:
-    every = [(h.observed_at_ms / _DAY_MS, float(v)) for h in runs if (v := measure.value(h)) is not None]
+    every = [(h.observed_at_ms / _DAY_MS, float(v)) for h in runs if (v := measure.value(h)) is not None and math.isfinite(v)]
     if not every:
         return Trend(measure, None, None, None, None, 0, "not known")
     recent = since_reset(every, measure.falls_ill)[-RECENT_RUNS:]
@@ -168,8 +181,14 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     if limit is not None and not over and per_day * measure.falls_ill > 0:
         # From the line, not from the last run, which may be the odd one.
         fitted = statistics.median(y - per_day * x for x, y in recent) + per_day * recent[-1][0]
-        days = max((limit - fitted) / per_day, 0.01)
+        ahead = _finite((limit - fitted) / per_day)
+        days = None if ahead is None else max(ahead, 0.01)
     return Trend(measure, now, limit, per_day, days, len(recent), "")
+
+
+def _finite(value: float) -> float | None:
+    """A number that can be written; neither an overflow nor the difference of two."""
+    return value if math.isfinite(value) else None
 
 
 def worse(before: Health, now: Health, thresholds: Thresholds | None = None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from icekit.report.rows import JUDGED, STATUSES, Row
 from icekit.report.wins import Wins, total
 from icekit.saving import write_text
 from icekit.show.sparkline import sparkline
-from icekit.units import count, percent, size, unbroken
+from icekit.units import about, count, percent, size, unbroken
 
 _SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
 #: Tables that the list of what got worse names; the rows have them all.
@@ -44,13 +44,14 @@ def write_index(
     """
     ranked = sorted(rows, key=rank)
     before, limits = remembered or {}, thresholds or Thresholds()
+    is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in rows)
     parts = [
         f"<h1>Table health</h1><p class=muted>Catalog {html.escape(catalog)}, {html.escape(made_at)}.{_pending(len(rows), pending)}</p>",
         *(f"<p class='s misconfigured'>{html.escape(problem)}</p>" for problem in problems),
         _totals([row.wins for row in rows if row.wins]),
         _worse(ranked, before, limits),
         _filters(rows),
-        f"<div class=wide><table class=index><thead><tr>{_head()}</tr></thead><tbody>{''.join(_row(row, before.get(row.table), limits) for row in ranked)}</tbody></table></div>",
+        f"<div class=wide><table class=index><thead><tr>{_head(is_listed)}</tr></thead><tbody>{''.join(_row(row, before.get(row.table), limits, is_listed) for row in ranked)}</tbody></table></div>",
         _FORMULA if rows else "",
         f"<script>{_SCRIPT}</script>",
     ]
@@ -58,9 +59,9 @@ def write_index(
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: what could not be judged, then what a scan is spared, what expiry frees, the gravest, by name."""
+    """The order of the index: what could not be judged, then what a scan is spared, what storage is freed, the gravest, by name."""
     grave, won = STATUSES.index(row.status), row.wins or Wins()
-    return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -(won.expirable_bytes or 0), grave, row.table)
+    return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -won.storage_bytes, grave, row.table)
 
 
 def _pending(done: int, pending: int) -> str:
@@ -81,7 +82,8 @@ def _totals(each: Sequence[Wins]) -> str:
         ("storage, by expiry", _DASH if summed.expirable_bytes is None else size(summed.expirable_bytes), "at least"),
     ]
     if summed.orphan_files is not None:
-        figures.append(("orphan files", f"{summed.orphan_files:,}", "where storage was listed"))
+        held = _DASH if summed.orphan_bytes is None else _held(summed)
+        figures.append(("storage, of orphan files", held, f"{count(summed.orphan_files, 'file')}, where storage was listed"))
     boxes = "".join(
         f"<div><b>{html.escape(unbroken(value))}</b><span>{name}</span><small>{html.escape(unbroken(more))}</small></div>"
         for name, value, more in figures
@@ -113,6 +115,8 @@ def _filters(rows: Sequence[Row]) -> str:
     return f"<h2>Tables</h2><div class=filters role=group aria-label='Show tables that are'>{boxes}</div>" if boxes else ""
 
 
+#: A column only where storage was listed.
+_ORPHANS = "Orphans hold"
 _COLUMNS = (
     ("Status", ""),
     ("Table and findings", ""),
@@ -122,6 +126,7 @@ _COLUMNS = (
     ("Delete rows", "n"),
     ("Manifests", "n"),
     ("Expiry frees", "n"),
+    (_ORPHANS, "n"),
     ("To rewrite", "n"),
     ("Over time", ""),
     ("Data", "n"),
@@ -129,11 +134,12 @@ _COLUMNS = (
 )
 
 
-def _head() -> str:
-    return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in _COLUMNS)
+def _head(is_listed: bool) -> str:
+    columns = (column for column in _COLUMNS if is_listed or column[0] != _ORPHANS)
+    return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in columns)
 
 
-def _row(row: Row, before: Lately | None, limits: Thresholds) -> str:
+def _row(row: Row, before: Lately | None, limits: Thresholds, is_listed: bool) -> str:
     won = row.wins
     found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
     said = html.escape(row.error or (", ".join(found) or "nothing to do"))
@@ -147,12 +153,27 @@ def _row(row: Row, before: Lately | None, limits: Thresholds) -> str:
         _number("Delete rows", won.delete_rows_gone if won else None),
         _number("Manifests", won.manifests_gone if won else None),
         _number("Expiry frees", won.expirable_bytes if won else None, in_bytes=True),
+        *([_orphans(won)] if is_listed else []),
         _number("To rewrite", won.rewrite_bytes if won else None, in_bytes=True),
         _over_time(row, before, limits),
         _number("Data", data["size_in_bytes"] if data else None, in_bytes=True),
         _number("Seconds", row.seconds, f"{row.seconds:.1f}"),
     ]
     return f"<tr data-status='{_class(row.status)}'>{''.join(cells)}</tr>"
+
+
+def _orphans(won: Wins | None) -> str:
+    if won is None or won.orphan_files is None:
+        return _number(_ORPHANS, None)
+    files = count(won.orphan_files, "file")
+    if won.orphan_bytes is None:
+        # Files that nobody could weigh sort above none at all.
+        return _number(_ORPHANS, min(won.orphan_files, 1), files)
+    return _number(_ORPHANS, won.orphan_bytes, f"{_held(won)}, {files}" if won.orphan_files else "0")
+
+
+def _held(won: Wins) -> str:
+    return about(won.orphan_bytes or 0, is_estimate=won.are_orphans_estimated)
 
 
 def _spared(won: Wins) -> str:
@@ -197,8 +218,9 @@ _FORMULA = """<details><summary>How tables are ranked</summary><p>By what one fu
 counted as <code>icekit compact</code> does: data files that go, and delete files no longer opened beside each data file. <em>Bytes no longer
 read</em> are deleted rows, delete files and manifest entries. The percentage is of the same scan's whole cost. <em>Delete rows</em> are shown
 and not priced. <em>Expiry frees</em> is what the snapshot summaries say that snapshots past the table's own limits alone hold: at least so
-much, manifests not counted. It decides between tables that spare a scan the same. Orphan files are counted where <code>--storage</code> lists
-them, and not weighed: the dry run of <code>remove_orphan_files</code> gives their paths and no sizes. A dash is not known. Tables that could
+much, manifests not counted. <em>Orphans hold</em> is what the files hold
+that <code>--storage</code> finds by the dry run of <code>remove_orphan_files</code>: the sizes of all of them, or <em>about</em> so much by those of
+2,000. Both together decide between tables that spare a scan the same. A dash is not known. Tables that could
 not be read come first. Click a heading to sort.</p></details>"""
 
 _STYLE = """

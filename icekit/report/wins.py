@@ -33,8 +33,8 @@ class Wins:
     ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
     rewrite. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
-    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and have no bytes:
-    the dry run of ``remove_orphan_files`` gives paths without sizes. Absent is None.
+    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
+    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Absent is None.
     """
 
     files_gone: int = 0
@@ -49,11 +49,23 @@ class Wins:
     scan_cost: int = 0
     expirable_bytes: int | None = None
     orphan_files: int | None = None
+    orphan_bytes: int | None = None
+    orphan_files_weighed: int | None = None
 
     @property
     def share(self) -> float | None:
         """What is spared as a share of the full scan's cost; None for a table without files."""
         return min(self.spared / self.scan_cost, 1.0) if self.scan_cost else None
+
+    @property
+    def storage_bytes(self) -> int:
+        """What expiry and orphan removal would free, as far as it is known."""
+        return (self.expirable_bytes or 0) + (self.orphan_bytes or 0)
+
+    @property
+    def are_orphans_estimated(self) -> bool:
+        """Tell whether the orphans' bytes rest on some of them only."""
+        return (self.orphan_files_weighed or 0) < (self.orphan_files or 0)
 
 
 def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Wins:
@@ -94,6 +106,8 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         + manifests.delete_bytes,
         expirable_bytes=expirable_bytes(facts),
         orphan_files=facts.storage.orphan_count if facts.storage else None,
+        orphan_bytes=facts.storage.orphan_bytes if facts.storage else None,
+        orphan_files_weighed=facts.storage.weighed_count if facts.storage else None,
     )
 
 

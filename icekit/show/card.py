@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
-from icekit.findings import Finding, Severity
+from icekit.findings import Finding, Severity, Thresholds
 from icekit.show import html
 from icekit.show.findings import NOTHING, SYMBOLS, badge, summary
 from icekit.show.health import SizeClass, lines, size_classes
@@ -28,10 +28,10 @@ _PLAIN = ""
 _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 
 
-def card(facts: TableFacts, findings: Sequence[Finding], *, color: bool = False) -> str:
+def card(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None, *, color: bool = False) -> str:
     """A table's health in about 24 lines of at most 80 columns; only a statement may be wider.
 
-    ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings, by which sizes are told apart too. ``color`` adds ANSI colours, for a terminal.
     """
 
     def painted(text: str, code: str) -> str:
@@ -51,7 +51,7 @@ def card(facts: TableFacts, findings: Sequence[Finding], *, color: bool = False)
     for name, sentence in lines(facts):
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
-            told += [painted(_bar(size, facts), _GREEN if size.left_alone else _PLAIN) for size in size_classes(facts)]
+            told += [painted(_bar(size, facts), _GREEN if size.left_alone else _PLAIN) for size in size_classes(facts, thresholds)]
     told += rows("findings", summary(findings))
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
@@ -110,14 +110,14 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def card_html(facts: TableFacts, findings: Sequence[Finding]) -> str:
+def card_html(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None) -> str:
     """The same card for a notebook: facts, sizes, findings in short, and the next statement to copy."""
     worst = max((f.severity for f in findings), default=None)
     mood = badge(worst) if worst is not None else '<span class="badge">✔ fine</span>'
     heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
     said = [(name, html.prose(sentence)) for name, sentence in lines(facts)]
     if facts.data.file_count:
-        said.insert(3, ("sizes", _sizes_html(facts)))
+        said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
     rows = [
         f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>: {html.prose(f.evidence)}</p>'
         for f in findings
@@ -131,9 +131,9 @@ def card_html(facts: TableFacts, findings: Sequence[Finding]) -> str:
     )
 
 
-def _sizes_html(facts: TableFacts) -> str:
+def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
     cells = []
-    for size in size_classes(facts):
+    for size in size_classes(facts, thresholds):
         width = 100 * size.file_count / facts.data.file_count
         share = percent(size.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes" if size.file_count else ""
         cells.append(

@@ -46,17 +46,18 @@ _NOUNS = {
 _REWRITES = {Kind.DATA: "rewrite_data_files", Kind.POSITION_DELETES: "rewrite_position_delete_files"}
 
 
-def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA) -> Chart:
-    """How many files have which size, how the bytes spread over them, and what a rewrite leaves alone."""
+def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> Chart:
+    """How many files have which size, how the bytes spread over them, and what a rewrite leaves alone (by the limits, if given)."""
     title = f"Sizes of {_NOUNS[kind]}s: {facts.name}"
-    bars = size_bars(facts, kind, with_band=True)
+    bars = size_bars(facts, kind, thresholds, with_band=True)
     if not bars:
         return nothing(title, f"No {_NOUNS[kind]}s: nothing to draw.")
     places = [i + 0.5 for i in range(len(bars))]
     crowded = len(bars) > 12
     with styled():
         figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
-        _mark_band(files, share, facts, kind, bars)
+        band = left_alone(facts, kind, thresholds)
+        _mark_band(files, share, facts, kind, bars, band)
         drawn = files.bar(places, [b.file_count for b in bars], width=0.86, color=BLUE)
         labels = [f"{b.file_count:,}" if b.file_count else "" for b in bars]
         files.bar_label(drawn, labels, fontsize=SMALL, padding=2, rotation=90 if crowded else 0)
@@ -75,13 +76,13 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA) -> Chart:
         names = [*map(size, limits), "∞" if last is None else size(last)]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    return Chart(figure, title, _sizes_told(facts, kind, bars), tables.file_sizes(facts, kind))
+    return Chart(figure, title, _sizes_told(facts, kind, bars, band), tables.file_sizes(facts, kind, thresholds))
 
 
-def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar]) -> None:
+def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None) -> None:
     """Shade the sizes that a rewrite leaves alone, and mark the target, in both panels."""
     lowers = [b.lower_bytes for b in bars]
-    band, target = left_alone(facts, kind), target_of(facts, kind)
+    target = target_of(facts, kind)
     inside = [i for i, b in enumerate(bars) if in_band(b, band)]
     for axes in (files, share):
         if band is not None and inside:
@@ -93,10 +94,10 @@ def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Se
         legend(files, columns=1)
 
 
-def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar]) -> str:
+def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None) -> str:
     total = facts.total(kind)
     fullest = max(bars, key=lambda b: b.file_count)
-    band, target = left_alone(facts, kind), target_of(facts, kind)
+    target = target_of(facts, kind)
     told = f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in all, {size(total.mean_bytes or 0)} on average"
     told += f" against a target of {size(target)}" if target is not None else ""
     told += f"; most, {fullest.file_count:,}, are of {size_range(fullest.lower_bytes, fullest.upper_bytes)}"

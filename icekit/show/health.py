@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 
+from icekit.facts.files import median_bytes
 from icekit.facts.measures import delete_ratio
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.sizes import max_file_size, min_file_size
+from icekit.findings import Thresholds
+from icekit.show.sizes import class_limits, left_alone
 from icekit.units import count, moment, percent, size, span
+
+#: A mean so many times the median, or so many times under it, misleads: a few files that are unlike the others make it.
+MISLEADING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +26,22 @@ class SizeClass:
     left_alone: bool = False
 
 
-def size_classes(facts: TableFacts) -> tuple[SizeClass, ...]:
-    """Five ranges of data file sizes: under 1/16 and 1/4 of the target, up to the band, the band, and over it.
+def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
+    """Ranges of data file sizes: see :func:`icekit.show.sizes.class_limits`; the band is that of the limits given.
 
-    All limits are bucket edges (:func:`icekit.facts.sizes.edges`), so the counts are exact.
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.sizes.edges`; findings refuse others), so
+    the counts are exact.
     """
-    target = facts.target_bytes
-    limits = (0, target // 16, target // 4, min_file_size(target), max_file_size(target) + 1)
+    band = left_alone(facts, Kind.DATA, thresholds)
+    assert band is not None  # data files always have one
+    limits, labels = class_limits(facts.target_bytes, band)
     files, held = [0] * len(limits), [0] * len(limits)
     for group in facts.of_kind(Kind.DATA):
         for bucket in group.buckets:
-            place = max(i for i, limit in enumerate(limits) if limit <= bucket.lower_bytes)
+            place = bisect_right(limits, bucket.min_bytes) - 1
             files[place] += bucket.file_count
             held[place] += bucket.size_in_bytes
-    labels = [
-        f"under {size(limits[1])}",
-        *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])),
-        f"over {size(limits[4])}",
-    ]
-    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=i == 3) for i in range(len(limits)))
+    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=limit == band[0]) for i, limit in enumerate(limits))
 
 
 def lines(facts: TableFacts) -> list[tuple[str, str]]:
@@ -77,7 +79,13 @@ def _data(facts: TableFacts) -> str:
     data = facts.data
     if data.mean_bytes is None:
         return f"none; target {size(facts.target_bytes)}"
-    return f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; mean {size(data.mean_bytes)}, target {size(facts.target_bytes)}"
+    mean = f"mean {size(data.mean_bytes)}"
+    median = median_bytes(facts.of_kind(Kind.DATA))
+    if median is not None and not data.mean_bytes <= MISLEADING * median <= MISLEADING**2 * data.mean_bytes:
+        mean += f", median about {size(median)}"
+    return (
+        f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; {mean}, target {size(facts.target_bytes)}"
+    )
 
 
 def _deletes(facts: TableFacts) -> str:

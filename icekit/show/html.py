@@ -34,6 +34,7 @@ _RULES = """
 .icekit dt { color: #595959; font-weight: 400; }
 .icekit .sql { position: relative; }
 .icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
+@media (scripting: enabled) { .icekit .sql button[hidden] { display: block; } }
 .icekit .track { display: inline-block; width: 8em; } .icekit .bar { display: block; height: .8em; background: #0072b2; }
 .icekit .band th, .icekit .band td { background: #e3f1ea; }
 @media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
@@ -42,26 +43,17 @@ _RULES = """
 # Named twice, a class outweighs JupyterLab's and nbconvert's own rules for tables and lists.
 _STYLE = _RULES.replace(".icekit", ".icekit.icekit")
 
-# The button is hidden until this runs, so that a page without scripts has no dead button.
-# Outside https and localhost there is no clipboard: the older command copies a selection.
+# An attribute of the button, as a widget's HTML runs no script. Outside https and localhost there
+# is no clipboard: the older command copies a selection.
 _COPY = """
-(() => {
-  document.querySelectorAll('.icekit .sql button[hidden]').forEach(b => { b.hidden = false; });
-  if (window.icekitCopies) return;
-  window.icekitCopies = true;
-  document.addEventListener('click', event => {
-    const button = event.target.closest && event.target.closest('.icekit .sql button');
-    if (!button) return;
-    const pre = button.parentElement.querySelector('pre');
-    const say = text => { button.textContent = text; setTimeout(() => { button.textContent = 'Copy'; }, 1500); };
-    const select = () => {
-      getSelection().selectAllChildren(pre);
-      say(document.execCommand('copy') ? 'Copied' : 'Press Ctrl+C');
-    };
-    if (navigator.clipboard) navigator.clipboard.writeText(pre.textContent).then(() => say('Copied'), select);
-    else select();
-  });
-})();
+const pre = this.parentElement.querySelector('pre');
+const say = text => { this.textContent = text; setTimeout(() => { this.textContent = 'Copy'; }, 1500); };
+const select = () => {
+  getSelection().selectAllChildren(pre);
+  say(document.execCommand('copy') ? 'Copied' : 'Press Ctrl+C');
+};
+if (navigator.clipboard) navigator.clipboard.writeText(pre.textContent).then(() => say('Copied'), select);
+else select();
 """
 
 
@@ -81,9 +73,13 @@ def prose(sentence: str) -> str:
 
 
 def statements(sql: Iterable[str]) -> str:
-    """SQL statements one by one, each with a button that copies it."""
-    boxes = [f'<div class="sql"><pre>{text(s)}</pre><button type="button" hidden>Copy</button></div>' for s in sql]
-    return "".join(boxes) + f"<script>{_COPY}</script>" if boxes else ""
+    """SQL statements one by one, each with a button that copies it.
+
+    The button is shown where scripts run and the style is kept. JupyterLab takes its script, and what hides it, from
+    a notebook that is not trusted yet.
+    """
+    button = f'<button type="button" hidden onclick="{text(_COPY.strip())}">Copy</button>'
+    return "".join(f'<div class="sql"><pre>{text(s)}</pre>{button}</div>' for s in sql)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:

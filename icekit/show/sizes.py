@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
 
-from icekit.facts.measures import HistogramBar, file_size_histogram
+from icekit.facts.measures import HistogramBar
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.sizes import max_file_size, min_file_size
+from icekit.facts.sizes import bucket_of, max_file_size, min_file_size
+from icekit.findings import Thresholds
+from icekit.units import size
 
 
 def target_of(facts: TableFacts, kind: Kind) -> int | None:
@@ -16,14 +20,35 @@ def target_of(facts: TableFacts, kind: Kind) -> int | None:
     return None if kind is Kind.DELETION_VECTORS else facts.int_setting("write.delete.target-file-size-bytes")
 
 
-def left_alone(facts: TableFacts, kind: Kind) -> tuple[int, int] | None:
-    """The smallest and largest size that a rewrite leaves alone; None for kinds that no rewrite sizes."""
+def left_alone(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None) -> tuple[int, int] | None:
+    """The smallest and largest size that a rewrite leaves alone; None for kinds that no rewrite sizes.
+
+    By the limits given for data files, which a rewrite is told; by Iceberg's own for position delete files.
+    """
     target = target_of(facts, kind)
     # rewrite_position_delete_files has the size rules of rewrite_data_files, at its own target;
     # nothing combines equality deletes by size.
     if target is None or kind is Kind.EQUALITY_DELETES:
         return None
-    return min_file_size(target), max_file_size(target)
+    chosen = thresholds if thresholds is not None and kind is Kind.DATA else Thresholds()
+    return min_file_size(target, chosen.min_file_size_ratio), max_file_size(target, chosen.max_file_size_ratio)
+
+
+def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
+    """Bucket edges with the band's own among them: a limit that was moved lies between buckets, or findings refuse it."""
+    # A file of exactly the limit is left alone on either side.
+    return tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]})) if band is not None else tuple(edges)
+
+
+def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Lower limits of a few ranges of sizes, and what they are called: some under the band, the band, and over it.
+
+    Under 1/16 and 1/4 of the target, and up to the band; a range that the band leaves no room for is not there.
+    """
+    low, over = band[0], band[1] + 1
+    limits = tuple(sorted({0, *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low), low, over}))
+    names = (f"under {size(limits[1])}", *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])), f"over {size(over)}")
+    return limits, names
 
 
 def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
@@ -31,17 +56,23 @@ def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
     return band is not None and band[0] <= bar.lower_bytes and bar.upper_bytes is not None and bar.upper_bytes <= band[1] + 1
 
 
-def size_bars(facts: TableFacts, kind: Kind = Kind.DATA, *, with_band: bool = False) -> tuple[HistogramBar, ...]:
-    """The size histogram; ``with_band`` reaches to the band with empty bars."""
-    bars = file_size_histogram(facts, kind)
-    band = left_alone(facts, kind)
-    if not bars:
-        return ()
+def size_bars(
+    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None, *, with_band: bool = False
+) -> tuple[HistogramBar, ...]:
+    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` reaches to the band with empty bars."""
+    band = left_alone(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    low, high = bars[0].lower_bytes, bars[-1].lower_bytes
+    edges = cut_at(edges, band)
+    counted: dict[int, list[int]] = {}
+    for group in facts.of_kind(kind):
+        for bucket in group.buckets:
+            row = counted.setdefault(bucket_of(bucket.min_bytes, edges), [0, 0])
+            row[:] = row[0] + bucket.file_count, row[1] + bucket.size_in_bytes
+    if not counted:
+        return ()
+    low, high = min(counted), max(counted)
     if with_band and band is not None:
         low, high = min(low, band[0]), max(high, band[1])
     first, last = bisect_right(edges, low) - 1, bisect_right(edges, high) - 1
-    known = {bar.lower_bytes: bar for bar in bars}
     uppers: tuple[int | None, ...] = (*edges[1:], None)
-    return tuple(known.get(edges[i], HistogramBar(edges[i], uppers[i], 0, 0)) for i in range(first, last + 1))
+    return tuple(HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0))) for i in range(first, last + 1))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from icekit.facts import measures
 from icekit.facts.model import Kind, Partition, TableFacts
-from icekit.findings import Finding
+from icekit.findings import Finding, Thresholds
 from icekit.show.findings import findings_html
 from icekit.show.sizes import in_band, left_alone, size_bars
 from icekit.units import at, size_range
@@ -35,12 +35,12 @@ def files(facts: TableFacts) -> pd.DataFrame:
     )
 
 
-def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA) -> pd.DataFrame:
+def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> pd.DataFrame:
     """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite selects."""
     total = facts.total(kind)
-    band = left_alone(facts, kind)
+    band = left_alone(facts, kind, thresholds)
     return _frame(
-        size_bars(facts, kind),
+        size_bars(facts, kind, thresholds),
         ("upper_bytes",),
         size=lambda r: size_range(r.lower_bytes, r.upper_bytes),
         lower_bytes=lambda r: r.lower_bytes,

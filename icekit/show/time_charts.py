@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pandas as pd
 
+from icekit.facts.measures import HistogramBar
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.sizes import max_file_size, min_file_size
+from icekit.facts.sizes import bucket_of
 from icekit.facts.through_time import SizesAt
+from icekit.findings import Thresholds
 from icekit.show.chart import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILLION, Chart, canvas, legend, nothing, styled, whole_numbers
-from icekit.show.sizes import left_alone
+from icekit.show.sizes import class_limits, cut_at, left_alone
 from icekit.units import at, count, moment, size
 
-_LOOKS = ((VERMILLION, "xx"), (ORANGE, "//"), (SKY, ".."), (GREEN, ""), (BLUE, "\\\\"))
+_UNDER, _BAND, _OVER = ((VERMILLION, "xx"), (ORANGE, "//"), (SKY, "..")), (GREEN, ""), (BLUE, "\\\\")
 
 
-def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt]) -> Chart:
+def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None = None) -> Chart:
     """Data files at each snapshot, stacked by size: what a rewrite leaves alone, and what is smaller and larger."""
     title = f"File sizes through time: {facts.name}"
     if not sizes:
         return nothing(title, "No snapshot was read: nothing to draw.")
-    names, counts = _classes(facts, sizes)
+    names, counts = _classes(facts, sizes, band_of(facts, sizes, thresholds))
     places = range(len(sizes))
     with styled():
         figure, (axes,) = canvas(title, 4.4)
         ends = [0] * len(sizes)
-        for name, (color, hatch), files in zip(names, _LOOKS, counts, strict=True):
+        looks = (*_UNDER[: len(names) - 2], _BAND, _OVER)
+        for name, (color, hatch), files in zip(names, looks, counts, strict=True):
             if any(files):
                 axes.bar(places, files, 0.8, bottom=ends, facecolor=color, edgecolor=BLACK, linewidth=0.5, hatch=hatch, label=name)
             ends = [end + n for end, n in zip(ends, files, strict=True)]
@@ -49,7 +53,7 @@ def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt]) -> Chart:
     return Chart(figure, title, told, _table(sizes, names, counts))
 
 
-def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int) -> Chart:
+def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresholds: Thresholds | None = None) -> Chart:
     """The histogram at one of the snapshots, on axes that are the same for all of them."""
     shown = sizes[place]
     title = f"File sizes at one snapshot: {facts.name}"
@@ -57,22 +61,23 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int) -> Cha
     if not lowers:
         return nothing(title, "No data files at any of these snapshots: nothing to draw.")
     # From the smallest to the largest in use at any time, and as far as the band that is left alone.
-    band = left_alone(facts, Kind.DATA)
-    low, high = (min(lowers[0], band[0]), max(lowers[-1], band[1])) if band else (lowers[0], lowers[-1])
-    edges = [e for e in facts.data_edges if low <= e <= high]
-    known = {b.lower_bytes: b.file_count for b in shown.bars}
-    files = [known.get(edge, 0) for edge in edges]
+    band = band_of(facts, sizes, thresholds)
+    low, high = min(lowers[0], band[0]), max(lowers[-1], band[1])
+    cut = cut_at(facts.data_edges, band)
+    edges = [e for e in cut if low <= e <= high]
+    files, held = _counted(shown, cut)
     tallest = max(b.file_count for s in sizes for b in s.bars)
-    inside = [i for i, edge in enumerate(edges) if band and band[0] <= edge <= band[1]]
+    inside = [i for i, edge in enumerate(edges) if band[0] <= edge <= band[1]]
     with styled():
         figure, (axes,) = canvas(title, 3.6)
-        if inside and band:
+        if inside:
             label = f"{size(band[0])}–{size(band[1])}: left alone by rewrite_data_files"
             axes.axvspan(min(inside), max(inside) + 1, color="#D9EFE6", zorder=0, label=label)
             legend(axes, columns=1)
-        drawn = axes.bar([i + 0.5 for i in range(len(edges))], files, width=0.86, color=BLUE)
-        axes.bar_label(drawn, [f"{n:,}" if n else "" for n in files], fontsize=11, padding=2)
-        ends = [*edges, *facts.data_edges[facts.data_edges.index(edges[-1]) + 1 :][:1]]
+        heights = [files.get(edge, 0) for edge in edges]
+        drawn = axes.bar([i + 0.5 for i in range(len(edges))], heights, width=0.86, color=BLUE)
+        axes.bar_label(drawn, [f"{n:,}" if n else "" for n in heights], fontsize=11, padding=2)
+        ends = [*edges, *cut[cut.index(edges[-1]) + 1 :][:1]]
         axes.set_xticks(range(len(ends)), [size(edge) for edge in ends], rotation=60, ha="right", rotation_mode="anchor")
         axes.set_ylim(0, tallest * 1.18)
         axes.set_xlim(0, len(edges))
@@ -85,22 +90,31 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int) -> Cha
         + (f"; {count(shown.delete_file_count, 'delete file')}." if shown.delete_file_count else ".")
     )
     bars = pd.DataFrame(
-        [(size(edge), n, b) for edge, n, b in zip(edges, files, [_bytes(shown, e) for e in edges], strict=True)],
+        [(size(edge), files.get(edge, 0), held.get(edge, 0)) for edge in edges],
         columns=["from", "file_count", "size_in_bytes"],
     )
     return Chart(figure, title, told, bars)
 
 
-def _classes(facts: TableFacts, sizes: Sequence[SizesAt]) -> tuple[list[str], list[list[int]]]:
-    """The five ranges of :func:`icekit.show.health.size_classes`, and the files of each at each snapshot."""
-    target = facts.target_bytes
-    limits = (0, target // 16, target // 4, min_file_size(target), max_file_size(target) + 1)
-    names = [f"under {size(limits[1])}", *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])), f"over {size(limits[4])}"]
-    names[3] += " (left alone)"
+def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
+    """The sizes that a rewrite leaves alone by the limits given; by Iceberg's own where a snapshot's files cannot be told apart by them."""
+    given, own = (left_alone(facts, Kind.DATA, limits) for limits in (thresholds, None))
+    assert given is not None  # data files always have a band
+    assert own is not None
+    limits = (given[0], given[1] + 1)
+    bars = [(b.min_bytes, b.max_bytes) for one in sizes for b in one.bars]
+    lies_across = any(low is not None and high is not None and low < limit <= high for low, high in bars for limit in limits)
+    return own if lies_across else given
+
+
+def _classes(facts: TableFacts, sizes: Sequence[SizesAt], band: tuple[int, int]) -> tuple[list[str], list[list[int]]]:
+    """The ranges of :func:`icekit.show.sizes.class_limits`, and the files of each at each snapshot."""
+    limits, labels = class_limits(facts.target_bytes, band)
+    names = [f"{label} (left alone)" if limit == band[0] else label for limit, label in zip(limits, labels, strict=True)]
     counts = [[0] * len(sizes) for _ in limits]
     for place, one in enumerate(sizes):
         for bar in one.bars:
-            counts[max(i for i, limit in enumerate(limits) if limit <= bar.lower_bytes)][place] += bar.file_count
+            counts[bisect_right(limits, _least(bar)) - 1][place] += bar.file_count
     return names, counts
 
 
@@ -116,8 +130,18 @@ def _mean(one: SizesAt) -> str:
     return size(one.mean_bytes) if one.mean_bytes is not None else "–"
 
 
-def _bytes(one: SizesAt, edge: int) -> int:
-    return sum(b.size_in_bytes for b in one.bars if b.lower_bytes == edge)
+def _counted(one: SizesAt, edges: tuple[int, ...]) -> tuple[Counter[int], Counter[int]]:
+    """Files and bytes of a snapshot by the lower edge of their bar, which may be cut where a limit was moved to."""
+    files, held = Counter[int](), Counter[int]()
+    for bar in one.bars:
+        edge = bucket_of(_least(bar), edges)
+        files[edge] += bar.file_count
+        held[edge] += bar.size_in_bytes
+    return files, held
+
+
+def _least(bar: HistogramBar) -> int:
+    return bar.lower_bytes if bar.min_bytes is None else bar.min_bytes
 
 
 __all__ = ["sizes_at_one", "sizes_through_time"]

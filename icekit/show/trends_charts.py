@@ -110,14 +110,14 @@ def runs(past: Past) -> pd.DataFrame:
 
 
 def outlook(past: Past) -> pd.DataFrame:
-    """A row for each figure: now, its threshold, the change a day, and the days until the threshold is met."""
+    """A row for each figure: now, its threshold, the days until it is met, and a sentence; all of it text, as absent days are a dash."""
     return pd.DataFrame(
         [
             {
                 "figure": trend.measure.title,
                 "now": "not known" if trend.now is None else trend.measure.write(trend.now),
                 "threshold": "none" if trend.limit is None else trend.measure.write(trend.limit),
-                "days_until": trend.days,
+                "days_until": trend.days_told,
                 "outlook": trend.sentence,
             }
             for trend in past.trends

@@ -90,6 +90,8 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
     port = _free_port()
     homes = {
         "JUPYTER_CONFIG_DIR": str(scratch / "config"),
+        # No notebook is trusted yet, as in a fresh home.
+        "JUPYTER_DATA_DIR": str(scratch / "data"),
         "JUPYTER_RUNTIME_DIR": str(scratch / "runtime"),
         "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(scratch / "workspaces"),

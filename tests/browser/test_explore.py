@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
+#: Elements of widgets, without those made to scroll, that scroll by up to 20 pixels.
+SPARE_BARS = """() => [...document.querySelectorAll('.jp-OutputArea .jupyter-widgets, .jp-OutputArea .jupyter-widgets *')]
+  .filter(e => ['auto', 'scroll'].some(o => [getComputedStyle(e).overflowX, getComputedStyle(e).overflowY].includes(o)))
+  .filter(e => e.tagName !== 'SELECT' && e.clientHeight > 0)
+  .map(e => [e.className, e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight])
+  .filter(([_, x, y]) => (x > 0 && x < 20) || (y > 0 && y < 20))"""
+
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
@@ -64,12 +71,15 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
     for stop in ("List tables", "Table"):
         keys.press("Tab")
         assert stop in page.evaluate("() => document.activeElement.textContent || document.activeElement.labels?.[0]?.textContent"), stop
+    listed = page.get_by_label("Tables there are").locator("option")
+    expect(listed).to_have_text(["lab.equality_deletes", "lab.skewed_small_files", "lab.small_files"])
     keys.press("ControlOrMeta+a")
-    keys.type("lab.equality_deletes")
-    keys.press("Enter")
+    keys.type("DELETES")
+    expect(listed).to_have_text(["lab.equality_deletes"])
+    # One table is left. JupyterLab keeps arrow keys and letters in a list for its own cells, so that typing has to do.
     expect(notebook.button("Observe lab.equality_deletes")).to_be_enabled()
-    keys.press("Tab")
-    keys.press("Tab")
+    for _ in range(3):
+        keys.press("Tab")
     keys.press("Enter")
 
     expect(page.get_by_text(re.compile(r"^lab.equality_deletes: read in .* by local"))).to_be_visible()
@@ -77,6 +87,27 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
     titles = notebook.cell("widgets.thresholds(view)").locator(".finding .title")
     expect(titles.filter(has_text="equality deletes")).to_have_count(1)
     expect(notebook.cell("widgets.partitions(view)")).to_contain_text("flight_id_bucket")
+    # Charts and tables in cells of their own, too.
+    expect(notebook.cell("widgets.follow(view, charts.file_sizes)").locator("img")).to_have_attribute(
+        "alt", re.compile(r"^100 data files of lab\.equality_deletes")
+    )
+    expect(notebook.cell("widgets.follow(view, charts.delete_ratio)").locator("img")).to_be_visible()
+    expect(notebook.cell("widgets.follow(view, tables.settings)")).to_contain_text("write.target-file-size-bytes")
+
+
+def test_sql_in_a_widget_can_be_copied(notebook: Driven) -> None:
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    box = notebook.cell("widgets.thresholds(view)").locator(".sql").first
+
+    box.get_by_role("button", name="Copy").click()
+
+    expect(box.get_by_role("button", name="Copied")).to_be_visible()
+    assert notebook.page.evaluate("() => navigator.clipboard.readText()") == box.locator("pre").text_content()
+
+
+def test_no_control_has_a_scrollbar_that_scrolls_nothing(notebook: Driven) -> None:
+    """A box whose content is a few pixels too large shows bars that a person can move, and that show nothing."""
+    assert notebook.page.evaluate(SPARE_BARS) == []
 
 
 def test_a_slider_goes_through_time_once_the_snapshots_are_read(notebook: Driven) -> None:

@@ -155,3 +155,12 @@ def test_orphans_are_told_with_the_dry_run_that_lists_them() -> None:
         3,
         0,
     )
+
+
+@pytest.mark.parametrize(("weighed", "said"), [(3, "3 files, 6 MiB, under"), (2, "3 files, about 6 MiB, under")])
+def test_orphans_that_were_weighed_say_what_they_hold(weighed: int, said: str) -> None:
+    facts = dataclasses.replace(table_facts(), storage=StorageFacts(0, 3, (), 6 * MIB, weighed))
+
+    _, _, evidence, _, _, at_stake = told(facts, "orphan_files")
+    assert evidence.startswith(said)
+    assert at_stake == 6 * MIB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,14 +139,34 @@ def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str)
     assert observed_both_ways(lake, f"{scratch}.shared").data.record_count == 3
 
 
-def test_orphans_are_counted_by_the_dry_run_and_left_where_they_are(lake: Lake) -> None:
-    first = lake.observe("lab.orphan_files", storage=True).storage
-    second = lake.observe("lab.orphan_files", storage=True).storage
+def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(lake: Lake) -> None:
+    facts = lake.observe("lab.orphan_files", storage=True)
+    first, second = facts.storage, lake.observe("lab.orphan_files", storage=True).storage
 
     assert first is not None
     assert second is not None
     assert first.orphan_count == second.orphan_count > 0
+    # The lab lets its orphans be ten days old, and no other file of the table; checksums are Hadoop's own and hidden.
+    old = dt.datetime.now(dt.UTC).timestamp() - 5 * 86_400
+    there = [
+        p
+        for p in Path(facts.location.removeprefix("file:")).rglob("*")
+        if p.is_file() and p.stat().st_mtime < old and p.name[0] not in "._"
+    ]
+    assert first.orphan_bytes == second.orphan_bytes == sum(p.stat().st_size for p in there) > 0
+    assert first.orphan_count == first.weighed_count == len(there)
     assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+
+
+def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icekit.facts.storage.WEIGHED", 4)
+    found = lake.observe("lab.orphan_files", storage=True).storage
+
+    assert found is not None
+    assert found.is_estimated
+    assert (found.weighed_count, len(found.examples)) == (4, 4)
+    assert found.orphan_bytes is not None
+    assert found.orphan_bytes > 0
 
 
 def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(lake: Lake, scratch: str) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icekit import Thresholds
+from icekit.history.past import Past
 from icekit.history.records import Health
 from icekit.history.trend import MEASURES, Trend, better, same_table, since_reset, slope, trends, worse
+from icekit.show import trends_charts
 
 DAY = 86_400_000
 
@@ -118,6 +123,69 @@ def test_what_got_worse_is_a_new_finding_a_graver_one_or_a_threshold_that_was_cr
     assert worse(now, now) == ()
 
 
+@pytest.mark.parametrize(("was", "now"), [(None, 100), (99, None), (None, None)])
+def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(was: int | None, now: int | None) -> None:
+    assert worse(run(1, snapshots=was), run(2, snapshots=now)) == ()
+
+
+def test_days_beyond_any_number_are_not_known() -> None:
+    # The smallest step that a number can have, once a day: no count of days reaches the threshold.
+    line = [run(d, delete_bytes=0, position_delete_records=d, data_records=10**320) for d in range(9)]
+    trend = of("delete_ratio", line, Thresholds(delete_ratio=0.9))
+
+    assert trend.per_day is not None
+    assert (trend.days, trend.days_told) == (None, "–")
+    assert slope([(x * 1e-300, x * 1e300) for x in range(9)]) is None
+
+
 def test_every_measure_writes_its_own_figures() -> None:
     assert [m.write(0.5) for m in MEASURES if m.unit == "share"] == ["50 %"]
     assert all(m.falls_ill in {-1, 0, 1} for m in MEASURES)
+
+
+#: What a history may hold: absent figures, zeros, ones that stand still, and the largest that a column takes.
+FIGURES = st.one_of(st.none(), st.sampled_from([0, 7, 2**63 - 1]), st.integers(0, 2**63 - 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * DAY), FIGURES, FIGURES, FIGURES), max_size=12))
+def test_days_and_slopes_are_numbers_or_absent_whatever_the_history_holds(
+    rows: list[tuple[int, int | None, int | None, int | None]],
+) -> None:
+    runs = [
+        Health(
+            f"run{place}",
+            "db.t",
+            at,
+            data_files=files,
+            data_bytes=held,
+            snapshots=files,
+            delete_bytes=held,
+            data_records=records,
+            position_delete_records=files,
+            undersized_manifests=held,
+            target_file_bytes=2**20,
+        )
+        for place, (at, files, held, records) in enumerate(sorted(rows, key=lambda row: row[0]))
+    ]
+
+    for trend in trends(runs):
+        for value in (trend.now, trend.per_day, trend.days):
+            assert value is None or math.isfinite(value), trend
+        assert trend.days is None or trend.days >= 0
+        assert not {"nan", "inf", "none"} & set(trend.sentence.lower().split()), trend.sentence
+    shown = trends_charts.outlook(Past("db.t", tuple(runs), (), Thresholds()))
+    assert not shown.isna().to_numpy().any(), "pandas would write NaN"
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats()), max_size=12))
+def test_a_slope_is_a_number_or_none(points: list[tuple[float, float]]) -> None:
+    found = slope(points)
+
+    assert found is None or math.isfinite(found)
+
+
+def test_days_that_are_not_known_are_a_dash() -> None:
+    def told(days: float | None) -> str:
+        return Trend(MEASURES[0], 1.0, 2.0, None, days, 9, "no trend").days_told
+
+    assert [told(d) for d in (None, 0.0, 0.01, 1.0, 9.4, 365.0, 366.0)] == ["–", "0", "under 1", "1", "9", "365", "over 365"]

@@ -29,6 +29,21 @@ def test_there_are_seven_lessons() -> None:
     assert [path.stem[:2] for path in LESSONS] == ["01", "02", "03", "04", "05", "06", "07"]
 
 
+@each_book
+def test_where_results_are_stored_one_is_told_to_clear_them_first(path: Path) -> None:
+    opening = " ".join(book(path).cells[0 if path in LESSONS else 3].source.split()).lower()
+
+    assert opening.count("edit, clear outputs of all cells") == 1
+
+
+def test_make_notebook_trusts_every_notebook_of_the_project_and_no_other() -> None:
+    makefile = (NOTEBOOKS.parent / "Makefile").read_text()
+    (patterns,) = re.findall(r"jupyter trust ((?:notebooks/\S+ ?)+)", makefile)
+
+    trusted = {found for pattern in patterns.split() for found in NOTEBOOKS.parent.glob(pattern)}
+    assert trusted == set(NOTEBOOKS.rglob("*.ipynb")) - set(NOTEBOOKS.rglob(".ipynb_checkpoints/*"))
+
+
 @each_lesson
 def test_each_exercise_is_followed_by_its_solution_and_a_check(path: Path) -> None:
     cells = book(path).cells

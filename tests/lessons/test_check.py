@@ -123,7 +123,7 @@ def test_a_right_answer_is_done_and_says_what_it_means(case: str) -> None:
     checked, right, _ = CASES[case]
     said = checked(right)
 
-    assert said.is_done, said
+    assert said.is_done is True, said
     assert len(said.said) > 30
     assert repr(said).startswith("✔ ")
 
@@ -134,7 +134,7 @@ def test_a_right_answer_is_done_and_says_what_it_means(case: str) -> None:
 def test_a_wrong_answer_is_told_what_is_missing(case: str, answer: object, missing: str) -> None:
     said = CASES[case][0](answer)
 
-    assert not said.is_done
+    assert said.is_done is False
     assert missing in said.said
     assert repr(said).startswith("… ")
 
@@ -143,8 +143,75 @@ def test_a_wrong_answer_is_told_what_is_missing(case: str, answer: object, missi
 def test_an_unsolved_exercise_is_told_what_to_write(case: str) -> None:
     said = CASES[case][0](None)
 
-    assert not said.is_done
+    assert said.is_done is False
     assert any(word in said.said for word in ("Write", "Make", "Put"))
+
+
+#: What a right answer means, in figures worked out by hand from the facts above.
+MEANT = {
+    "read off": "300 files for 300 MiB",
+    "budget": "1 MiB are read, and a scan opens 10 files fewer",
+    "thrown away": "10 % of the rows",  # 21 of 200
+    "one partition": "event_day=1970-01-02 is rewritten",
+    "retention": "4 days and the last 10 snapshots stay",
+    "live": "70 % of the bytes",
+    "who pays": "A lookup of one event_time read 10 % of the files before and reads 100 % now",
+    "pays back": "wins 95 % of the file opens for 30 % of the bytes. The rest would buy 5.0 % for 70 %",
+    "writer": "2 files for 2 partitions",
+}
+
+
+@pytest.mark.parametrize("case", MEANT)
+def test_what_a_right_answer_means_is_told_in_figures(case: str) -> None:
+    checked, right, _ = CASES[case]
+
+    assert MEANT[case] in checked(right).said
+
+
+def test_an_answer_of_exactly_the_limit_is_right() -> None:
+    assert check.within_budget(plan(ONE), SMALL, MIB).is_done
+    assert check.retention(Retention.of({"keep": "72 hours", "need": "72 hours"}), 72).is_done
+    assert check.pays_back(plan(ONE, size=4 * MIB, saved=90), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4).is_done
+    assert check.one_partition(plan(ONE, of=DELETED), DELETED, 0.12).is_done
+    assert check.who_pays("event_time", sampled(event_time=0.25), sampled(event_time=0.5)).is_done
+    assert check.guess(0, "data files").is_done
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5])
+def test_a_share_is_between_none_and_all(share: float) -> None:
+    assert "between 0 and 1" in check.half_the_commits(share).said
+
+
+@pytest.mark.parametrize(("was", "now"), [(0.3, 0.5), (0.1, 0.4), (None, 0.9), (0.1, None)])
+def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(was: float, now: float) -> None:
+    assert check.who_pays("event_time", sampled(event_time=was), sampled(event_time=now)).is_done is False
+
+
+def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
+    won = check.pays_back(plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
+
+    assert won.said.endswith("The rest would buy 0.0 % for 90 %.")
+
+
+def test_a_plan_for_another_table_is_told_apart_from_no_plan_in_every_exercise_with_one() -> None:
+    other = plan(ONE, of=table_facts(table=("db", "others")))
+
+    for said in (
+        check.one_partition(other, DELETED, 0.1),
+        check.pays_back(other, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4),
+    ):
+        assert said.said == "That is a plan for db.others; make one for db.events."
+
+
+def test_files_are_told_for_each_partition_of_the_newest_commit() -> None:
+    assert "left 6.0 files in each partition" in check.writer_mended(written("hash", 12, 2)).said
+
+
+@pytest.mark.parametrize(("is_done", "mark", "badge"), [(True, "card fine", "done"), (False, "card info", "not yet")])
+def test_a_check_looks_done_or_not_yet(is_done: bool, mark: str, badge: str) -> None:
+    shown = Checked(is_done, "So it is.")._repr_html_()
+
+    assert f'<div class="{mark}"><p><span class="badge">{badge}</span> So it is.</p></div>' in shown
 
 
 def test_what_is_said_is_escaped() -> None:

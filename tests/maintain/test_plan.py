@@ -144,9 +144,18 @@ def test_orphans_are_removed_as_they_were_listed() -> None:
     (action,) = planned(sick(), "orphan_files").actions
 
     assert action.prediction.files_in == 7
+    assert "orphan_files: 7 files that no snapshot names" in action.why
     assert "lost.parquet" in action.why
     assert "prefix_listing => true" in action.sql
     assert "dry_run" not in action.sql
+
+
+def test_a_plan_says_what_the_orphans_that_go_hold() -> None:
+    (action,) = planned(sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), "orphan_files").actions
+
+    assert "orphan_files: 7 files, about 3 MiB, that no snapshot names" in action.why
+    # Nothing of it is read, so that a budget of bytes does not keep it from going.
+    assert action.prediction.bytes_in == 0
 
 
 def test_orphans_under_three_days_are_refused() -> None:

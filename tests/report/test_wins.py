@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from icekit import Thresholds, diagnose
 from icekit.facts.model import Kind, Ref, StorageFacts, TableFacts
+from icekit.facts.storage import weighed
 from icekit.history.store import Lately
 from icekit.report import Row
 from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
 from icekit.report.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
-from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, sequence, table_facts
+from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, partition, sequence, table_facts
 from tests.history.test_stores import record
 
 DAY = 86_400_000
@@ -41,6 +43,15 @@ def test_the_cost_of_an_open_is_the_tables_own() -> None:
 
     assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})).open_file_cost == MIB
     assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})).open_file_cost == OPEN_FILE_COST
+
+
+def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
+    groups = (file_group(*[MIB] * 8, records_per_file=1000), file_group(*[500 * MIB] * 4, of=partition(7), records_per_file=1000))
+    facts = table_facts(groups=groups)
+    found = diagnose(facts)
+
+    assert wins(facts, found).files_gone == 7
+    assert wins(facts, found, Thresholds().with_changes(min_input_files=9)).files_gone == 0
 
 
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
@@ -121,7 +132,7 @@ def test_totals_leave_out_what_is_not_known() -> None:
     summed = total([Wins(spared=5, scan_cost=10, expirable_bytes=None), Wins(spared=2, scan_cost=10, expirable_bytes=3)])
 
     assert (summed.spared, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
-    assert total([]).spared == 0
+    assert (total([]).spared, summed.open_file_cost) == (0, 0)
 
 
 def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
@@ -147,15 +158,55 @@ def test_of_tables_that_spare_a_scan_the_same_the_one_whose_expiry_frees_more_co
 
     assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
     page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text()
-    assert "It decides between tables that spare a scan the same" in page
+    assert "Both together decide between tables that spare a scan the same" in page
 
 
-def test_orphan_files_are_counted_from_the_listing_and_nobody_weighs_what_it_does_not_say() -> None:
-    listed = won(table_facts(storage=StorageFacts(0, 7, ("a",))))
+def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None:
+    listed = won(table_facts(storage=StorageFacts(0, 7, ("a",), 700, 7)))
+    unlisted = won(table_facts())
 
-    assert (listed.orphan_files, won(table_facts()).orphan_files) == (7, None)
+    assert (listed.orphan_files, listed.orphan_bytes, listed.are_orphans_estimated) == (7, 700, False)
+    assert (unlisted.orphan_files, unlisted.orphan_bytes, unlisted.are_orphans_estimated) == (None, None, False)
+    assert (listed.storage_bytes, unlisted.storage_bytes) == (700, 0)
     # A figure that nothing fills in would be a dash for ever.
     assert None not in dataclasses.astuple(listed)
+    # What nobody reads is spared to no scan.
+    assert listed.spared == unlisted.spared
+
+
+def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
+    assert weighed(0, []) == 0
+    assert weighed(3, [1, 2, 3]) == 6
+    assert weighed(1_000_000, [10, 20]) == 15_000_000
+    assert weighed(3, []) is None
+    assert StorageFacts(0, 3, (), 6, 2).is_estimated
+    assert not StorageFacts(0, 3, (), 6, 3).is_estimated
+
+
+def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path) -> None:
+    def of(table: str, **told: int) -> Row:
+        return dataclasses.replace(row(table), wins=Wins(scan_cost=100, **told))
+
+    exact = of("a", orphan_files=7, orphan_bytes=3 * MIB, orphan_files_weighed=7)
+    unweighed, estimated = of("b", orphan_files=1), of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000)
+    rows = [exact, unweighed, estimated, row("d"), of("e", orphan_files=0, orphan_bytes=0, orphan_files_weighed=0)]
+
+    page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text().replace("\N{NO-BREAK SPACE}", " ")
+
+    assert [r.table for r in sorted(rows, key=rank)] == ["c", "a", "b", "d", "e"]
+    assert "<b>about 1 GiB</b><span>storage, of orphan files</span><small>9,008 files, where storage was listed</small>" in page
+    cells = re.findall(r"data-v='([-\d.]+)' data-label='Orphans hold'>([^<]*)", page)
+    assert cells == [
+        ("1073741824.000", "about 1 GiB, 9,000 files"),
+        ("3145728.000", "3 MiB, 7 files"),
+        ("1.000", "1 file"),
+        ("-1", "–"),
+        ("0.000", "0"),
+    ]
+    none = write_index([row("d")], tmp_path / "none.html", made_at="now", catalog="lake").read_text()
+    assert "Orphans hold</button>" not in none
+    assert none.count("<th ") == none.split("<tbody>")[1].count("<td")
+    assert page.count("<th ") * len(rows) == page.split("<tbody>")[1].count("<td")
 
 
 def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:

@@ -3,9 +3,13 @@ import subprocess
 import sys
 import unicodedata
 
+import pytest
+
 from icekit.diagnose import diagnose
+from icekit.diagnose.context import Context
+from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, RangeOverlap
-from icekit.findings import Findings, Severity
+from icekit.findings import Findings, Severity, Thresholds
 from icekit.show.card import card, card_html
 from icekit.show.health import size_classes
 from tests import factories as make
@@ -73,6 +77,44 @@ def test_sizes_are_counted_in_five_ranges() -> None:
     sizes = (make.MIB, 32 * make.MIB, 200 * make.MIB, 384 * make.MIB, int(1.8 * make.TARGET), 4 * make.GIB)
 
     assert [c.file_count for c in size_classes(make.table_facts(groups=(make.file_group(*sizes),)))] == [1, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"min_file_size_ratio": 0.5}, {"min_file_size_ratio": 0.2}, {"min_file_size_ratio": 0.0}, {"max_file_size_ratio": 4.0}]
+)
+def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> None:
+    sizes = (make.MIB, 32 * make.MIB, 90 * make.MIB, 200 * make.MIB, 300 * make.MIB, 400 * make.MIB, make.GIB, 3 * make.GIB)
+    facts = make.table_facts(groups=(make.file_group(*sizes),))
+    chosen = Thresholds().with_changes(**limits)
+
+    classes = size_classes(facts, chosen)
+    (band,) = (c for c in classes if c.left_alone)
+
+    context = Context(facts, chosen)
+    assert band.file_count == sum(context.min_file_size <= s <= context.max_file_size for s in sizes)
+    assert sum(c.file_count for c in classes) == len(sizes)
+    assert sum(c.size_in_bytes for c in classes) == sum(sizes)
+    assert band.label in card(facts, Findings(), chosen).replace("left alone", "")
+    assert band.label in card_html(facts, Findings(), chosen)
+
+
+def test_a_median_is_told_where_the_mean_misleads() -> None:
+    few_large = make.table_facts(groups=(make.file_group(*[make.MIB] * 99), make.file_group(make.GIB, of=make.partition(7))))
+
+    assert "mean 11.2 MiB, median about 1 MiB, target 512 MiB" in " ".join(card(few_large, Findings()).split())
+    assert "median about" not in card(make.table_facts(), Findings())
+
+
+def test_a_median_is_between_the_smallest_and_the_largest_of_its_bucket() -> None:
+    sizes = sorted((7 * n * n + 1) * make.KIB for n in range(101))
+    halves = (make.file_group(*sizes[::2]), make.file_group(*sizes[1::2], of=make.partition(7)))
+
+    found = median_bytes(halves)
+    bucket = [b for g in halves for b in g.buckets if b.min_bytes <= sizes[50] <= b.max_bytes]
+    assert found is not None
+    assert min(b.min_bytes for b in bucket) <= found <= max(b.max_bytes for b in bucket)
+    assert median_bytes(()) is None
+    assert median_bytes((make.file_group(5),)) == 5
 
 
 def test_a_single_file_among_many_shows_as_a_bar() -> None:

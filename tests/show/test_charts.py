@@ -7,9 +7,11 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
+from icekit.facts.through_time import sizes_at
 from icekit.findings import Thresholds
 from icekit.show import charts
 from icekit.show.charts import Chart
+from icekit.show.time_charts import sizes_at_one, sizes_through_time
 from tests import factories as make
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
@@ -116,6 +118,16 @@ def test_sizes_tell_the_files_the_bytes_and_what_a_rewrite_leaves_alone() -> Non
         "31 data files of db.events, 530 MiB in all, 17.1 MiB on average against a target of 512 MiB; most, 30, are of 1 MiB–2 MiB. "
         "rewrite_data_files leaves alone 384 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes."
     )
+
+
+def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
+    # 0.0039 of the target is 2 MiB, 0.0034 is none of the bars' limits: a bar is cut there.
+    limits = Thresholds().with_changes(min_file_size_ratio=0.0034)
+    chart = charts.file_sizes(small_files(), thresholds=limits)
+
+    assert chart.alt.endswith("rewrite_data_files leaves alone 1.7 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes.")
+    assert list(chart.table[chart.table["left_alone"]]["file_count"])[-1] == 1
+    assert chart.table["file_count"].sum() == 31
 
 
 def test_the_band_is_in_the_picture_where_no_file_is() -> None:
@@ -233,3 +245,21 @@ def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
     chart = charts.commits(make.table_facts(history=make.history(make.commit(operation=None, added_bytes=None))))
 
     assert legend(axes(chart)) == ["unknown (1)"]
+
+
+def test_sizes_through_time_are_told_apart_by_the_limits_in_force() -> None:
+    facts = make.table_facts(groups=(make.file_group(make.MIB, 300 * make.MIB, 310 * make.MIB, 500 * make.MIB),))
+    then = [sizes_at(facts, make.commit())]
+    moved = Thresholds().with_changes(min_file_size_ratio=0.5)
+    across = Thresholds().with_changes(min_file_size_ratio=0.6)  # 307 MiB: files of one bar on either side
+
+    def left_alone(thresholds: Thresholds | None) -> tuple[str, int]:
+        table = sizes_through_time(facts, then, thresholds).table
+        (name,) = (column for column in table.columns if column.endswith("(left alone)"))
+        return name, int(table[name].sum())
+
+    assert left_alone(None) == ("384 MiB–922 MiB (left alone)", 1)
+    assert left_alone(moved) == ("256 MiB–922 MiB (left alone)", 3)
+    assert left_alone(across) == left_alone(None), "what cannot be told exactly is told by Iceberg's own limits"
+    assert "256 MiB–922 MiB: left alone by rewrite_data_files" in legend(axes(sizes_at_one(facts, then, 0, moved)))
+    assert sizes_at_one(facts, then, 0, moved).table["file_count"].sum() == 4

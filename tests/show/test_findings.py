@@ -34,11 +34,13 @@ def test_each_statement_has_a_box_of_its_own() -> None:
 def test_without_scripts_there_is_no_button() -> None:
     shown = findings_html([make.finding()])
 
-    assert shown.count("<button") == shown.count('<button type="button" hidden>') == 1
+    assert shown.count("<button") == shown.count('<button type="button" hidden onclick=') == 1
+    assert "@media (scripting: enabled) { .icekit.icekit .sql button[hidden] { display: block; } }" in shown
 
 
-def test_a_finding_without_statements_brings_no_script() -> None:
-    assert "<script" not in findings_html([make.finding(sql=())])
+def test_copying_needs_no_script_of_the_page_which_a_widget_does_not_run() -> None:
+    assert "<script" not in findings_html([make.finding()])
+    assert "<button" not in findings_html([make.finding(sql=())])
 
 
 def test_everything_is_escaped() -> None:

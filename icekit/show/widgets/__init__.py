@@ -4,6 +4,7 @@ from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.comparing import compare_with
+from icekit.show.widgets.following import follow
 from icekit.show.widgets.partitions import partitions
 from icekit.show.widgets.thresholds import thresholds
 from icekit.show.widgets.time import sizes_over_time
@@ -16,6 +17,7 @@ __all__ = [
     "choose",
     "compaction",
     "compare_with",
+    "follow",
     "partitions",
     "sizes_over_time",
     "thresholds",

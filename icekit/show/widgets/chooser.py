@@ -14,6 +14,7 @@ from icekit.facts.model import TableFacts
 from icekit.show.card import card_html
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import WIDER, Progress, attempt, button, chosen, column, labelled, picture, row
+from icekit.show.widgets.naming import TableName
 from icekit.show.widgets.view import View
 from icekit.show.widgets.work import Say, interruptible
 from icekit.sql import display_name
@@ -22,7 +23,9 @@ from icekit.units import count, moment
 CURRENT = "the current snapshot"
 #: Snapshots that are offered, the newest.
 SNAPSHOTS = 200
-_BELOW = "The panels below follow. Charts in cells of their own still show the table before: Run ▸ Run Selected Cell and All Below draws them anew."
+_BELOW = (
+    "What is below follows; cells that plan, print or write still tell of the table before, until Run ▸ Run Selected Cell and All Below."
+)
 
 
 def refs_of(facts: TableFacts) -> list[tuple[str, str]]:
@@ -45,7 +48,7 @@ class Chooser(Explorer):
 
     def static(self) -> str:
         """The card of the table in view."""
-        return card_html(self.view.facts, self.view.findings)
+        return card_html(self.view.facts, self.view.findings, self.view.thresholds)
 
     def build(self) -> Any:
         """Three choices and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
@@ -58,14 +61,7 @@ class Chooser(Explorer):
             options=catalogs,
             value=lake.name,
         )
-        self.table = labelled(
-            ipw.Combobox,
-            "Table",
-            "namespace.table; type a part of it to narrow the list",
-            value=facts.name,
-            ensure_option=False,
-            continuous_update=False,
-        )
+        self.table = TableName(facts.name, self._other_table)
         self.ref = labelled(
             ipw.Dropdown,
             "Snapshot",
@@ -79,16 +75,15 @@ class Chooser(Explorer):
         self.card = picture(self.static())
         self._show_refs()
         if isinstance(lake.tables, EmbeddedTables):
-            self.table.options = [display_name(name) for name in lake.tables.names()]
+            self.table.offer([display_name(name) for name in lake.tables.names()])
         chosen(self.catalog, self._other_catalog)
-        chosen(self.table, self._other_table)
         chosen(self.ref, self._say_what)
         self.view.on_change(self._follow)
         self.view.on_hold(self._say_what)
         self._say_what()
         return column(
             row(self.catalog, self.list_tables),
-            self.table,
+            self.table.box,
             self.ref,
             row(self.observe, self.progress.cancel),
             self.progress.told,
@@ -107,13 +102,13 @@ class Chooser(Explorer):
             return names
 
         def done(names: list[str]) -> str:
-            self.table.options = names
-            return f"{count(len(names), 'table')} in catalog {name}."
+            self.table.offer(names)
+            return f"{count(len(names), 'table')} in catalog {name}: choose one, or type a part of its name."
 
         self.progress.run(f"Listing the tables of {name}", job, done, self._say_what)
 
     def _observe(self) -> None:
-        table, ref, view = self.table.value.strip(), self._ref(), self.view
+        table, ref, view = self.table.value, self._ref(), self.view
         lake = self._lake()
         if lake is None:
             return
@@ -143,13 +138,13 @@ class Chooser(Explorer):
         self._show_refs()
 
     def _other_catalog(self) -> None:
-        self.table.options = []
-        self.table.value = ""
+        self.table.offer(())
+        self.table.write("")
 
         def list_own() -> None:
             lake = connect(self.catalog.value)
             if isinstance(lake.tables, EmbeddedTables):
-                self.table.options = [display_name(name) for name in lake.tables.names()]
+                self.table.offer([display_name(name) for name in lake.tables.names()])
 
         attempt(list_own, self.progress.told)
         self._say_what()
@@ -177,9 +172,10 @@ class Chooser(Explorer):
 
     def _say_what(self) -> None:
         held = self.view.held
-        for control in (self.catalog, self.table, self.ref):
+        for control in (self.catalog, self.ref):
             control.disabled = bool(held)
-        table = self.table.value.strip()
+        self.table.rest(bool(held))
+        table = self.table.value
         self.observe.description = f"Observe {table}" if table else "Observe"
         self.observe.disabled = not table or bool(held)
         self.observe.tooltip = (

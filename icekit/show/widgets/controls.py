@@ -34,12 +34,12 @@ def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str 
 
 def row(*parts: Any) -> Any:
     """Controls beside each other, below each other where the screen is narrow."""
-    return ipw.HBox(parts, layout=ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px"))
+    return ipw.HBox(parts, layout=ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px", overflow="visible"))
 
 
 def column(*parts: Any) -> Any:
-    """Controls below each other."""
-    return ipw.VBox(parts)
+    """Controls below each other; what is too wide scrolls by itself, and the column has no scrollbars of its own."""
+    return ipw.VBox(parts, layout=ipw.Layout(overflow="visible"))
 
 
 def picture(content: str = "") -> Any:

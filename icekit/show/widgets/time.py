@@ -28,7 +28,7 @@ class TimeExplorer(Explorer):
         self._known: dict[tuple[object, ...], dict[int, SizesAt]] = {}
         self._drawn: dict[tuple[int, int], str] = {}
         self._why_not = "No snapshot of the past was read: none was asked for."
-        self._shown_of = self._key()
+        self._shown_of: object = (self._key(), view.thresholds.size_ratios)
         if at_once > 0:
             if too_much := too_much_at_once(view):
                 self._why_not = f"No snapshot of the past was read: {too_much}"
@@ -37,7 +37,7 @@ class TimeExplorer(Explorer):
 
     def static(self) -> str:
         """All the snapshots read in one chart, or why there is none."""
-        return sizes_through_time(self.view.facts, self.sizes)._repr_html_() if self.sizes else note(self._why_not)
+        return sizes_through_time(self.view.facts, self.sizes, self.view.thresholds)._repr_html_() if self.sizes else note(self._why_not)
 
     def build(self) -> Any:
         """A button that reads, a slider through what was read, and the picture."""
@@ -88,9 +88,9 @@ class TimeExplorer(Explorer):
         self.progress.run(f"Reading snapshots of {view.facts.name}", job, done)
 
     def _follow(self) -> None:
-        if self._key() == self._shown_of:
+        if (self._key(), self.view.thresholds.size_ratios) == self._shown_of:
             return
-        self._shown_of = self._key()
+        self._shown_of = self._key(), self.view.thresholds.size_ratios
         known = self._cache()
         self.sizes = tuple(known[c.snapshot_id] for c in spread(self.view.facts.history.commits) if c.snapshot_id in known)
         self._say_what()
@@ -107,7 +107,7 @@ class TimeExplorer(Explorer):
         self.slider.options = [(f"{i + 1} of {len(self.sizes)}", i) for i in range(len(self.sizes))]
         self.slider.value = len(self.sizes) - 1
         self._show_one()
-        self.all.value = sizes_through_time(self.view.facts, self.sizes)._repr_html_()
+        self.all.value = sizes_through_time(self.view.facts, self.sizes, self.view.thresholds)._repr_html_()
 
     def _show_one(self) -> None:
         place = self.slider.value
@@ -115,7 +115,7 @@ class TimeExplorer(Explorer):
             return
         key = place, len(self.sizes)
         if key not in self._drawn:
-            self._drawn[key] = sizes_at_one(self.view.facts, self.sizes, place)._repr_html_()
+            self._drawn[key] = sizes_at_one(self.view.facts, self.sizes, place, self.view.thresholds)._repr_html_()
         self.at.value = self._drawn[key]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from icekit.catalog import Lake
 from icekit.diagnose import diagnose
@@ -26,7 +26,7 @@ class View:
         self.reads = reads
         self.findings = self._found()
         self.held = ""
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: dict[object, Callable[[], None]] = {}
         self._holders: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
@@ -63,9 +63,12 @@ class View:
         """Call ``listener`` when the table in view is held, and when it is let go."""
         self._holders.append(listener)
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after each change, in the order in which they came to listen."""
-        self._listeners.append(listener)
+    def on_change(self, listener: Callable[[], None], *, instead_of: object = None) -> None:
+        """Call ``listener`` after each change, in the order in which they came to listen.
+
+        One that came before with an equal ``instead_of`` is called no longer.
+        """
+        self._listeners[instead_of or object()] = listener
 
     def judged(self, facts: TableFacts) -> Findings:
         """What is found in other facts by the limits in force."""
@@ -84,9 +87,9 @@ class View:
         except Exception:
             back()
             raise
-        self._tell(self._listeners)
+        self._tell(self._listeners.values())
 
     @staticmethod
-    def _tell(listeners: list[Callable[[], None]]) -> None:
+    def _tell(listeners: Iterable[Callable[[], None]]) -> None:
         for listener in tuple(listeners):
             listener()

@@ -121,7 +121,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     explorer._go("Running 2 actions on db.sick", job)
     assert begun.wait(30)
     try:
-        assert all(control.disabled for control in (chooser.catalog, chooser.table, chooser.ref, chooser.observe))
+        assert all(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
         assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget, explorer.slider))
         with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is under way, and db.sick stays in view"):
             view.look_at(view.lake, fine)
@@ -132,7 +132,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     assert explorer.progress.work.wait(30)
 
     assert view.facts.name == "db.sick"
-    assert not any(control.disabled for control in (chooser.catalog, chooser.table, chooser.ref, chooser.observe))
+    assert not any(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
     assert not any(control.disabled for control in (explorer.ask, explorer.again, explorer.budget, explorer.slider))
     view.look_at(view.lake, fine)
 
@@ -140,7 +140,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
 def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(view: widgets.View) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
-    chooser.table.value = "db.fine"
+    chooser.table.write("db.fine")
     view.held = "Running 2 actions on db.sick"  # begun after the button was pressed
 
     chooser._observe()

@@ -12,12 +12,15 @@ from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs
 from icekit.compact import Policy
 from icekit.errors import ParameterError
+from icekit.facts.model import Kind, TableFacts
 from icekit.findings import Thresholds
 from icekit.notebook import begin
 from icekit.report.page import page, without_widgets
-from icekit.show import widgets
+from icekit.show import charts, tables, widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
+from icekit.show.widgets.following import Following
 from icekit.show.widgets.limits import LIMITS, moved, size_ratios
+from icekit.show.widgets.naming import SHOWN, TableName
 from tests.factories import MIB, file_group, table_facts
 
 
@@ -33,6 +36,8 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
         widgets.compare_with(view, "oldest"),
         widgets.sizes_over_time(view, 3),
         widgets.compaction(view, Policy(leave_alone_minutes=0)),
+        widgets.follow(view, charts.partitions),
+        widgets.follow(view, tables.settings),
     ]
 
 
@@ -44,6 +49,10 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         monkeypatch.setenv(SWITCH, "off")
         off = explorer._repr_mimebundle_()
         assert set(off) == {"text/plain", "text/html"}
+        if isinstance(explorer, Following):
+            assert off["text/html"] == explorer.made._repr_html_(), "as it is shown by itself: there was no control to move"
+            monkeypatch.delenv(SWITCH)
+            continue
         assert off["text/html"].startswith(bundle["text/html"])
         assert "Controls are off here (ICEKIT_WIDGETS); set it to on and run the notebook again" in off["text/html"]
         assert "Controls are off" not in bundle["text/html"]
@@ -152,6 +161,17 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     assert explorer.said.value == ""
 
 
+def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake) -> None:
+    view = widgets.View(local_lake, table_facts(groups=(file_group(*[300 * MIB] * 60),)))
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    assert '<tr class=band><th scope="row">384 MiB–922 MiB</th><td class="n">0' in chooser.card.value
+
+    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+
+    assert '<tr class=band><th scope="row">256 MiB–922 MiB</th><td class="n">60' in chooser.card.value
+
+
 def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
     view = widgets.View(local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
     told: list[str] = []
@@ -184,10 +204,10 @@ def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
     chooser, partitions = widgets.choose(view), widgets.partitions(view)
     assert chooser.controls is not None
     assert partitions.controls is not None
-    assert {"db.sick", "db.fine"} <= set(chooser.table.options)
+    assert {"db.sick", "db.fine"} <= set(chooser.table.list.options)
     partitions.text.value = "nowhere"
 
-    chooser.table.value = "db.fine"
+    chooser.table.list.value = "db.fine"
     assert view.facts.name == "db.sick", "nothing is read before the button is pressed"
     chooser.observe.click()
 
@@ -195,6 +215,62 @@ def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
     assert view.facts.name == "db.fine"
     assert "db.fine" in chooser.card.value
     assert partitions.text.value == ""
+
+
+def test_charts_and_tables_follow_the_table_and_the_limits_in_view(view: widgets.View, local_lake: Lake) -> None:
+    drawn: list[str] = []
+
+    def sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> charts.Chart:
+        drawn.append(facts.name)
+        return charts.file_sizes(facts, kind, thresholds)
+
+    chart, table = widgets.follow(view, sizes), widgets.follow(view, tables.settings)
+    again = widgets.follow(view, sizes)
+    assert all(e.controls is not None for e in (chart, table, again))
+    before = table.shown.value
+
+    view.look_at(local_lake, local_lake.observe("db.fine"))
+
+    assert "db.fine" in again.shown.value
+    assert again.shown.value == again.made._repr_html_()
+    assert "db.sick" in chart.shown.value, "a cell that was run again draws in its new output alone"
+    assert drawn == ["db.sick", "db.sick", "db.fine"]
+    assert table.shown.value != before or table.made.equals(tables.settings(view.facts))
+    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    assert "leaves alone 256 MiB" in text(again.shown.value).replace("\N{NO-BREAK SPACE}", " ")
+    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    assert len(drawn) == 4, "what has not changed is not drawn again"
+
+
+def test_the_list_of_tables_is_there_and_narrows_as_a_person_types() -> None:
+    told: list[str] = []
+    name = TableName("db.t7", lambda: told.append(name.value))
+    names = [f"db.t{n}" for n in range(5000)]
+    assert name.list.layout.display == "none"
+
+    name.offer(names)
+    assert name.list.layout.display == ""
+    assert (len(name.list.options), name.list.value) == (SHOWN, "db.t7")
+    assert "5,000 tables; the first 200 are listed, a part of a name narrows them." in text(name.said.value)
+
+    name.text.value = "T499"
+    assert name.list.options == ("db.t499", *(f"db.t499{n}" for n in range(10)))
+    assert name.list.value is None
+    assert "11 tables of 5,000." in text(name.said.value)
+    name.list.value = "db.t4990"
+    assert (name.value, told[-1]) == ("db.t4990", "db.t4990")
+    assert len(name.list.options) == 11, "the list does not jump under a person's hands"
+
+    name.text.value = "4990"
+    assert (name.value, name.list.value, name.list.options) == ("db.t4990", "db.t4990", ("db.t4990",)), "one is left: it is meant"
+    name.text.value = "nowhere"
+    assert name.value == "nowhere"
+    assert name.list.options == ()
+    assert "None of 5,000 tables has &#x27;nowhere&#x27; in its name." in text(name.said.value)
+    name.text.value = ""
+    assert len(name.list.options) == SHOWN
+    name.text.value = "db.t4711"
+    assert name.list.value == "db.t4711", "a name that is written out is chosen, wherever it is in the list"
 
 
 def test_a_snapshot_of_the_table_in_view_can_be_chosen(view: widgets.View) -> None:
@@ -212,7 +288,7 @@ def test_a_snapshot_of_the_table_in_view_can_be_chosen(view: widgets.View) -> No
 def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
-    chooser.table.value = "db.sik"
+    chooser.table.write("db.sik")
 
     chooser.observe.click()
 
@@ -282,5 +358,6 @@ def test_a_catalog_that_is_not_an_embedded_lake_is_asked_only_when_the_button_is
 
     chooser.catalog.value = "down"
 
-    assert chooser.table.options == ()
+    assert chooser.table.names == ()
+    assert chooser.table.list.layout.display == "none"
     assert chooser.observe.disabled
