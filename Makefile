@@ -33,7 +33,7 @@ test:  ## lint, types, tests, and every notebook run from top to bottom
 	$(RUN) python -m ruff check
 	$(RUN) python -m ruff format --check
 	$(RUN) python -m mypy
-	$(RUN) python -m pytest -n 2 --dist loadfile -m 'not soak and not browser'
+	$(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak and not browser'
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
 	@$(MAKE) --no-print-directory test-browser
 

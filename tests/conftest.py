@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,14 @@ TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
 # Tests do not depend on timings: a busy machine is no falsifying example.
 settings.register_profile("icekit", deadline=None)
 settings.load_profile("icekit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """While one worker builds the lab, another runs what needs no Spark; then large files first, so that both end together."""
+    tests = Counter(item.path for item in items)
+    on_spark = Counter(item.path for item in items if item.get_closest_marker("spark"))
+    first = max(on_spark, key=lambda path: on_spark[path], default=None)
+    items.sort(key=lambda item: (item.path != first, item.path in on_spark, -tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
