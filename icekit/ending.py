@@ -6,10 +6,13 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _blocks: list[Ending] = []
+_TWICE_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
 
 
 class Ending:
@@ -18,12 +21,19 @@ class Ending:
     def __init__(self) -> None:
         self.is_asked = False
         self._is_heard = False
+        self._asked_at: float | None = None
 
     def ask(self) -> None:
-        """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending already."""
+        """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending already.
+
+        Who asks again within some seconds has sent the same wish twice (to the process and to its group, say); it must
+        not break into what the first one has begun.
+        """
         self.is_asked = True
         _hush()
-        if not self._is_heard:
+        now, before = time.monotonic(), self._asked_at
+        self._asked_at = now
+        if not self._is_heard and (before is None or now - before > _TWICE_SECONDS):
             raise KeyboardInterrupt
 
     def hear(self) -> None:
@@ -64,6 +74,26 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
+def heeded(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` once the process is asked to end, within the block: what the signal raised may have been dropped."""
+    ending, done = _blocks[-1] if _blocks else None, threading.Event()
+
+    def watch(ending: Ending) -> None:
+        # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
+        while not done.wait(_LOOK_SECONDS):
+            if ending.is_asked:
+                stop()
+                return
+
+    if ending is not None:
+        threading.Thread(target=watch, args=(ending,), name="icekit-ending", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+@contextlib.contextmanager
 def ended_like_interrupted() -> Iterator[Ending]:
     """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals. A block within another shares its ending."""
     if _blocks:
@@ -88,9 +118,12 @@ def ended_like_interrupted() -> Iterator[Ending]:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     _blocks.append(ending)
+    level = logging.getLogger("py4j").level
     try:
         yield ending
     finally:
         _blocks.pop()
+        logging.getLogger("py4j").setLevel(level)
+        logging.getLogger().removeFilter(_not_of_py4j)
         for number, handler in before.items():
             signal.signal(number, handler)

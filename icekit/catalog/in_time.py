@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import threading
 import time
@@ -24,6 +23,10 @@ T = TypeVar("T")
 _CANCELLING_SECONDS = 60.0
 
 
+class TookTooLong(TimeoutError):
+    """Work that has not ended within its time."""
+
+
 class GivenUp(Exception):
     """Nobody waits for this work any more; raised where it asks for Spark again."""
 
@@ -32,7 +35,23 @@ class Waited:
     """Seconds that a piece of work waited for Spark to start, which serves all that comes after it, too."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """So far, also while it goes on."""
+        since = self._since
+        return self._seconds + (0.0 if since is None else time.monotonic() - since)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the block's seconds."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds, self._since = self.seconds, None
 
 
 class _Tagged:
@@ -58,11 +77,9 @@ class _Tagged:
         if self._is_given_up():
             # It would start Spark anew for nobody, once the lake is closed.
             raise GivenUp
-        began = time.monotonic()
-        was_running = getattr(self._lake, "spark_is_running", True)
-        spark = self._lake.spark
-        if not was_running:
-            self._waited.seconds += time.monotonic() - began
+        is_running = getattr(self._lake, "spark_is_running", True)
+        with contextlib.nullcontext() if is_running else self._waited.waiting():
+            spark = self._lake.spark
         if not self._is_tagged:
             self._is_tagged = True
             self._tags.enter_context(interrupting.tagged(spark, self._tag))
@@ -81,21 +98,27 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
 
     def work() -> None:
         until = time.monotonic() + _CANCELLING_SECONDS
+        spark = None
         while not ended.wait(interrupting.POLL_SECONDS) and time.monotonic() < until:
-            if lake.spark_is_running:
-                interrupting.cancel(lake.spark, tag)
+            if spark is None and lake.spark_is_running:
+                # Once: the lake may be closed meanwhile, and would start another session.
+                spark = lake.spark
+            if spark is not None:
+                interrupting.cancel(spark, tag)
 
     threading.Thread(target=work, daemon=True).start()
 
 
 def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None) -> T:
-    """Do work on the lake in a thread of its own; raises TimeoutError after so many seconds (None: no limit).
+    """Do work on the lake in a thread of its own; raises :class:`TookTooLong` after so many seconds (None: no limit).
+
+    The time in which Spark starts is not the work's, and does not count.
 
     Who stops waiting, by then or by Ctrl-C, has its Spark work cancelled by a tag on its jobs; it gets no Spark any
     more, and what does without cannot be stopped: its thread is left behind, and ends with what it was waiting for or
     with the process.
     """
-    tag = interrupting.new_tag()
+    tag, waited = interrupting.new_tag(), waited or Waited()
     ended, given_up = threading.Event(), threading.Event()
 
     def tagged_work() -> T:
@@ -106,10 +129,12 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, wai
             ended.set()
 
     try:
-        return within(seconds, tagged_work)
-    except (concurrent.futures.TimeoutError, KeyboardInterrupt):
-        # The work's own TimeoutError is no other case: what it did is done with.
+        return within(seconds, tagged_work, spared=lambda: waited.seconds)
+    except (TimeoutError, KeyboardInterrupt) as stopped:
         given_up.set()
-        if not ended.is_set():
-            cancel(lake, tag, ended)
+        if ended.is_set():
+            raise  # the work's own: a host that did not answer
+        cancel(lake, tag, ended)
+        if isinstance(stopped, TimeoutError):
+            raise TookTooLong from None
         raise

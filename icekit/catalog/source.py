@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,10 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
 
 
-def within(seconds: float | None, work: Callable[[], T]) -> T:
+def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[], float] = lambda: 0.0) -> T:
     """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
+
+    ``spared`` tells how many seconds so far do not count.
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
@@ -96,7 +99,13 @@ def within(seconds: float | None, work: Callable[[], T]) -> T:
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return future.result(seconds)
+    if seconds is None:
+        return future.result()
+    began = time.monotonic()
+    while (left := seconds + spared() - (time.monotonic() - began)) > 0:
+        if concurrent.futures.wait([future], left).done:
+            return future.result()
+    raise TimeoutError
 
 
 def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:

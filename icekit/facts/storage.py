@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from icekit.facts.bridge import explain, has_bridge, load_table
@@ -20,6 +22,7 @@ EXAMPLES = 5
 #: Orphans whose size is asked for, each a request to the storage; of more, these stand for all.
 WEIGHED = 2_000
 _AT_ONCE = 16
+_WEIGHING_SECONDS = 60.0
 
 
 def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.datetime | None = None) -> StorageFacts:
@@ -52,18 +55,33 @@ def weighed(count: int, sizes: Sequence[int]) -> int | None:
 
 
 def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
-    """Bytes of each file, told by the table's own FileIO, which listed them; what it cannot tell is left out."""
+    """Bytes of each file by the table's own FileIO; what it cannot tell, or not in time, is left out."""
     if not paths or not has_bridge(spark):
         return []
     from py4j.protocol import Py4JError
 
     io: Any = load_table(spark, table).io()
 
-    def size(path: str) -> int | None:
-        try:
-            return int(io.newInputFile(path).getLength())
-        except Py4JError:
-            return None  # it is gone since, or may not be looked at
+    todo, found, ended = iter(paths), list[int](), threading.Event()
+    one_at_a_time = threading.Lock()
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [told for told in pool.map(size, paths) if told is not None]
+    def work() -> None:
+        while not ended.is_set():
+            with one_at_a_time:
+                path = next(todo, None)
+            if path is None:
+                return
+            with contextlib.suppress(Py4JError):  # it is gone since, or may not be looked at
+                found.append(int(io.newInputFile(path).getLength()))
+
+    # Not an executor's, which would keep the process until a storage that does not answer has been asked for every file.
+    threads = [threading.Thread(target=work, name="icekit-weighing", daemon=True) for _ in range(min(_AT_ONCE, len(paths)))]
+    until = time.monotonic() + _WEIGHING_SECONDS
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+    finally:
+        ended.set()
+    return list(found)

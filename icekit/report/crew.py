@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import tempfile
@@ -19,7 +20,7 @@ from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
 from icekit.history.records import Health, health
 from icekit.notebook import limits
-from icekit.report.kernels import Kernel, Kernels
+from icekit.report.kernels import Kernel, Kernels, limited
 from icekit.report.known import Known
 from icekit.report.observing import TimedOut, clear, kept, observed
 from icekit.report.rendering import imports, rendered
@@ -35,6 +36,8 @@ T = TypeVar("T")
 _PATIENCE = 0.5
 #: How long it is waited for, in seconds, when it was told; what is stuck is left behind.
 _LEAVE = 5.0
+# That a kernel is given to start and import what notebooks do.
+_START = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +135,16 @@ class Crew:
     def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
         from icekit.facts import observe
 
-        return self._known.facts(lake, name, lambda: observe(lake, name, **asked)) if self._known else observe(lake, name, **asked)
+        if self._known is None:
+            return observe(lake, name, **asked)
+        return self._known.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
 
     def _render(self) -> None:
         with self._kernels.own() as kernel:
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
                     item = self._ready.get(timeout=_PATIENCE)
-                    with contextlib.suppress(Exception):  # what does not start fails again below, where it becomes a row
-                        kernel.ready(imports())
+                    _start(kernel)
                     row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
                     # What was observed is known, whatever became of the notebook.
                     self._done.put(replace(row, wins=item.wins, health=item.health))
@@ -184,3 +188,10 @@ class Crew:
         except (OSError, ValueError) as refused:
             return f"{first}; the whole of it could not be kept ({type(refused).__name__})"
         return f"{first}; the whole of it is in {trace.name}"
+
+
+def _start(kernel: Kernel) -> None:
+    """Start a kernel if it has not; what does not start fails again with its first notebook, where it becomes a row."""
+    # A cancelled task is no Exception.
+    with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
+        kernel.ready(imports())

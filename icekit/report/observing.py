@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from icekit.catalog import Lake, interrupting
-from icekit.catalog.in_time import Waited, in_time, tagged
+from icekit.catalog.in_time import TookTooLong, Waited, in_time, tagged
 from icekit.diagnose import diagnose
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
@@ -66,7 +65,7 @@ def observed(
     else:
         try:
             facts = in_time(lake, seconds, work, waited=waited)
-        except concurrent.futures.TimeoutError:
+        except TookTooLong:
             raise timed_out(name, seconds) from None
     return Observed(facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds)
 

@@ -12,6 +12,7 @@ from icekit.compact.execute import Stop, Stopped
 from icekit.compact.kept import plan_of
 from icekit.compact.ledger import opened
 from icekit.compact.run import new_run_id
+from icekit.ending import heeded
 from icekit.errors import IcekitError, TableClaimed
 from icekit.notebook import sampled
 from icekit.report import Known
@@ -47,7 +48,7 @@ class Work:
     now: Callable[[], dt.datetime]
     say: Say
     begin: Callable[[Begun], None]
-    note: Callable[[Step], None]
+    note: Callable[[Step], object]
     timeout: float | None = None
     known: Known | None = None
 
@@ -227,7 +228,7 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
         if end is None or own < end:
             end, why = own, "the time of its budget was spent"
     try:
-        with stopping_at(end, work.now()) as stop:
+        with stopping_at(end, work.now()) as stop, heeded(stop.set):
             step = go(stop)
     except TableClaimed as problem:
         return Step(action, "busy", str(problem))
@@ -238,7 +239,7 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
     return stopped_by(stop, step, why, work.note)
 
 
-def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], None]) -> Step:
+def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], object]) -> Step:
     """A step that was cut short, with who stopped it: the clock, a lost claim (which makes it busy), or a person.
 
     A person stops the whole pass: the step is noted, and KeyboardInterrupt raised. Pure.

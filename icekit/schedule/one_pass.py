@@ -55,13 +55,13 @@ class _OnePass:
         self.deadline = None if seconds is None else self.started + dt.timedelta(seconds=seconds)
         self.lake: Lake = connect(policy.catalog or None)
         self.ending = Ending()
-        self.known: Known | None = None
+        self.known = Known()
 
     def go(self) -> Pass:
         began = time.monotonic()
         tables: list[Table] = []
         assigned = Assigned(())
-        with ended_like_interrupted() as self.ending, tempfile.TemporaryDirectory(prefix="icekit-") as folder:
+        with ended_like_interrupted() as self.ending, tempfile.TemporaryDirectory(prefix="icekit-", ignore_cleanup_errors=True) as folder:
             self.known = Known(Path(folder))
             try:
                 assigned = assign(self.policy, self.lake.tables.names())
@@ -146,7 +146,7 @@ class _OnePass:
         if begun is not None and not self.dry_run and not one.is_held:
             step = unfinished(self._work_on(one), begun)
             if step is not None:
-                self._note(one, step)
+                step = self._note(one, step)
                 one.is_at_rest = step.status != "done"
             if step is None or step.status in {"done", "failed"}:
                 self.state.ended(one.written)
@@ -177,20 +177,22 @@ class _OnePass:
         if all(step.status not in {"stopped", "busy"} for step in steps):
             self.state.ended(one.written)
 
-    def _note(self, one: Table, step: Step) -> None:
-        """Take in a step as it ends, and remember at once what failed."""
+    def _note(self, one: Table, step: Step) -> Step:
+        """Take in a step as it ends, and remember at once what failed; the step as it is kept."""
         step = while_ending(step, self.ending)
         one.steps.append(step)
         self.say(f"{one.written}: {step.action} {step.status}: {step.said}")
         if self.dry_run:
             self.say(f"{step.plan}\n")
-            return
+            return step
         now_ms = int(self.clock().timestamp() * 1000)
         if step.run_id is not None:
+            self.known.forget(one.name)
             self.state.acted(Did.by(step, one.written, now_ms))
         if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
             self.state.fail(one.written, Trouble(step.action, step.said, mark(one.rule, step.action), now_ms, times, step.is_unproved))
+        return step
 
     def _work_on(self, one: Table) -> Work:
         return Work(
@@ -202,7 +204,7 @@ class _OnePass:
             self.clock,
             self.say,
             lambda begun: self.state.begin(one.written, begun),
-            lambda step: self._note(one, step),
+            partial(self._note, one),
             self.policy.timeout,
             self.known,
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from icekit.catalog import EMBEDDED
+from icekit.ending import ended_like_interrupted
 from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable
 from icekit.schedule import document
 from icekit.schedule.act import Say
@@ -44,11 +45,13 @@ def run_policy(
         return made
     to = urls(policy)
     # A pass may end somewhat after its time, as what is committed is still proved.
-    with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))):
+    with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
             # Before the pass adds to it: it is told beside what the pass itself does.
             lately = state.lately()
             made = replace(run_pass(policy, state, clock=clock, say=say), lately=lately)
+            # What was done is told and written whatever is asked from here on; it takes seconds.
+            ending.hear()
         except Exception as problem:
             # Whoever watches is told before the scheduler is; what cannot be told or written is no more than this.
             lost = failed(policy, problem, clock)

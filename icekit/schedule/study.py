@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from icekit.catalog import Lake
-from icekit.catalog.in_time import in_time
+from icekit.catalog.in_time import TookTooLong, in_time
 from icekit.compact import Plan, candidates, plan_table
 from icekit.compact.execute import Stop
 from icekit.diagnose import diagnose
@@ -53,7 +53,7 @@ def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
     """Plan on the lake for so many seconds; raises :class:`PlanTimedOut`, its Spark work cancelled."""
     try:
         return in_time(lake, seconds, work)
-    except TimeoutError:
+    except TookTooLong:
         raise PlanTimedOut(
             f"planning took longer than {span((seconds or 0.0) * 1000)}; raise `timeout:` or narrow the window (since, until, skip_last)"
         ) from None
@@ -89,10 +89,10 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = No
             table,
             size_ratios=limits.size_ratios,
             filter_columns=list(rule.filter_columns) or None,
-            storage=rule.storage if known else needs_storage,
+            storage=needs_storage,
         )
 
-    facts = known.facts(lake, table, collect) if known else collect()
+    facts = known.facts(lake, table, collect, storage=needs_storage) if known else collect()
     if not needs_storage:
         facts = dataclasses.replace(facts, storage=None)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())

@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
+import icekit.schedule.one_pass
 from icekit.catalog import Lake
-from icekit.ending import Ending, ended_like_interrupted
+from icekit.compact.execute import Stop, Stopped
+from icekit.ending import Ending, ended_like_interrupted, heeded
 from icekit.errors import CatalogUnreachable
 from icekit.schedule import going
 from icekit.schedule.going import let_go, while_ending
 from icekit.schedule.result import EXIT_STOPPED, Step
 from icekit.schedule.service import run_policy
 from icekit.schedule.state import State, state_path
+from icekit.schedule.trouble import Begun, mark
+from icekit.schedule.under_way import Table
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import policy
 
@@ -191,3 +195,50 @@ def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, t
     passing._note(one, Step("compact", "failed", "the connection was refused", run_id="r"))
     assert [step.status for step in one.steps] == ["stopped"]
     assert passing.state.trouble("db.a") is None
+
+
+def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    ending = asked()
+    clock[0] += 2.0
+    ending.ask()  # to the process, and then to its group
+    clock[0] += 30.0
+    with pytest.raises(KeyboardInterrupt):
+        ending.ask()
+
+
+def test_a_run_under_way_stops_though_what_the_signal_raised_was_dropped() -> None:
+    stop = Stop()
+    with ended_like_interrupted() as ending, heeded(stop.set):
+        assert not stop.is_set
+        ending.is_asked = True
+        with pytest.raises(Stopped):
+            stop.sleep(30.0)
+
+
+def test_py4j_is_heard_again_after_a_block_in_which_it_was_asked_to_end() -> None:
+    logger, root = logging.getLogger("py4j"), logging.getLogger()
+    before = logger.level, list(root.filters)
+    with ended_like_interrupted() as ending:
+        ending.hear()
+        assert (logger.level, list(root.filters)) != before
+    assert (logger.level, list(root.filters)) == before
+
+
+def test_a_resumed_run_that_the_end_broke_off_is_remembered_for_the_next_pass(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = by(tmp_path, "    compact: {execute: true}\n")
+    passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
+    passing.state.begin("db.a", Begun("run-1", "compact", mark(wanted.tables[0], "compact")))
+
+    def broken_off(*_: Any) -> Step:
+        passing.ending.is_asked = True
+        return Step("compact", "failed", "the catalog did not answer")
+
+    monkeypatch.setattr(icekit.schedule.one_pass, "unfinished", broken_off)
+    passing._look(one)
+
+    begun = passing.state.begun("db.a")
+    assert ([step.status for step in one.steps], begun and begun.run_id) == (["stopped"], "run-1")

@@ -10,6 +10,7 @@ import pytest
 
 import icekit.facts
 from icekit.catalog import Lake
+from icekit.catalog.in_time import TookTooLong, Waited, in_time
 from icekit.report import Known
 from icekit.schedule import study as studying
 from icekit.schedule.one_pass import run_pass
@@ -84,15 +85,17 @@ def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tm
             stuck.wait(60)
         return real(lake, table, **options)
 
+    wanted = by(tmp_path, "    compact: {}\n", timeout="3 seconds")
+    # What is imported by the first table is no table's time.
+    run_pass(wanted, State(state_path(wanted)), dry_run=True, say=lambda _: None)
     monkeypatch.setattr(studying, "observe", observe)
-    wanted = by(tmp_path, "    compact: {}\n", timeout="1 second")
     said: list[str] = []
     made = run_pass(wanted, State(state_path(wanted)), dry_run=True, say=said.append)
     stuck.set()
 
     assert {one.table: one.status for one in made.tables} == {"db.a": "timed out", "db.b": "reported"}
     assert made.exit_status == 3
-    told = "planning took longer than 1 second; raise `timeout:` or narrow the window (since, until, skip_last)"
+    told = "planning took longer than 3 seconds; raise `timeout:` or narrow the window (since, until, skip_last)"
     assert f"db.a: timed out: {told}" in said
     with pytest.raises(PlanTimedOut):
         timely(lake, 0.01, lambda _: threading.Event().wait(1))
@@ -105,3 +108,46 @@ def test_a_table_whose_plan_was_too_slow_is_planned_again_by_the_next_pass(lake:
     with passing._on(one):
         timely(lake, 0.01, lambda _: threading.Event().wait(1))
     assert (one.status, one.is_over, passing.state.seen("db.a")) == ("timed out", True, None)
+
+
+def test_facts_are_collected_anew_for_storage_that_was_not_looked_at_and_after_anything_was_run(lake: Lake, tmp_path: Path) -> None:
+    collected: list[bool] = []
+    known, plain = Known(tmp_path), icekit.facts.observe(lake, ("db", "a"))
+
+    def facts(*, storage: bool) -> None:
+        def collect() -> Any:
+            collected.append(storage)
+            return plain
+
+        known.facts(lake, ("db", "a"), collect, storage=storage)
+
+    for storage in (False, False, True, True, False):
+        facts(storage=storage)
+    assert collected == [False, True]
+
+    # Orphans that are removed leave the metadata file as it was.
+    known.forget(("db", "a"))
+    facts(storage=True)
+    assert collected == [False, True, True]
+
+
+def test_the_start_of_spark_is_no_part_of_a_tables_time(lake: Lake) -> None:
+    waited, started = Waited(), threading.Event()
+
+    def work(_: Lake) -> str:
+        with waited.waiting():
+            started.wait(1.0)
+        return "done"
+
+    assert in_time(lake, 0.2, work, waited=waited) == "done"
+    with pytest.raises(TookTooLong):
+        in_time(lake, 0.2, lambda _: started.wait(5.0))
+
+
+def test_a_timeout_of_the_work_itself_is_its_own_error(lake: Lake) -> None:
+    def refused(_: Lake) -> None:
+        raise TimeoutError("the host did not answer")
+
+    with pytest.raises(TimeoutError, match="the host") as found:
+        timely(lake, None, refused)
+    assert not isinstance(found.value, PlanTimedOut)

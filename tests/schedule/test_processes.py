@@ -120,7 +120,8 @@ MOMENTS = [
 
 
 def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_goes_on(policy: Path) -> None:
-    draw = random.Random()
+    seed = random.randrange(1_000_000)
+    draw = random.Random(seed)
     command = [sys.executable, "-m", "icekit", "run", str(policy)]
     came: list[tuple[str, int]] = []
     for n, (sign, longest) in enumerate(MOMENTS, 1):
@@ -143,10 +144,10 @@ def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if whole_group else os.kill)(run.pid, signal.SIGTERM)
         rest, _ = run.communicate(timeout=180)
-        told = f"{sign} + {wait:.2f} s, {whole_group=}\n{''.join(said)}{rest}"
+        told = f"{sign} + {wait:.2f} s, {whole_group=}, {seed=}\n{''.join(said)}{rest}"
         came.append((sign, run.returncode))
-        # Stopped; or it was done by then.
-        assert run.returncode in {0, 130}, told
+        # Stopped; or it was done by then, and Python itself was ending.
+        assert run.returncode in {0, 130, -signal.SIGTERM}, told
         for word in ("Traceback", "this is a bug", "crashed"):
             assert word not in told, told
         assert not list((policy.parent / "out").glob("**/*.error.txt")), told

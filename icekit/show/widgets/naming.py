@@ -43,8 +43,12 @@ class TableName:
 
     @property
     def value(self) -> str:
-        """The name written or chosen; of a part that only one table has, that table's."""
-        found = matching(self._names, self._written) if self._written and self._written not in self._names else []
+        """The name written or chosen; of a part that only one table has, that table's.
+
+        With a dot it is a whole name, which may be that of a table made since the others were listed.
+        """
+        is_part = self._written and "." not in self._written
+        found = matching(self._names, self._written) if is_part else []
         return found[0] if len(found) == 1 else self._written
 
     @property
