@@ -31,6 +31,8 @@ settings.load_profile("icekit")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """While one worker builds the lab, another runs what needs no Spark; then large files first, so that both end together."""
+    if not WORKER:
+        return
     tests = Counter(item.path for item in items)
     on_spark = Counter(item.path for item in items if item.get_closest_marker("spark"))
     first = max(on_spark, key=lambda path: on_spark[path], default=None)
