@@ -19,7 +19,8 @@ _RULES = """
 .icekit summary { cursor: pointer; color: #0b5394; padding: .3em 0; }
 .icekit .scroll { overflow-x: auto; }
 .icekit table { border-collapse: collapse; font-size: 13px; margin: 0; color: inherit; background: #fff; border: 0; }
-.icekit th, .icekit td { padding: .2em .7em; border: 0; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; color: inherit; background: #fff; }
+.icekit th, .icekit td { padding: .2em .5em; border: 0; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; color: inherit; background: #fff; }
+.icekit thead th { white-space: normal; vertical-align: bottom; }
 .icekit tbody th { font-weight: 400; } .icekit .n { text-align: right; font-variant-numeric: tabular-nums; }
 .icekit .finding, .icekit .card { border: 1px solid #ccc; border-left-width: 6px; padding: .5em .8em; margin: 0 0 .7em; }
 .icekit .critical { border-left-color: #a1260d; } .icekit .critical .badge { background: #a1260d; }
