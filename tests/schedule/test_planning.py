@@ -136,10 +136,10 @@ def test_the_start_of_spark_is_no_part_of_a_tables_time(lake: Lake) -> None:
 
     def work(_: Lake) -> str:
         with waited.waiting():
-            started.wait(1.0)
+            started.wait(2.5)
         return "done"
 
-    assert in_time(lake, 0.2, work, waited=waited) == "done"
+    assert in_time(lake, 2.0, work, waited=waited) == "done"
     with pytest.raises(TookTooLong):
         in_time(lake, 0.2, lambda _: started.wait(5.0))
 
