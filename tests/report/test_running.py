@@ -264,7 +264,7 @@ def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
     assert row.outcome is not None
     assert len(started) == 1
     assert row.seconds <= whole - started[0]
-    assert row.seconds == pytest.approx(sum(row.stages.values()), abs=0.5)
+    assert sum(row.stages.values()) <= row.seconds + 0.5
 
 
 def test_reading_facts_brings_no_papermill() -> None:
