@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from icekit.facts.model import FileGroup, Kind, Partition, SequenceCounts, TableFacts, Totals
 from icekit.facts.rollup import sort_key
+from icekit.facts.sizes import bucket_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +26,26 @@ class HistogramBar:
     max_bytes: int | None = None
 
 
-def file_size_histogram(facts: TableFacts, kind: Kind = Kind.DATA) -> tuple[HistogramBar, ...]:
-    """Files by size, from the smallest bucket in use to the largest; empty without files."""
-    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
+def file_size_histogram(
+    facts: TableFacts, kind: Kind = Kind.DATA, edges: tuple[int, ...] | None = None, *, reach: tuple[int, int] | None = None
+) -> tuple[HistogramBar, ...]:
+    """Files by size, from the smallest bar in use to the largest; empty without files.
+
+    ``edges`` are the facts' own, or others that no bucket crosses; ``reach`` are sizes to which empty bars go on.
+    """
+    if edges is None:
+        edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     counted: dict[int, list[int]] = {}
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
-            row = counted.setdefault(bucket.lower_bytes, [0, 0, bucket.min_bytes, bucket.max_bytes])
+            row = counted.setdefault(bucket_of(bucket.min_bytes, edges), [0, 0, bucket.min_bytes, bucket.max_bytes])
             row[0] += bucket.file_count
             row[1] += bucket.size_in_bytes
             row[2:] = min(row[2], bucket.min_bytes), max(row[3], bucket.max_bytes)
     if not counted:
         return ()
-    first, last = edges.index(min(counted)), edges.index(max(counted))
+    sizes = (*counted, *(reach or ()))
+    first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
     uppers: tuple[int | None, ...] = (*edges[1:], None)
     return tuple(HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0))) for i in range(first, last + 1))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from icekit.facts.files import median_bytes
-from icekit.facts.measures import delete_ratio
+from icekit.facts.measures import delete_ratio, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
 from icekit.findings import Thresholds
 from icekit.show.sizes import class_limits, left_alone
@@ -35,13 +34,10 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     band = left_alone(facts, Kind.DATA, thresholds)
     assert band is not None  # data files always have one
     limits, labels = class_limits(facts.target_bytes, band)
-    files, held = [0] * len(limits), [0] * len(limits)
-    for group in facts.of_kind(Kind.DATA):
-        for bucket in group.buckets:
-            place = bisect_right(limits, bucket.min_bytes) - 1
-            files[place] += bucket.file_count
-            held[place] += bucket.size_in_bytes
-    return tuple(SizeClass(labels[i], files[i], held[i], left_alone=limit == band[0]) for i, limit in enumerate(limits))
+    bars = {bar.lower_bytes: (bar.file_count, bar.size_in_bytes) for bar in file_size_histogram(facts, Kind.DATA, limits)}
+    return tuple(
+        SizeClass(label, *bars.get(limit, (0, 0)), left_alone=limit == band[0]) for limit, label in zip(limits, labels, strict=True)
+    )
 
 
 def lines(facts: TableFacts) -> list[tuple[str, str]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
-from icekit.facts.measures import HistogramBar
+from icekit.facts.measures import HistogramBar, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.sizes import bucket_of, max_file_size, min_file_size
+from icekit.facts.sizes import max_file_size, min_file_size
 from icekit.findings import Thresholds
 from icekit.units import size
 
@@ -62,17 +61,4 @@ def size_bars(
     """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` reaches to the band with empty bars."""
     band = left_alone(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    edges = cut_at(edges, band)
-    counted: dict[int, list[int]] = {}
-    for group in facts.of_kind(kind):
-        for bucket in group.buckets:
-            row = counted.setdefault(bucket_of(bucket.min_bytes, edges), [0, 0])
-            row[:] = row[0] + bucket.file_count, row[1] + bucket.size_in_bytes
-    if not counted:
-        return ()
-    low, high = min(counted), max(counted)
-    if with_band and band is not None:
-        low, high = min(low, band[0]), max(high, band[1])
-    first, last = bisect_right(edges, low) - 1, bisect_right(edges, high) - 1
-    uppers: tuple[int | None, ...] = (*edges[1:], None)
-    return tuple(HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0))) for i in range(first, last + 1))
+    return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
