@@ -69,7 +69,7 @@ class Crew:
         known: Known | None = None,
     ) -> None:
         self._lake, self._options, self._run_id, self._history_of = lake, options, run_id, history_of
-        self._known = known
+        self._known = known or Known()
         self._output = options.output.resolve()
         self._count = len(names)
         self._stopped = threading.Event()
@@ -124,9 +124,7 @@ class Crew:
     def _observe_one(self, name: Identifier) -> _Observed:
         started = time.monotonic()
         clear(self._output, name)
-        facts, findings, waited = observed(
-            self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect if self._known else None
-        )
+        facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect)
         chosen = limits(self._options.thresholds)
         won = wins(facts, findings, chosen)
         known = health(facts, findings, won, self._run_id, chosen)
@@ -135,8 +133,6 @@ class Crew:
     def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
         from icekit.facts import observe
 
-        if self._known is None:
-            return observe(lake, name, **asked)
         return self._known.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
 
     def _render(self) -> None:

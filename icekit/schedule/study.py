@@ -92,7 +92,7 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = No
             storage=needs_storage,
         )
 
-    facts = known.facts(lake, table, collect, storage=needs_storage) if known else collect()
+    facts = (known or Known()).facts(lake, table, collect, storage=needs_storage)
     if not needs_storage:
         facts = dataclasses.replace(facts, storage=None)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())
