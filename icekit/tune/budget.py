@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from icekit.catalog.interrupting import POLL_SECONDS, cancel, new_tag, tagged
+from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
 from icekit.units import size
 
 if TYPE_CHECKING:
@@ -32,12 +31,15 @@ class Budget:
 
     def check(self, next_bytes: int = 0) -> None:
         """Raise :class:`BudgetSpent` when time is up, or when the next step would write too much."""
-        if time.monotonic() >= self._ends:
+        if self._is_over():
             raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent")
         if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and of the budget of {size(self.bytes)} {size(self.bytes_written)} are spent"
             )
+
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self._ends
 
     @contextmanager
     def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
@@ -45,29 +47,14 @@ class Budget:
         self.check(next_bytes)
         context = spark.sparkContext
         tag = new_tag()
-        overran = threading.Event()
-
-        def stop() -> None:
-            overran.set()
-            # Between two jobs there is nothing to cancel, so the next ones are cancelled too.
-            while not done.wait(POLL_SECONDS):
-                cancel(spark, tag)
-
-        done = threading.Event()
-        timer = threading.Timer(max(self._ends - time.monotonic(), 0.0), stop)
-        timer.daemon = True
         before = context.getLocalProperty(_INTERRUPT)
         context.setInterruptOnCancel(True)
-        timer.start()
         try:
-            with tagged(spark, tag):
+            with tagged(spark, tag), cancelled_when(self._is_over, spark, tag):
                 yield
         except Exception as error:
-            if overran.is_set():
+            if self._is_over():
                 raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent while a step ran") from error
             raise
         finally:
-            done.set()
-            timer.cancel()
-            timer.join()
             context.setInterruptOnCancel(before == "true")
