@@ -9,7 +9,7 @@ from icekit import sql
 from icekit.diagnose.context import CHOICE, Context, under
 from icekit.facts.model import Kind, Partition
 from icekit.findings import Finding, Severity
-from icekit.units import about, count, percent, size
+from icekit.units import count, percent, size
 
 
 def small_files(context: Context) -> Finding | None:
@@ -149,12 +149,11 @@ def orphan_files(context: Context) -> Finding | None:
     storage = context.facts.storage
     if storage is None or not storage.orphan_count:
         return None
-    held = "" if storage.orphan_bytes is None else f", {about(storage.orphan_bytes, is_estimate=storage.is_estimated)},"
     return context.finding(
         "orphan_files",
         Severity.WARNING,
         storage.examples,
-        evidence=f"{count(storage.orphan_count, 'file')}{held} under {context.facts.location} in no snapshot, and older than 3 days",
+        evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 days",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
         effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",

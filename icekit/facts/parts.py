@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from icekit.units import about, count
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -212,3 +214,9 @@ class StorageFacts:
     def is_estimated(self) -> bool:
         """Tell whether the bytes are estimated from some of the files."""
         return self.weighed_count < self.orphan_count
+
+    @property
+    def told(self) -> str:
+        """How many they are and what they hold, to go on from: ``15 files, 167 KiB,``."""
+        held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
+        return f"{count(self.orphan_count, 'file')}{held}"

@@ -15,7 +15,7 @@ from icekit.findings import Findings
 from icekit.maintain.manifests import Layer, layers_of_facts
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
-from icekit.units import about, at, count, moment, size, span
+from icekit.units import at, count, moment, size, span
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.predict.predict_deletes`.
 Predict = Callable[[Action], Action]
@@ -239,14 +239,13 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
         key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}
     }
     examples = ", ".join(storage.examples[:3])
-    held = "" if storage.orphan_bytes is None else f", {about(storage.orphan_bytes, is_estimate=storage.is_estimated)},"
     return [
         Action(
             "",
             "remove_orphan_files",
             facts.catalog,
             facts.table,
-            f"orphan_files: {count(storage.orphan_count, 'file')}{held} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
+            f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
             "they are listed again and checked against every file that metadata names before any goes. Be sure that no other table shares the location",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
