@@ -16,8 +16,8 @@ from tests.model.machine import Machine
 LAKE = Path("build/model-lake")
 # As the tests' own session: many small queries are ready sooner where code is compiled lightly.
 CONF = (
-    "spark.master=local[2] spark.driver.memory=1g spark.sql.shuffle.partitions=2 'spark.driver.extraJavaOptions=\"-XX:TieredStopAtLevel=1 "
-    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC\"'"
+    "spark.master=local[2] spark.driver.memory=1g spark.sql.shuffle.partitions=2 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 "
+    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'"
 )
 
 

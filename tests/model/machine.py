@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, ClassVar
 
-from hypothesis import event, note
+from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -288,7 +288,7 @@ class Machine(RuleBasedStateMachine):
             try:
                 self.real.commit_rewrite(model, planned, with_sequence=with_sequence)
             except Exception as error:
-                _refused(error)
+                self._refused(error)
 
     @rule(which=which, last=st.integers(1, 3), here=here)
     def stock_expire(self, which: int, last: int, here: bool) -> None:
@@ -318,7 +318,7 @@ class Machine(RuleBasedStateMachine):
         def work(model: Model) -> Outcome:
             policy = Policy(scope=scope, leave_alone_minutes=0, min_files=2, old_specs=old_specs)
             plan = plan_table(self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger)
-            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=note)
+            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
         self._icekit(which, work, meanwhile)
 
@@ -334,7 +334,7 @@ class Machine(RuleBasedStateMachine):
                 batch_bytes=batch,
                 ledger=self.real.ledger,
                 limits=LIMITS,
-                progress=note,
+                progress=self._say,
             )
 
         if branch in self._model(which).branches:
@@ -354,7 +354,7 @@ class Machine(RuleBasedStateMachine):
             facts = self.lake.observe(model.name, storage=what == "orphan_files", size_ratios=THRESHOLDS.size_ratios)
             findings = Findings(f for f in diagnose(facts, THRESHOLDS) if f.name == what)
             plan = plan_maintenance_table(self.lake, facts, findings, Retention(keep_last=2, keep_hours=1), thresholds=THRESHOLDS)
-            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=note)
+            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
         self._icekit(which, work, meanwhile)
 
@@ -363,7 +363,7 @@ class Machine(RuleBasedStateMachine):
         """Resume what was killed."""
 
         def work(model: Model) -> Outcome:
-            return resume(self.lake, model.name, command=command, ledger=self.real.ledger, limits=LIMITS, progress=note)
+            return resume(self.lake, model.name, command=command, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
         self._icekit(which, work, meanwhile)
 
@@ -394,21 +394,19 @@ class Machine(RuleBasedStateMachine):
                 warnings.simplefilter("ignore")
                 outcome = work(model)
         except Killed:
-            event("killed")
             return
         except Exception as error:
-            _refused(error)
+            self._refused(error)
             return
         if outcome is not None:
-            event(f"{outcome.plan.command}: {outcome.status}")
-            note(f"{outcome.status} {[(a.status, a.error) for a in outcome.actions]}")
+            self._say(f"{outcome.status} {[(a.status, a.error) for a in outcome.actions]}")
             disproved = [o for o in (outcome, outcome.then) if o is not None and o.proof is not None and o.proof.ok is False]
             assert not disproved, disproved[0].proof
 
     def _happen(self, model: Model, what: str, ids: set[int]) -> None:
         """Something between two moments of icekit's work, elsewhere."""
         which = self.real.models.index(model)
-        note(f"meanwhile: {what} {ids}")
+        self._say(f"meanwhile: {what} {ids}")
         if what == "killed":
             raise Killed
         if what == "append" or (model.version == 1 and what in {"upsert", "convert"}):
@@ -426,6 +424,18 @@ class Machine(RuleBasedStateMachine):
         else:
             converting.convert(self.real.elsewhere, self.lake.sql_name(model.name))
 
+    def _refused(self, error: Exception) -> None:
+        """Take a refusal by name for an answer; anything else is a failure."""
+        text = f"{type(error).__name__}: {error}"
+        if not isinstance(error, IcekitError) and not REFUSED.search(text):
+            raise error
+        self._say(f"refused: {text[:300]}")
+
+    def _say(self, text: str) -> None:
+        """Tell of what happens inside a step; hypothesis takes notes in its own thread alone."""
+        if currently_in_test_context():
+            note(f"  # {text}")
+
 
 def _name(model: Model, key: int) -> str:
     return identifier(model.column(key).name)
@@ -433,12 +443,3 @@ def _name(model: Model, key: int) -> str:
 
 def _is_in(model: Model, ids: set[int]) -> str:
     return f"{_name(model, ID)} IN ({', '.join(map(str, sorted(ids)))})"
-
-
-def _refused(error: Exception) -> None:
-    """Take a refusal by name for an answer; anything else is a failure."""
-    text = f"{type(error).__name__}: {error}"
-    if not isinstance(error, IcekitError) and not REFUSED.search(text):
-        raise error
-    event(f"refused: {type(error).__name__}")
-    note(f"refused: {text[:300]}")
