@@ -201,13 +201,9 @@ class World:
         old = Path(_path(source.metadata_location))
         new = old.with_name(f"{int(old.name.split('-')[0]) + 1:05}-{time.time_ns()}.metadata.json")
         new.write_text(json.dumps(metadata))
-        tables = self.lake.tables
-        assert isinstance(tables, EmbeddedTables)
-        with contextlib.closing(sqlite3.connect(tables.path / "catalog.db", timeout=30)) as database, database:
-            database.execute(
-                "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ?",
-                (str(new), *model.name),
-            )
+        self._in_catalog(
+            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ?", str(new), *model.name
+        )
         for path in self._folder().rglob("*"):
             if path.is_file():
                 os.utime(path, (path.stat().st_atime, path.stat().st_mtime - back / 1000))
@@ -322,10 +318,18 @@ class World:
 
     # Beginning and end
 
-    def _folder(self) -> Path:
+    @property
+    def _lake_folder(self) -> Path:
         tables = self.lake.tables
         assert isinstance(tables, EmbeddedTables)
-        return tables.path / "warehouse" / NAMESPACE
+        return tables.path
+
+    def _folder(self) -> Path:
+        return self._lake_folder / "warehouse" / NAMESPACE
+
+    def _in_catalog(self, statement: str, *values: str) -> None:
+        with contextlib.closing(sqlite3.connect(self._lake_folder / "catalog.db", timeout=30)) as database, database:
+            database.execute(statement, values)
 
     def clear(self) -> None:
         """Take away all tables and files of a history, whatever state it ended in."""
@@ -333,6 +337,8 @@ class World:
             if name[0] in {NAMESPACE, CLONES}:
                 with contextlib.suppress(Exception):
                     self.here.sql(f"DROP TABLE IF EXISTS {identifier(*self.lake.sql_name(name))}")
+        # A table whose metadata is gone cannot be dropped.
+        self._in_catalog("DELETE FROM iceberg_tables WHERE table_namespace IN (?, ?)", NAMESPACE, CLONES)
         shutil.rmtree(self._folder(), ignore_errors=True)
         Path(self.ledger).unlink(missing_ok=True)
         self.models.clear()
