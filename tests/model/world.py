@@ -243,6 +243,8 @@ class World:
 
     def check(self) -> None:
         """Rows are those of the models, every file that a table names exists, no claim and no clone is left."""
+        for model in self.models:
+            self._check_files(model)
         sources = [(model, branch, True, model.state(branch)) for model in self.models for branch in model.branches]
         sources += [(model, tag, False, state) for model in self.models for tag, state in model.tags.items()]
         found = self._read([(model, "" if ref == MAIN else f"VERSION AS OF {literal(ref)}", state) for model, ref, _, state in sources])
@@ -250,8 +252,6 @@ class World:
             _compare(f"{display_name(model.name)}, {ref}", state.texts(), Counter(text for text, _ in rows))
             if is_branch:
                 model.specs.update({(ref, text): spec for text, spec in rows})
-        for model in self.models:
-            self._check_files(model)
         names = [name for name in self.lake.tables.names() if name[0] in {NAMESPACE, CLONES}]
         assert sorted(names) == sorted(model.name for model in self.models), f"the catalog has {names}"
         claims = SqliteLedger(self.ledger).claims() if Path(self.ledger).exists() else ()
