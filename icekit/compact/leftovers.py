@@ -7,8 +7,9 @@ import datetime as dt
 from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import head
+from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.storage import ORPHAN_AGE
-from icekit.sql import Identifier, display_name, identifier, literal
+from icekit.sql import Identifier, display_name, literal
 
 EXAMPLES = 20
 # A scheme and authority that the listing and the metadata may write differently.
@@ -35,7 +36,7 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     )
     since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
     written = listed.where(f"modificationTime >= TIMESTAMP {literal(since.isoformat(sep=' '))}")
-    known = spark.sql(f"SELECT file_path FROM {identifier(*name, 'all_files')}")
+    known = metadata_table(spark, name, "all_files")
     lost = (
         written.selectExpr("path", f"{_PATH.format('path')} AS plain")
         .join(known.selectExpr(f"{_PATH.format('file_path')} AS plain"), "plain", "left_anti")

@@ -45,6 +45,15 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
         raise _corrupt(location, error) from None
 
 
+def contains(raw: bytes, location: str, text: str) -> bool:
+    """Tell whether some bytes of text are anywhere in a manifest's entries; decodes none of them."""
+    wanted = text.encode()
+    try:
+        return any(wanted in block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
+    except Exception as error:
+        raise _corrupt(location, error) from None
+
+
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     if "need to install" in str(error):
         return MetadataUnreadable(f"{location} is compressed in a way that is not installed here: {str(error)[:120]}.", detail=repr(error))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.errors import MetadataUnreadable, ParameterError, nearest
 from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
-from icekit.facts.manifests import is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
+from icekit.facts.bridge import iceberg_version
+from icekit.facts.manifests import file_counts, is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, sequence_width
 from icekit.sql import Identifier
@@ -106,6 +107,7 @@ def observe(
         equality_keys=rollup.equality_keys(),
         storage=_storage(lake, name, meta) if storage else None,
         collector=used,
+        iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
     )
@@ -189,7 +191,10 @@ def _roll_up(
     from icekit.facts import spark
 
     with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
-    return spark.roll_up(lake.spark, lake.sql_name(name), snapshot["snapshot-id"], by_id, cut, width, with_deletes=with_deletes)
+    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+    rollup, step = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, width, with_deletes=with_deletes)
+    spark.check_listed(lake.spark, full, snapshot_id, file_counts(manifests, snapshot.get("summary")), rollup.file_counts())
+    return rollup, step
 
 
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:

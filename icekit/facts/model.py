@@ -90,6 +90,7 @@ class TableFacts:
     storage: StorageFacts | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
     collector: str = field(default="", compare=False)
+    iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
 

@@ -84,7 +84,8 @@ class _Proof:
         self.unread_count = 0
 
     def run(self, *, unreferenced: bool, progress: Callable[[int, int], None]) -> Erasure:
-        reader = FileReader(self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
+        given = (self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
+        reader, of_deletes = FileReader(*given), FileReader(*given, of_deletes=True)
         ids = {f["name"]: f["id"] for f in self._columns()}
         for column in self._columns():
             if column.get("initial-default") is not None:
@@ -92,7 +93,7 @@ class _Proof:
         reachable = reachable_files(self.spark, self.sql_name, specs(self.meta), ids).persist()
         try:
             with reading_by_id(self.spark):
-                self._look_into_reachable(reader, reachable, progress)
+                self._look_into_reachable(reader, of_deletes, reachable, progress)
                 if unreferenced:
                     self._look_into_unreferenced(reader, reachable)
                 else:
@@ -105,12 +106,15 @@ class _Proof:
         wanted = self.predicate.columns
         return [f for f in self.fields if wanted is None or f["name"] in wanted]
 
-    def _look_into_reachable(self, reader: FileReader, reachable: DataFrame, progress: Callable[[int, int], None]) -> None:
+    def _look_into_reachable(
+        self, reader: FileReader, of_deletes: FileReader, reachable: DataFrame, progress: Callable[[int, int], None]
+    ) -> None:
         from pyspark.sql import functions as F
 
         values = [c for c in reachable.columns if c.startswith("=")]
         wanted = {f["id"] for f in self._columns()}
-        candidates = reachable.where(F.col("kind") != POSITION_DELETES)
+        # A deletion vector is positions alone.
+        candidates = reachable.where(F.col("format") != "PUFFIN")
         batches = math.ceil(candidates.count() / BATCH_FILES)
         for batch in range(batches):
             progress(batch, batches)
@@ -120,7 +124,13 @@ class _Proof:
             for row in rows:
                 if row["format"] != "PARQUET":
                     self._unread(row["path"], f"it is {row['format'].title()}, and only Parquet is read")
-            readable = [row for row in rows if row["format"] == "PARQUET"]
+            deletes = [row for row in rows if row["format"] == "PARQUET" and row["kind"] == POSITION_DELETES]
+            in_deletes = of_deletes.look([row["path"] for row in deletes])
+            self._note(in_deletes, len(deletes))
+            for row in deletes:
+                if (held := in_deletes.counts.get(row["key"])) and held.matching:
+                    self.files.append(FileRows(row["path"], row["kind"], held.matching, 0, ()))
+            readable = [row for row in rows if row["format"] == "PARQUET" and row["kind"] != POSITION_DELETES]
             looked = reader.look([row["path"] for row in readable], partitions)
             self._note(looked, len(readable))
             for row in readable:
@@ -252,6 +262,7 @@ class _Proof:
     def _snapshot(self, snapshot_id: int, held: Held) -> SnapshotRows:
         parts = [count(held.data_file_count, "data file")] * bool(held.data_file_count)
         parts += [count(held.equality_delete_file_count, "equality delete file")] * bool(held.equality_delete_file_count)
+        parts += [count(held.position_delete_file_count, "position delete file")] * bool(held.position_delete_file_count)
         return SnapshotRows(snapshot_id, self._time(snapshot_id), f"reaches {' and '.join(parts)} with such rows")
 
     def _check_unchanged(self) -> None:
@@ -272,6 +283,7 @@ class _Proof:
             rows_live=live,
             rows_held=held.data_row_count,
             equality_deletes_held=bool(held.equality_delete_file_count),
+            position_deletes_held=bool(held.position_delete_file_count),
             merge_on_read=self.properties.get("write.delete.mode") == "merge-on-read",
             where=rewrite and self._usable_where(),
             head_committed_at_ms=self._time(main.snapshot_id) if main.snapshot_id is not None else 0,

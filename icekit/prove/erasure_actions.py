@@ -28,6 +28,7 @@ class Situation:
     rows_live: int
     rows_held: int
     equality_deletes_held: bool
+    position_deletes_held: bool
     merge_on_read: bool
     where: bool
     head_committed_at_ms: int
@@ -78,7 +79,7 @@ def removable_from_ms(newest_orphan_ms: int) -> int:
 
 
 def _rewrite(now: Situation) -> list[str]:
-    hidden = now.rows_held > now.rows_live
+    hidden = now.rows_held > now.rows_live or now.position_deletes_held
     table = display_name(now.table[1:])
     if now.equality_deletes_held:
         options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
@@ -86,7 +87,8 @@ def _rewrite(now: Situation) -> list[str]:
     if not hidden and not (now.rows_live and now.merge_on_read):
         return []
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
-    where = {"where": now.predicate} if now.where else {}
+    # A delete file may hold a row that no data file holds any more, so that no filter selects what it is beside.
+    where = {"where": now.predicate} if now.where and not now.position_deletes_held else {}
     return [call(now.table[0], "rewrite_data_files", table=table, **where, options=options)]
 
 

@@ -100,6 +100,18 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
     assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
 
 
+def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "twice").create()
+    file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
+    for _ in range(2):
+        table.files.table().newAppend().appendFile(file).commit()
+    table.commit().data("SELECT 10, 'b'").done()
+    table.delete("id", "SELECT 10")
+    outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+
+    assert prove_conversion(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
+
+
 @pytest.mark.soak  # notebook 04 runs it too
 def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> None:
     before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
