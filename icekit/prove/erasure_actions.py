@@ -48,7 +48,9 @@ def actions(now: Situation) -> tuple[str, ...]:
     found += [f"ALTER TABLE {identifier(*now.table)} DROP {kind} {identifier(name)}" for name, kind in now.refs]
     if now.gc_enabled:
         # Between the first of several commits and the last lie snapshots that nobody can name yet.
-        found += _expire(now, several_commits=bool(rewrites) and bool(now.rows_live or now.equality_deletes_held))
+        found += _expire(
+            now, several_commits=bool(rewrites) and bool(now.rows_live or now.equality_deletes_held or now.position_deletes_held)
+        )
         found += _orphans(now)
     return tuple(found)
 
@@ -87,8 +89,12 @@ def _rewrite(now: Situation) -> list[str]:
     if not hidden and not (now.rows_live and now.merge_on_read):
         return []
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
-    # A delete file may hold a row that no data file holds any more, so that no filter selects what it is beside.
-    where = {"where": now.predicate} if now.where and not now.position_deletes_held else {}
+    if now.position_deletes_held:
+        # No filter: a delete file may hold a row that no data file holds any more. And the deletes end only where
+        # what is written is younger than they are.
+        options["use-starting-sequence-number"] = "false"
+        return [call(now.table[0], "rewrite_data_files", table=table, options=options)]
+    where = {"where": now.predicate} if now.where else {}
     return [call(now.table[0], "rewrite_data_files", table=table, **where, options=options)]
 
 

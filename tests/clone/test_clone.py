@@ -148,7 +148,7 @@ def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(lake: Lake, s
     table = Table(lake, scratch, "swapped", tmp_path).create().fill(files=1)
     with told("not known whether scratch.swapped needs files in .*another table has its name now"), clone(lake, table.name) as copy:
         lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
-        table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(lake.name, scratch, 'swapped_old')}")
+        table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(scratch, 'swapped_old')}")
         table.create()
 
     assert contents(Path(copy.scratch.removeprefix("file:")))
