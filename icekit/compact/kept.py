@@ -27,7 +27,7 @@ def plan_of(record: RunRecord) -> Plan:
 
 
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
-    """What became of an action that a run has done before it was killed."""
+    """What became of an action that a run has done and proved before it ended."""
     told: dict[str, Any] = record.actual or {}
     names = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed", "items_before", "items_after")
     known = {k: int(told[k]) for k in names if k in told}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -82,6 +82,14 @@ def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None
         if tagged or snapshot["snapshot-id"] in among:
             found.append(snapshot)
     return tuple(reversed(found))
+
+
+def is_there(lake: Lake, table: Identifier, branch: str | None, snapshot_ids: Sequence[int]) -> bool:
+    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
+
+    The last one decides, as the others are its ancestors, and may have expired.
+    """
+    return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in head(lake, table, branch).lineage())
 
 
 def since(at: Head, before: int | None) -> tuple[Json, ...]:

@@ -208,8 +208,12 @@ class Plan:
     @property
     def resume_command(self) -> str:
         """What a person types to go on with it after it was stopped."""
+        return self.command_with("--resume")
+
+    def command_with(self, option: str) -> str:
+        """The command that made it, for its table and catalog, with an option."""
         catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
-        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} --resume"
+        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
 
     @property
     def prediction(self) -> Prediction:

@@ -13,8 +13,9 @@ from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.saving import slug, write_json
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
-#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left.
-Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending"]
+#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or
+#: lost something. ``unproved``: nothing of it is left, and that no row changed could not be proved; a resumed run tries that again.
+Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
 
 
 @dataclass(frozen=True, slots=True)
