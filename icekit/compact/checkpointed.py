@@ -19,7 +19,7 @@ from icekit.compact.ledger_api import Ledger
 from icekit.compact.leftovers import find_leftovers
 from icekit.compact.limits import Limits
 from icekit.compact.lineage import head, is_there, own_commits
-from icekit.compact.model import Action, Plan
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
@@ -216,6 +216,8 @@ class Run:
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
         if (unit := action.prediction.unit) != "file":
             did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
+        if unit == EQUALITY_DELETE:
+            did += f", {size(a.bytes_in)} read, {size(a.bytes_out)} written"
         proof: Proof | None = None
         try:
             self.say(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,14 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def aliases(lake: Lake, tmp_path: Path) -> Iterator[tuple[Lake, Lake]]:
+def aliases(lake: Lake, tmp_path: Path) -> tuple[Lake, Lake]:
     """One catalog of a running session under two names."""
     session = lake.spark.newSession()
     for name in ("one", "two"):
         session.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
         session.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
         session.conf.set(f"spark.sql.catalog.{name}.warehouse", str(tmp_path / "warehouse"))
-    yield icekit.connect("one", spark=session), icekit.connect("two", spark=session)
+    return icekit.connect("one", spark=session), icekit.connect("two", spark=session)
 
 
 @pytest.mark.parametrize("kept_in", ["file", "table"])
@@ -62,7 +61,7 @@ def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(aliases:
     with opened(ledger, one) as book:
         book.save_run(RunRecord("r1", full, plan.table_uuid, DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
 
-    with pytest.raises(RunDisproved, match="run r1 on two.db.t, .* a row is missing"):
+    with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
         icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
     assert icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
