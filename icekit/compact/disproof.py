@@ -33,7 +33,7 @@ def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
             f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
             "Nothing more is run on the table, and that run is not resumed, until a person has looked. Compare the rows before and after, "
             "and roll back if they are damaged; let no snapshot expire until then. After that say so with "
-            f"`{_command(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned anew."
+            f"`{_command(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned again too."
         )
 
 

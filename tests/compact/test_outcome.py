@@ -10,6 +10,7 @@ import pytest
 
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.document import SCHEMA_VERSION, document
+from icekit.compact.equality_deletes import finish_with_compaction
 from icekit.compact.kept import as_before
 from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
@@ -131,3 +132,9 @@ def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
 
     assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
     assert document(outcome())["predicted"] is None
+
+
+@pytest.mark.parametrize("became", [outcome("disproved", proof=proof(False)), outcome("unproved", proof=proof(None)), outcome("stopped")])
+def test_no_compaction_follows_a_conversion_that_is_not_done_and_proved(became: Outcome) -> None:
+    # There is no lake to compact in.
+    assert finish_with_compaction(None, became) is became  # type: ignore[arg-type]
