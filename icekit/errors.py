@@ -88,6 +88,12 @@ class TableClaimed(IcekitError):
     """Another run is at work on the table; the message names it."""
 
 
+class RunDisproved(IcekitError):
+    """A run's proof failed, and no person has looked at the table since; the message says what to do."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
 class ClaimLost(IcekitError):
     """A run's claim on its table has gone to another run."""
 

@@ -107,10 +107,19 @@ def policy(arguments: argparse.Namespace) -> int:
 
 def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
+    from icekit.catalog import connect
+    from icekit.compact import clear
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))
     trouble = state.trouble(table)
+    if trouble is not None and trouble.is_unproved:
+        # The ledger holds the table back too.
+        lake = connect(wanted.catalog or None)
+        try:
+            clear(lake, table, ledger=wanted.ledger or None)
+        finally:
+            lake.close()
     if trouble is None:
         held = state.troubled()
         raise ParameterError(

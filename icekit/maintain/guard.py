@@ -80,7 +80,8 @@ class _Conversion(_Deletes):
         found = super().actual(committed, snapshot_ids)
         mine = [s for s in head(self.lake, self.action.table).metadata.get("snapshots") or () if s["snapshot-id"] in snapshot_ids]
         gone = sum(int((s.get("summary") or {}).get("removed-equality-delete-files") or 0) for s in mine)
-        return replace(found, items_before=gone)
+        # Its own tags say what it read; the sizes in a summary are only of what came and went.
+        return replace(found, items_before=gone, bytes_in=committed.bytes_in)
 
     def ready(self) -> Action | None:
         if not has_bridge(self.lake.spark):

@@ -183,7 +183,7 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said = f"{one.health.status} by fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
             f"\n{said}" if said else ""
         )
-    rewritten = sum(step.bytes_in for step in one.steps if step.run_id)
+    rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
     return Case(
         one.table,
         one.status,

@@ -37,10 +37,10 @@ class Studied:
     offers: tuple[Offer, ...] = ()
 
     @property
-    def convert_bytes(self) -> int:
-        """What a conversion reads of data and delete files, by its prediction."""
+    def convert_reads(self) -> tuple[int, int]:
+        """The data and delete files, and their bytes, that a conversion is predicted to read."""
         plan = self.plans.get("convert")
-        return 0 if plan is None else sum(action.prediction.bytes_in for action in plan.actions)
+        return (0, 0) if plan is None else plan.reads
 
 
 class PlanTimedOut(IcekitError):

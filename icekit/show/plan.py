@@ -182,7 +182,7 @@ def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
         found = (count(a.items_before, p.unit), count(a.items_after, p.unit_out)) if a.any else ("", "")
         long = f"{p.seconds:.1f}" if p.seconds else ""
         gone = (f"{a.delete_files_removed:,}", f"{p.delete_files_removed:,}")
-        return (name, status, *found, f"{p.files_out:,}", "", size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
+        return (name, status, *found, f"{p.files_out:,}", size(a.bytes_in), size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
     return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.calibration import conversion_rate
+from icekit.compact.conversion import read_of
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
@@ -169,7 +170,7 @@ def _action(
     several = [s for s in scopes if not s.is_global]
     over = [max(s.data_files for s in scopes if s.is_global)] if len(several) < len(scopes) else [s.data_files for s in several]
     rows = max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
-    read = sum(s.delete_bytes for s in scopes) + (max(s.data_bytes for s in scopes) if not several else sum(s.data_bytes for s in several))
+    _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
         f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} of {count(rows, 'row')}: read and deduplicated once, joined by Spark "

@@ -58,6 +58,8 @@ def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Tab
     action = outcome.actions[0]
     assert (action.actual.items_before, action.action.prediction.files_in) == (3, 3)
     assert action.actual.items_after <= action.action.prediction.files_out
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
+    assert outcome.actual.bytes_out > 0
     assert outcome.then is not None
     assert outcome.then.status in {"done", "nothing to do"}
     assert sick.rows() == rows
