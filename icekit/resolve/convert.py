@@ -11,6 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from icekit.errors import ConversionRefused
 from icekit.facts.model import Partition
+from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
 from icekit.resolve.listing import File, repeated
@@ -118,12 +119,9 @@ def _check_ancestry(found: Found, marks: Sequence[str]) -> None:
     """See that the commits made before are still there: after a rollback the equality deletes must stay."""
     if not marks:
         return
-    wanted, snapshot = set(marks), found.at.snapshot
-    while snapshot is not None and wanted:
-        wanted.discard(dict(snapshot.summary()).get(_MARK))
-        parent = snapshot.parentId()
-        snapshot = found.at.table.snapshot(parent) if parent is not None else None
-    if wanted:
+    snapshots = snapshots_by_id(found.at.metadata)
+    there = {(commit.get("summary") or {}).get(_MARK) for commit in lineage(snapshots, snapshots.get(found.at.snapshot_id))}
+    if not there.issuperset(marks):
         raise CommitConflict("the table was rolled back while its equality deletes were converted")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.bridge import load_table
+from icekit.facts.collect import check_metadata
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec
 from icekit.resolve.join import KeySet
@@ -83,7 +84,9 @@ def remaining(
     if snapshot is None:
         return None
     jvm: Any = spark._jvm
-    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    current = table.operations().current()
+    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
+    check_metadata(metadata, str(current.metadataFileLocation()))
     known = {spec.spec_id: spec for spec in specs_of(metadata)}
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
