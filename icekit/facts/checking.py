@@ -133,7 +133,9 @@ def _check_spec_fields(fields: Any, where: str) -> None:
         _kind(field, dict, at, "an object")
         _kind(field.get("name"), str, f"{at}.name", "a text")
         _kind(field.get("transform"), str, f"{at}.transform", "a text")
-        sources = [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
+        sources = (
+            [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
+        )
         for source in sources:
             _whole(source, f"{at}.source-id")
         if field.get("field-id") is not None:

@@ -64,8 +64,8 @@ def observe(
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
-    columns = metadata.columns(meta, schema)
     in_force = metadata.settings(properties)
+    columns = metadata.columns(meta, schema)
     target = _bytes(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
     cut = Cut(sizes.edges(target, ratios), sizes.edges(_bytes(in_force, "write.delete.target-file-size-bytes"), ratios), target)
@@ -155,12 +155,8 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
 
 
 def _bytes(settings: Iterable[Setting], name: str) -> int:
-    """A number of bytes in force; raises ParameterError for a property that is none."""
-    value = next(s.value for s in settings if s.name == name)
-    try:
-        return int(value or "")
-    except ValueError:
-        raise ParameterError(f"The table property {name} is {value!r}, which no writer can use; set it to a number of bytes.") from None
+    """A number of bytes in force, which is one (:func:`icekit.facts.metadata.settings`)."""
+    return int(next(s.value for s in settings if s.name == name) or 0)
 
 
 def _manifests(snapshot: metadata.Json | None, source: Source, spec_ids: Collection[int]) -> list[Record]:
