@@ -66,6 +66,8 @@ def outside(error: BaseException) -> IcekitError | None:
         return _of_system(error)
     if isinstance(error, sqlite3.DatabaseError):
         return DiskUnusable(f"An SQLite file cannot be used: {first_line(error)}; check its disk and its rights.", detail=trace(error))
+    if isinstance(error, RuntimeError) and re.match("Could not determine home directory|Symlink loop", str(error)):
+        return DiskUnusable(f"A path that was given leads nowhere: {first_line(error)}; check it (the name after ~, and links).")
     if isinstance(error, MemoryError):
         return DiskUnusable("There is not enough memory on this machine; free some, or look at fewer tables at once (--jobs).")
     return None

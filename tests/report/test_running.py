@@ -225,23 +225,25 @@ def is_there(pid: int) -> bool:
 def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: Path) -> None:
     # A folder of that name: nothing can be removed or written there, as on a disk that is full.
     (tmp_path / "db.t00.error.txt").mkdir()
+    (tmp_path / "db.t01.error.txt.partial").mkdir()
     made: dict[str, Row] = {}
 
     def cancelled(*_: object) -> str:
         raise asyncio.CancelledError("the loop is closed")
 
     def work() -> None:
-        with Crew(icekit.connect(), [("db", "t00"), ("db", "t01")], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+        with Crew(icekit.connect(), [("db", f"t0{n}") for n in range(3)], Options(output=tmp_path), "run", history_of=cancelled) as crew:
             made.update({row.table: row for row in crew.rows()})
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(60)
 
-    assert {name: row.status for name, row in made.items()} == {"db.t00": "crashed", "db.t01": "crashed"}
-    assert "the whole of it could not be kept" in (made["db.t00"].error or "")
-    assert made["db.t01"].error == "CancelledError: the loop is closed; the whole of it is in db.t01.error.txt"
-    assert made["db.t01"].wins is not None
+    assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
+    assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
+    assert "the whole of it could not be kept" in (made["db.t01"].error or "")
+    assert made["db.t02"].error == "CancelledError: the loop is closed; the whole of it is in db.t02.error.txt"
+    assert made["db.t02"].wins is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
