@@ -84,6 +84,14 @@ class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 
 
+class EngineFailed(IcekitError):
+    """Spark or Iceberg failed at something that was asked of it."""
+
+
+class DiskUnusable(IcekitError):
+    """A file or folder of this machine that cannot be written or read, or too little memory."""
+
+
 class TableClaimed(IcekitError):
     """Another run is at work on the table; the message names it."""
 

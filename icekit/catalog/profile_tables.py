@@ -19,7 +19,7 @@ from icekit.catalog.source import (
     view_given,
     within,
 )
-from icekit.errors import CatalogUnreachable, IcekitError, PermissionDenied
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied
 from icekit.sql import Identifier
 
 T = TypeVar("T")
@@ -65,6 +65,11 @@ class ProfileTables:
         except Exception as error:
             if _is_missing(error):
                 raise
+            if damage := _damage(error):
+                raise MetadataUnreadable(
+                    f"Catalog {self.name!r} gives metadata that is damaged: {damage}; restore it, or point the catalog at the metadata file before it (register_table).",
+                    detail=trace(error),
+                ) from None
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {first_line(error)}. Check its profile.",
                 detail=trace(error),
@@ -142,6 +147,17 @@ class ProfileTables:
 def _read_all(io: Any, location: str) -> bytes:
     with io.new_input(location).open() as stream:
         return bytes(stream.read())
+
+
+def _damage(error: BaseException) -> str:
+    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something else."""
+    from pydantic import ValidationError
+
+    # pyiceberg has an error of the same name around it.
+    found = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(found, ValidationError):
+        return ""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
 
 
 def _is_missing(error: BaseException) -> bool:

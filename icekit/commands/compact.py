@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from icekit.commands.observing import diagnosed, limits_of
-from icekit.commands.running import EXIT_STATUS, add_running, run_plan, say
+from icekit.commands.running import EXIT_STATUS, add_running, run_plan
+from icekit.terminal import say
 
 _POLICY = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.

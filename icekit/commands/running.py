@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -81,8 +82,3 @@ def say_saved(result: Result, folder: Path | None) -> None:
     """Write a result's JSON document if a folder is given, and say where it is."""
     if folder:
         say(f"\nJSON  {result.write_into(folder)}")
-
-
-def say(line: str) -> None:
-    """Print a line at once, as a log is read while it grows."""
-    print(line, flush=True)

@@ -182,7 +182,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
     text = scrub(str(error))
     causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.catalog.source import first_line
 from icekit.errors import MetadataUnreadable, ParameterError, nearest
 from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
 from icekit.facts.bridge import iceberg_version
+from icekit.facts.checking import check
 from icekit.facts.manifests import file_counts, is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, sequence_width
+from icekit.facts.snapshots import Damaged
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ LOCAL_FILES = 200_000
 # And where it pays when it runs already.
 LOCAL_FILES_BESIDE_SPARK = 20_000
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
+_OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
 
 
 def observe(
@@ -60,12 +65,12 @@ def observe(
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
-    columns = metadata.columns(meta, schema)
     in_force = metadata.settings(properties)
+    columns = metadata.columns(meta, schema)
     target = _bytes(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
     cut = Cut(sizes.edges(target, ratios), sizes.edges(_bytes(in_force, "write.delete.target-file-size-bytes"), ratios), target)
-    manifests = _manifests(snapshot, source)
+    manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
     used = choose(lake, collector, _file_count(snapshot, manifests))
@@ -114,19 +119,29 @@ def observe(
 
 
 def load_metadata(source: Source) -> dict[str, Any]:
-    """The table's metadata JSON, compressed or not."""
-    raw = source.read(source.metadata_location)
+    """The table's metadata JSON, compressed or not.
+
+    Raises :class:`~icekit.errors.MetadataUnreadable` for what is no metadata, or is damaged: it says where.
+    """
+    location = source.metadata_location
+    raw = source.read(location)
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        loaded = json.loads(raw)
-        if not isinstance(loaded, dict) or "format-version" not in loaded:
-            raise ValueError("no format-version in it")
-    except (ValueError, OSError, EOFError) as error:
-        raise MetadataUnreadable(
-            f"{source.metadata_location} is not table metadata ({error}); point the catalog at the metadata file before it (register_table)."
-        ) from None
+        loaded: dict[str, Any] = json.loads(raw)
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
+        why = "it is empty" if not raw else first_line(error)
+        raise MetadataUnreadable(f"{location} is not table metadata ({why}); {_OLDER}.") from None
+    check_metadata(loaded, location)
     return loaded
+
+
+def check_metadata(loaded: Any, location: str) -> None:
+    """Raise :class:`~icekit.errors.MetadataUnreadable` for metadata that is damaged; ``location`` is where it was read."""
+    try:
+        check(loaded)
+    except Damaged as problem:
+        raise MetadataUnreadable(f"The table metadata {location} is damaged: {problem}; {_OLDER}.") from None
 
 
 def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
@@ -142,15 +157,11 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
 
 
 def _bytes(settings: Iterable[Setting], name: str) -> int:
-    """A number of bytes in force; raises ParameterError for a property that is none."""
-    value = next(s.value for s in settings if s.name == name)
-    try:
-        return int(value or "")
-    except ValueError:
-        raise ParameterError(f"The table property {name} is {value!r}, which no writer can use; set it to a number of bytes.") from None
+    """A number of bytes in force, which is one (:func:`icekit.facts.metadata.settings`)."""
+    return int(next(s.value for s in settings if s.name == name) or 0)
 
 
-def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
+def _manifests(snapshot: metadata.Json | None, source: Source, spec_ids: Collection[int]) -> list[Record]:
     if snapshot is None:
         return []
     location = snapshot.get("manifest-list")
@@ -158,7 +169,13 @@ def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
         raise MetadataUnreadable(
             f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; rewrite it with any commit of a current engine."
         )
-    return manifest_list(source.read(location), location)
+    found = manifest_list(source.read(location), location)
+    for manifest in found:
+        if manifest["partition_spec_id"] not in spec_ids:
+            raise MetadataUnreadable(
+                f"{location} lists a manifest of partition spec {manifest['partition_spec_id']}, which partition-specs in {source.metadata_location} does not have; {_OLDER}."
+            )
+    return found
 
 
 def _file_count(snapshot: metadata.Json | None, manifests: Iterable[Record]) -> int:

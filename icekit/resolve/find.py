@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.avro import manifest_list
 from icekit.facts.bridge import load_table, metadata_of, read_bytes
+from icekit.facts.collect import check_metadata
 from icekit.facts.manifests import FileCounts, file_counts
 from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
@@ -86,6 +87,7 @@ def remaining(
     if snapshot is None:
         return None
     metadata = metadata_of(spark, table)
+    check_metadata(metadata, str(table.operations().current().metadataFileLocation()))
     known = {spec.spec_id: spec for spec in specs_of(metadata)}
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
