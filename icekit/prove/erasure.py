@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
+from icekit.predicate import Predicate, first_sentence, read_predicate
 from icekit.prove import erasure_actions as acts
-from icekit.prove.erasure_predicate import Predicate, analyse, first_sentence
 from icekit.prove.erasure_reach import EQUALITY_DELETES, POSITION_DELETES, Held, Reach, reach_of, reachable_files, unreferenced_files
 from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows
 from icekit.prove.erasure_rows import FileReader, Looked, path_key, reading_by_id
@@ -75,7 +75,7 @@ class _Proof:
         self.spark.sql(f"REFRESH TABLE {identifier(*self.sql_name)}")
         self.schema: StructType = self.spark.table(identifier(*self.sql_name)).schema
         self.fields: Sequence[Json] = schema_of(self.meta)["fields"]
-        self.predicate: Predicate = analyse(self.spark, self.schema, predicate)
+        self.predicate: Predicate = read_predicate(self.spark, self.spark.createDataFrame([], self.schema), predicate, what="predicate")
         self.properties: Json = self.meta.get("properties") or {}
         self.snapshots = {s["snapshot-id"]: s for s in self.meta.get("snapshots") or ()}
         self.files: list[FileRows] = []
@@ -209,7 +209,7 @@ class _Proof:
         situation = self._situation(reach, asked, files)
         return Erasure(
             table=display_name(self.name),
-            predicate=self.predicate.sql,
+            predicate=self.predicate.text,
             erased=False if found else None if not_looked else True,
             live_rows=asked,
             snapshots=tuple(self._snapshot(i, held) for i, held in sorted(reach.snapshots.items(), key=lambda s: self._time(s[0]))),
@@ -254,7 +254,7 @@ class _Proof:
             (F.col(identifier(then[now["id"]])) if now["id"] in then else F.lit(None).cast(field.dataType)).alias(field.name)
             for now, field in zip(self.fields, self.schema, strict=True)
         ]
-        return frame.select(*selected).where(self.predicate.sql).count()
+        return frame.select(*selected).where(self.predicate.text).count()
 
     def _time(self, snapshot_id: int) -> int:
         return int(self.snapshots.get(snapshot_id, {}).get("timestamp-ms", 0))
@@ -278,7 +278,7 @@ class _Proof:
         rewrite = held.data_row_count > live or self.properties.get("write.delete.mode") == "merge-on-read"
         return acts.Situation(
             table=self.sql_name,
-            predicate=self.predicate.sql,
+            predicate=self.predicate.text,
             location=str(self.meta["location"]),
             rows_live=live,
             rows_held=held.data_row_count,
@@ -298,7 +298,7 @@ class _Proof:
         with contextlib.suppress(Exception):
             session: Any = self.spark
             converter = session._jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.sql)
+            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.text)
             converter.convertToIcebergExpression(resolved)
             return True
         return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from icekit.catalog.session import lent
-from icekit.prove.erasure_predicate import Predicate, first_sentence
+from icekit.predicate import Predicate, first_sentence
 from icekit.sql import identifier
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class FileReader:
         if partitions is not None:
             rows = self._with_partitions(rows, partitions)
         # The predicate sees the table's columns alone, under their own names.
-        rows = rows.select(_KEY, F.expr(self._predicate.sql).alias(_MATCH))
+        rows = rows.select(_KEY, F.expr(self._predicate.text).alias(_MATCH))
         counted = rows.groupBy(_KEY).agg(F.count_if(F.col(_MATCH)), F.count_if(F.col(_MATCH).isNull()))
         found = {
             row[0]: RowCount(row[1], row[2]) for row in counted.where(F.col(counted.columns[1]) + F.col(counted.columns[2]) > 0).collect()
