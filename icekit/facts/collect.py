@@ -6,6 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import MetadataUnreadable, ParameterError, nearest
@@ -39,6 +40,7 @@ def observe(
     filter_columns: Sequence[str] | None = None,
     storage: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> TableFacts:
     """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
 
@@ -46,8 +48,9 @@ def observe(
     ``auto`` reads without Spark while the snapshot summary counts few files.
     ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
     ``filter_columns`` are the columns that queries filter by; default: the table property
-    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark.
-    ``progress`` is called with (manifests read, of how many).
+    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark, unless another
+    table of the catalog shares the location: every table's metadata file is read for it, and ``say``
+    is told how far that is. ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -104,7 +107,7 @@ def observe(
         history=snapshots.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
-        storage=_storage(lake, name, meta) if storage else None,
+        storage=_storage(lake, name, meta, say) if storage else None,
         collector=used,
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
@@ -204,10 +207,14 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(lake: Lake, name: Identifier, meta: metadata.Json) -> StorageFacts | None:
+def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[str], None] | None) -> StorageFacts | None:
     # The procedure refuses a table whose files others may share; then nobody can tell orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
-    from icekit.facts.storage import list_orphans
+    from icekit.facts.sharing import sharing
+    from icekit.facts.storage import list_orphans, orphans_before
 
-    return list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+    found = sharing(lake, name, load_metadata, say=say)
+    if found.shared:
+        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
+    return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)

@@ -151,3 +151,22 @@ def test_a_timeout_of_the_work_itself_is_its_own_error(lake: Lake) -> None:
     with pytest.raises(TimeoutError, match="the host") as found:
         timely(lake, None, refused)
     assert not isinstance(found.value, PlanTimedOut)
+
+
+def test_orphans_are_listed_and_planned_for_only_where_a_rule_names_their_removal(lake: Lake, tmp_path: Path) -> None:
+    default, named = (
+        by(tmp_path, f"    maintain: {settings}\n").tables[0] for settings in ("{execute: true}", "{procedures: remove_orphan_files}")
+    )
+    listed: list[bool] = []
+
+    class Asked(Known):
+        def facts(self, lake: Lake, name: Any, collect: Any, *, storage: bool = False) -> Any:
+            listed.append(storage)
+            return icekit.facts.observe(lake, name)
+
+    for rule in (default, named):
+        observed(lake, ("db", "a"), rule, Asked())
+
+    assert default.maintain is not None
+    assert default.maintain.procedures == ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
+    assert listed == [False, True]
