@@ -48,8 +48,8 @@ def create(tmp_path: Path) -> Create:
     return make
 
 
-def found(lake: Lake, **options: float) -> Sharing:
-    return sharing(lake, A, load_metadata, **options)
+def found(lake: Lake, seconds: float = 600.0) -> Sharing:
+    return sharing(lake, A, load_metadata, seconds=seconds)
 
 
 @pytest.mark.parametrize(
