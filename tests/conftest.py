@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import icekit
 from icekit.catalog import Lake
@@ -25,7 +25,7 @@ TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
 
 
 # Tests do not depend on timings: a busy machine is no falsifying example.
-settings.register_profile("icekit", deadline=None)
+settings.register_profile("icekit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("icekit")
 
 

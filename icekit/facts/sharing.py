@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import first_line
@@ -46,6 +49,19 @@ _FAMILIES = {
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
+@dataclass
+class _Memory:
+    """What a catalog's tables have said of themselves, and when (monotonic seconds): a report asks for each table in turn."""
+
+    names: list[Identifier] = field(default_factory=list)
+    listed_at: float = -math.inf
+    tables: dict[Identifier, tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+
+
+# By the catalog's own object; a lake that is lent to another thread has the same.
+_memories: WeakKeyDictionary[Any, _Memory] = WeakKeyDictionary()
+
+
 class _Place(NamedTuple):
     """A folder: its kind of storage (empty: not said), bucket or container, and every way to write its path."""
 
@@ -77,31 +93,49 @@ def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def sharing(lake: Lake, table: Identifier, load: Load, *, seconds: float = COMPARING_SECONDS, say: Say | None = None) -> Sharing:
+def sharing(
+    lake: Lake, table: Identifier, load: Load, *, seconds: float = COMPARING_SECONDS, max_age: float = 0.0, say: Say | None = None
+) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
     A table shares a place if its location or a path of its properties is the same as one of this table's, inside it or
     around it, or if a metadata file, manifest list or statistics file of its lies there that this table does not name.
     Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; data files are not
-    looked for. What cannot be read, or not within ``seconds``, is in ``unchecked``. ``say`` is told now and then how far it is.
+    looked for. What cannot be read, or not within ``seconds``, is in ``unchecked``. What this process has read of other
+    tables in the last ``max_age`` seconds is not read again. ``say`` is told now and then how far it is.
     Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
     """
     source = lake.tables.source(table)
     metadata = load(source)
-    mine = {path: _place(path) for path in declared_paths(metadata)}
+    mine = [_place(path) for path in declared_paths(metadata)]
     own_files = named_files(metadata, source.metadata_location)
+    memory = _memories.setdefault(lake.tables, _Memory())
+    since = time.monotonic() - max_age
     try:
-        names = lake.tables.names()
+        if memory.listed_at <= since:
+            memory.names, memory.listed_at = lake.tables.names(), time.monotonic()
+        names = memory.names
     except Exception as error:
         return Sharing(unchecked=f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}")
     others = [name for name in names if name != table and not _is_alias(lake, name, table, source.metadata_location)]
     if len(others) == len(names):
         return Sharing(unchecked=f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it")
 
-    def compare(name: Identifier) -> SharedPlace | None:
-        theirs = _paths(lake, name, load, own_files)
-        path = next((path for path in theirs if any(_meet(_place(path), place) for place in mine.values())), None)
+    def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
+        path = next((path for path in paths if any(_meet(_place(path), place) for place in mine)), None)
         return None if path is None else SharedPlace(display_name(name), path)
+
+    def compare(name: Identifier) -> SharedPlace | None:
+        at, declared, folders = memory.tables.get(name, (-math.inf, (), ()))
+        if at > since and (there := meeting(name, declared)):
+            return there
+        # Folders of files that this table may name too; which files those are is not remembered.
+        if at > since and not meeting(name, folders):
+            return None
+        began = time.monotonic()
+        declared, files = _paths(lake, name, load)
+        memory.tables[name] = began, declared, _folders(files)
+        return meeting(name, declared) or meeting(name, _folders(files - own_files))
 
     compared, unread = _each(others, compare, seconds, say)
     shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
@@ -118,25 +152,28 @@ def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location
         return False  # it is among those that are compared, which says what is wrong with it
 
 
-def _paths(lake: Lake, name: Identifier, load: Load, own_files: frozenset[str]) -> Iterable[str]:
-    """The folders of another table, most telling first; none of one that is gone."""
+def _paths(lake: Lake, name: Identifier, load: Load) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The paths that another table declares, and the files that its metadata file names; none of one that is gone."""
     try:
         source = lake.tables.source(name)
         metadata = load(source)
     except TableNotFound:
-        return ()  # dropped since it was listed
+        return (), frozenset()  # dropped since it was listed
     except NotATable:
-        return _location_of_another_format(lake, name)
-    files = named_files(metadata, source.metadata_location) - own_files
-    return dict.fromkeys([*declared_paths(metadata), *sorted({file.rpartition("/")[0] for file in files})])
+        return _location_of_another_format(lake, name), frozenset()
+    return declared_paths(metadata), named_files(metadata, source.metadata_location)
 
 
-def _location_of_another_format(lake: Lake, name: Identifier) -> Iterable[str]:
+def _folders(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({file.rpartition("/")[0] for file in files}))
+
+
+def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
     """Where a table that is not Iceberg's keeps its files, as a session's catalog lists those too; none for a view."""
     if not isinstance(lake.tables, SessionTables):
         return ()
     described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}").collect()
-    return [str(row["data_type"]) for row in described if row["col_name"] == "Location" and row["data_type"]]
+    return tuple(str(row["data_type"]) for row in described if row["col_name"] == "Location" and row["data_type"])
 
 
 def _each(
@@ -181,7 +218,7 @@ def _unchecked(
     if len(unread) > _NAMED:
         said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
     if late := len(others) - len(compared) - len(unread):
-        said.append(f"{late:,} of {count(len(others), 'table')} were not compared within {span(seconds * 1000)}")
+        said.append(f"{len(others) - late:,} of {count(len(others), 'table')} compared within {span(seconds * 1000)}, and no more")
     return "; ".join(said) or None
 
 

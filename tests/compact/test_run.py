@@ -110,7 +110,7 @@ def claimed_by(book: Path, name: str, run_id: str) -> Iterator[int]:
         yield child.pid
     finally:
         child.stdin.close()
-        child.wait(30)
+        child.wait(600)
         child.stdout.close()
 
 

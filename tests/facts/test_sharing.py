@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -13,6 +15,7 @@ from pyiceberg.types import LongType, NestedField
 import icekit
 from icekit.catalog import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.source import Source
 from icekit.errors import CatalogUnreachable
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing
@@ -184,5 +187,35 @@ def test_a_list_without_the_table_itself_is_not_complete(lake: Lake, create: Cre
 def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, create: Create) -> None:
     create("a")
     create("b")
+    is_over = threading.Event()
 
-    assert "1 of 1 table were not compared within" in (found(lake, seconds=-1.0).unchecked or "")
+    def load(source: Source) -> Any:
+        if "/b/" in source.metadata_location:
+            is_over.wait(600)
+        return load_metadata(source)
+
+    answer = sharing(lake, A, load, seconds=0.1)
+    is_over.set()
+
+    assert "0 of 1 table compared within" in (answer.unchecked or "")
+
+
+def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, create: Create) -> None:
+    create("a")
+    create("b")
+    create("late", f"{create('c')}/inside")
+    read: list[str] = []
+
+    def load(source: Source) -> Any:
+        read.append(source.metadata_location)
+        return load_metadata(source)
+
+    def of(name: str, max_age: float = 0.0) -> Sharing:
+        read.clear()
+        return sharing(lake, ("db", name), load, max_age=max_age)
+
+    assert (of("a"), len(read)) == (Sharing(), 4)
+    assert (of("b", max_age=600.0), len(read)) == (Sharing(), 2)
+    assert (of("c", max_age=600.0).told.partition(" (")[0], len(read)) == ("shared location with db.late", 1)
+    # A removal looks at everything again.
+    assert (of("b"), len(read)) == (Sharing(), 4)

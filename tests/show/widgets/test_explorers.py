@@ -98,7 +98,7 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
         client.shell_channel.send(sent)
         text = ""
         while True:
-            message = client.get_iopub_msg(timeout=60)
+            message = client.get_iopub_msg(timeout=600)
             if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
                 continue
             text += str(message["content"].get("text", "")) + "".join(message["content"].get("traceback", ()))
