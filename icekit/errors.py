@@ -83,6 +83,10 @@ class ConversionRefused(IcekitError):
     """Equality deletes that cannot be converted, and why."""
 
 
+class RemovalRefused(IcekitError):
+    """Files that may not be removed, as another table may need them."""
+
+
 class StatementRefused(IcekitError):
     """A statement that cannot be read or tried, and why."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,6 +34,8 @@ class ProfileTables:
         self.name = name
         self.properties = properties
         self._catalog: Any = None
+        # pyiceberg opens and closes one connection to Hive around each question, whichever thread asks.
+        self._turn = threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
 
     def __str__(self) -> str:
         return f"profile {self.name!r}"
@@ -105,7 +109,9 @@ class ProfileTables:
     def source(self, table: Identifier) -> Source:
         """Load the table through pyiceberg, which also reads its metadata file."""
         try:
-            loaded = self._ask(lambda: self.catalog.load_table(table))
+            catalog = self.catalog
+            with self._turn:
+                loaded = self._ask(lambda: catalog.load_table(table))
         except Exception as error:
             if not _is_missing(error):
                 raise

@@ -186,7 +186,7 @@ class Run:
         status: Status = "failed"
         error: str | None = None
         parts: Sequence[Action] = ()
-        guard = guard_of(self.lake, action)
+        guard = guard_of(self.lake, action, self.say)
         try:
             ready = guard.ready()
             if ready is not None:

@@ -40,7 +40,7 @@ class Outcome:
     """What became of a plan.
 
     ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
-    that failed attempts wrote and no snapshot names, with ``clean_up`` the call that would
+    that failed attempts wrote and no snapshot names, with ``clean_up`` the command that would
     remove them. ``then`` is what came of a compaction that a conversion was followed by. ``exit_status`` is 0 when everything planned is done and proved.
     """
 

@@ -7,6 +7,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog.source import first_line
@@ -31,6 +32,8 @@ Collector = Literal["auto", "spark", "local"]
 LOCAL_FILES = 200_000
 # And where it pays when it runs already.
 LOCAL_FILES_BESIDE_SPARK = 20_000
+# How long it is remembered where other tables keep their files, while one after the other is observed.
+_SHARING_SECONDS = 300.0
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
 _OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
 
@@ -45,6 +48,7 @@ def observe(
     filter_columns: Sequence[str] | None = None,
     storage: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> TableFacts:
     """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
 
@@ -52,8 +56,9 @@ def observe(
     ``auto`` reads without Spark while the snapshot summary counts few files.
     ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
     ``filter_columns`` are the columns that queries filter by; default: the table property
-    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark.
-    ``progress`` is called with (manifests read, of how many).
+    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark, unless another
+    table of the catalog shares the location: every table's metadata file is read for it, and ``say``
+    is told how far that is. ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -110,7 +115,7 @@ def observe(
         history=snapshots.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
-        storage=_storage(lake, name, meta) if storage else None,
+        storage=_storage(lake, name, meta, say) if storage else None,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=int(time.time() * 1000),
@@ -226,10 +231,14 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(lake: Lake, name: Identifier, meta: metadata.Json) -> StorageFacts | None:
+def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[str], None] | None) -> StorageFacts | None:
     # The procedure refuses a table whose files others may share; then nobody can tell orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
-    from icekit.facts.storage import list_orphans
+    from icekit.facts.sharing import sharing
+    from icekit.facts.storage import list_orphans, orphans_before
 
-    return list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+    found = sharing(lake, name, load_metadata, max_age=_SHARING_SECONDS, say=say)
+    if found.shared:
+        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
+    return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)

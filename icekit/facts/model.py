@@ -25,6 +25,8 @@ from icekit.facts.parts import (
     RangeOverlap,
     Ref,
     Setting,
+    SharedPlace,
+    Sharing,
     SortField,
     StorageFacts,
 )
@@ -50,6 +52,8 @@ __all__ = [
     "Scalar",
     "SequenceCounts",
     "Setting",
+    "SharedPlace",
+    "Sharing",
     "SortField",
     "StorageFacts",
     "TableFacts",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
+from icekit.facts.sharing import sharing
 from icekit.predicate import Predicate, first_sentence, read_predicate
 from icekit.prove import erasure_actions as acts
 from icekit.prove.erasure_reach import EQUALITY_DELETES, POSITION_DELETES, Held, Reach, reach_of, reachable_files, unreferenced_files
@@ -290,6 +291,7 @@ class _Proof:
             refs=[(r.name, r.type) for r in asked if r.holds_rows and r.name != "main"],
             snapshot_ids=sorted(reach.snapshots),
             newest_orphan_ms=max(orphaned, default=None),
+            orphans_stay=sharing(self.lake, self.name, load_metadata).refusal if orphaned else None,
             gc_enabled=str(self.properties.get("gc.enabled", "true")).lower() != "false",
         )
 

@@ -19,7 +19,8 @@ class Situation:
     """What has to end. ``table`` has its catalog; times are milliseconds since 1970.
 
     ``rows_live`` rows are read from the current state, ``rows_held`` are in its data files,
-    deleted or not. ``where`` tells whether rewrite_data_files takes the predicate.
+    deleted or not. ``where`` tells whether rewrite_data_files takes the predicate. ``orphans_stay``
+    is why no orphan file may be removed (:attr:`icekit.facts.model.Sharing.refusal`).
     """
 
     table: Identifier
@@ -36,6 +37,7 @@ class Situation:
     snapshot_ids: Sequence[int]
     newest_orphan_ms: int | None
     gc_enabled: bool
+    orphans_stay: str | None = None
 
 
 def actions(now: Situation) -> tuple[str, ...]:
@@ -67,7 +69,9 @@ def notes(now: Situation) -> tuple[str, ...]:
         )
     if not now.gc_enabled and (now.snapshot_ids or now.newest_orphan_ms):
         found.append("gc.enabled is false: files may belong to other tables too, so nothing may be expired or removed here")
-    if now.newest_orphan_ms and now.gc_enabled:
+    if now.newest_orphan_ms and now.gc_enabled and now.orphans_stay:
+        found.append(now.orphans_stay)
+    elif now.newest_orphan_ms and now.gc_enabled:
         moment = _utc(removable_from_ms(now.newest_orphan_ms))
         found.append(
             f"remove_orphan_files: not before {moment:%Y-%m-%d %H:%M} UTC, three days after the newest such file; a writer may be using it"
@@ -116,7 +120,7 @@ def _expire(now: Situation, *, several_commits: bool) -> list[str]:
 
 
 def _orphans(now: Situation) -> list[str]:
-    if now.newest_orphan_ms is None:
+    if now.newest_orphan_ms is None or now.orphans_stay:
         return []
     # Strictly older, in whole seconds: one more than the newest.
     moment = _utc((now.newest_orphan_ms // 1000 + 1) * 1000)

@@ -209,7 +209,7 @@ def _names(names: Sequence[str], of: int) -> str:
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
-        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, or of a writer that has yet to commit. This would remove what is left of them: {outcome.clean_up}"
+        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, of a writer that has yet to commit, or of another table that shares the location. This would remove what is left of them: {outcome.clean_up}"
     yield from outcome.notes
     if outcome.then is not None:
         yield from ("", *repr(outcome.then).split("\n"))

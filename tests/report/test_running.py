@@ -237,7 +237,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(600)
 
     assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
     assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
@@ -250,12 +250,12 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
     stuck = threading.Event()
 
     def collect(*_: object, **__: object) -> Any:
-        stuck.wait(30)
+        stuck.wait(600)
 
     with pytest.raises(TimedOut, match=r"db\.t00 was not done within 0 s"):
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
-    assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+    assert observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[0].data.file_count == 3
 
 
 def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
