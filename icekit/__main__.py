@@ -7,16 +7,23 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, IcekitError, nearest
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest
 from icekit.secrets import scrub
+from icekit.terminal import harmless, say, write
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the nearest known option for a misspelt one."""
+    """argparse, with the nearest known option for a misspelt one, and nothing that a terminal would obey."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        write(harmless(message), file or sys.stderr)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
@@ -103,7 +110,8 @@ def _look(arguments: argparse.Namespace) -> int:
     lake = connect(arguments.catalog or None)
     try:
         facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
-        print(card(facts, findings, limits, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        is_painted = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        say(card(facts, findings, limits, color=is_painted), is_painted=is_painted)
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -126,10 +134,10 @@ def _report(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         resume=arguments.resume,
     )
-    run = report(arguments.tables, options, progress=lambda line: print(line, flush=True))
+    run = report(arguments.tables, options, progress=say)
     schedule.write_monitoring(run, arguments)
-    print("".join(f"\n{problem}" for problem in run.problems), end="")
-    print(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
+    say("".join(f"\n{problem}" for problem in run.problems), end="")
+    say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 
 
@@ -138,7 +146,7 @@ def _tables(arguments: argparse.Namespace) -> int:
     from icekit.sql import display_name
 
     for name in connect(arguments.catalog or None).tables.names():
-        print(display_name(name))
+        say(display_name(name))
     return EXIT_HEALTHY
 
 
@@ -147,18 +155,16 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     if arguments.list:
         for table in TABLES.values():
-            print(f"lab.{table.name:<28} {table.illness}")
+            say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
     from icekit.catalog import connect
 
     lake = connect(arguments.catalog or None)
     try:
         if arguments.reset:
-            reset(lake, arguments.names or None, progress=lambda line: print(line, flush=True))
+            reset(lake, arguments.names or None, progress=say)
             return EXIT_HEALTHY
-        build(
-            lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=lambda line: print(line, flush=True)
-        )
+        build(lake, arguments.names or None, scale=arguments.scale, rebuild=arguments.rebuild, progress=say)
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -184,38 +190,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lab": _lab,
     }
     try:
-        return commands[arguments.command](arguments)
-    except IcekitError as problem:
-        print(f"icekit: {scrub(str(problem))}", file=sys.stderr)
-        if arguments.debug and problem.detail:
-            print(scrub(problem.detail), file=sys.stderr)
-        return problem.exit_status
-    except PermissionError as problem:
-        print(
-            f"icekit: {problem.filename} may not be written or read; choose another folder with --output, or ask for access.",
-            file=sys.stderr,
-        )
-        return EXIT_MISCONFIGURED
-    except (NotADirectoryError, FileExistsError) as problem:
-        print(f"icekit: {problem.filename} is not a folder; choose another with --output.", file=sys.stderr)
-        return EXIT_MISCONFIGURED
+        status = commands[arguments.command](arguments)
+        # A disk that is full is told of here, and not by Python as it ends.
+        write("", sys.stdout)
     except KeyboardInterrupt:
-        print("icekit: stopped; reports finished so far are complete.", file=sys.stderr)
+        say("icekit: stopped; reports finished so far are complete.", error=True)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_HEALTHY
     except Exception as problem:
-        import traceback
+        return _failed(problem, is_debug=arguments.debug)
+    return status
 
+
+def _failed(problem: Exception, *, is_debug: bool) -> int:
+    """Say what went wrong; returns the exit status."""
+    from icekit.boundary import outside
+    from icekit.catalog.source import trace
+
+    known = outside(problem)
+    if known is None:
         said = scrub(str(problem)).strip().split("\n", 1)[0][:300]
-        print(
+        say(
             f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {said}. Run again with --debug, and report it.",
-            file=sys.stderr,
+            error=True,
         )
-        if arguments.debug:
-            print(scrub(traceback.format_exc()), file=sys.stderr)
-        return EXIT_CRASHED
+    else:
+        say(f"icekit: {scrub(str(known))}", error=True)
+    if is_debug and (detail := trace(problem) if known is None else known.detail):
+        say(scrub(detail), error=True)
+    return EXIT_CRASHED if known is None else known.exit_status
 
 
 if __name__ == "__main__":

@@ -8,12 +8,25 @@ sentence that ends in the next step, its ``exit_status`` is what a scheduler see
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+from icekit.units import shorten
 
 EXIT_HEALTHY = 0
 EXIT_UNHEALTHY = 1
 EXIT_MISCONFIGURED = 2
 EXIT_CRASHED = 3
+
+
+# A name or quoted text in a message that nobody would read to its end; a path may be as long as storages take.
+_LONG = re.compile(r"""(?<!\w)(['"`])(?:(?!\1)[^\n]){300,}\1(?!\w)|\S{300,}""")
+_LONGEST_PATH, _SHOWN = 1_100, 200
+
+
+def shortened(message: str) -> str:
+    """Cut the middle out of long names and quoted texts."""
+    return _LONG.sub(lambda found: found[0] if "/" in found[0] and len(found[0]) < _LONGEST_PATH else shorten(found[0], _SHOWN), message)
 
 
 class IcekitError(Exception):
@@ -22,7 +35,7 @@ class IcekitError(Exception):
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message))
         self.detail = detail
 
 
@@ -70,6 +83,10 @@ class ConversionRefused(IcekitError):
     """Equality deletes that cannot be converted, and why."""
 
 
+class RemovalRefused(IcekitError):
+    """Files that may not be removed, as another table may need them."""
+
+
 class StatementRefused(IcekitError):
     """A statement that cannot be read or tried, and why."""
 
@@ -84,8 +101,22 @@ class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 
 
+class EngineFailed(IcekitError):
+    """Spark or Iceberg failed at something that was asked of it."""
+
+
+class DiskUnusable(IcekitError):
+    """A file or folder of this machine that cannot be written or read, or too little memory."""
+
+
 class TableClaimed(IcekitError):
     """Another run is at work on the table; the message names it."""
+
+
+class RunDisproved(IcekitError):
+    """A run's proof failed, and no person has looked at the table since; the message says what to do."""
+
+    exit_status = EXIT_UNHEALTHY
 
 
 class ClaimLost(IcekitError):

@@ -1,4 +1,4 @@
-"""Send what child processes print while they start to a file: noise, unless the start fails."""
+"""Keep off the terminal what child processes print while they start, and what PySpark logs of an error that is caught."""
 
 from __future__ import annotations
 
@@ -26,3 +26,23 @@ def stderr_to_file() -> Iterator[Path]:
         os.dup2(saved, 2)
         os.close(saved)
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def quiet_errors() -> Iterator[None]:
+    """Keep PySpark from logging each error of a statement with its whole trace, where it is told in a sentence."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before Spark 4, which logs nothing
+        yield
+        return
+    # Of PySpark's own class, which takes more arguments than Python's.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [one.disabled for one in loggers]
+    try:
+        for one in loggers:
+            one.disabled = True
+        yield
+    finally:
+        for one, was in zip(loggers, before, strict=True):
+            one.disabled = was

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,24 @@ def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
     """Write text without secrets (unless it is ``clean``); a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text if clean else scrub(text), encoding="utf-8")
-    partial.replace(path)
+    with naming(path):
+        try:
+            partial.write_text(text if clean else scrub(text), encoding="utf-8")
+            partial.replace(path)
+        except OSError:
+            # Of a disk that is full not even half of it may stay.
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
     return path
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the file's name into what the system says of it; of a write to an open file it names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

@@ -11,6 +11,8 @@ from icekit.errors import InvalidName
 Identifier = tuple[str, ...]
 #: Keys that Spark's SET takes as they are (SparkSqlAstBuilder).
 _PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
+# What no catalog can hold: a zero, and the halves of characters that an argument in another encoding is read as.
+_NO_LETTER = re.compile("[\0\ud800-\udfff]")
 #: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings to strings.
 Argument = str | int | bool | dt.datetime | tuple[str, ...] | Mapping[str, str]
 
@@ -32,7 +34,7 @@ def parse_identifier(text: str) -> Identifier:
         else:
             end = _end_of_plain_part(text, position)
             part, position = text[position:end], end
-        if not part or "\0" in part:
+        if not part or _NO_LETTER.search(part):
             raise InvalidName(f"{text!r} is not a table name; write it as namespace.table, with odd parts in backticks.")
         parts.append(part)
         if position == len(text):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +21,7 @@ from icekit.catalog.source import (
     view_given,
     within,
 )
-from icekit.errors import CatalogUnreachable, IcekitError, PermissionDenied
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied
 from icekit.sql import Identifier
 
 T = TypeVar("T")
@@ -32,6 +34,8 @@ class ProfileTables:
         self.name = name
         self.properties = properties
         self._catalog: Any = None
+        # pyiceberg opens and closes one connection to Hive around each question, whichever thread asks.
+        self._turn = threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
 
     def __str__(self) -> str:
         return f"profile {self.name!r}"
@@ -65,6 +69,11 @@ class ProfileTables:
         except Exception as error:
             if _is_missing(error):
                 raise
+            if damage := _damage(error):
+                raise MetadataUnreadable(
+                    f"Catalog {self.name!r} gives metadata that is damaged: {damage}; restore it, or point the catalog at the metadata file before it (register_table).",
+                    detail=trace(error),
+                ) from None
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {first_line(error)}. Check its profile.",
                 detail=trace(error),
@@ -100,7 +109,9 @@ class ProfileTables:
     def source(self, table: Identifier) -> Source:
         """Load the table through pyiceberg, which also reads its metadata file."""
         try:
-            loaded = self._ask(lambda: self.catalog.load_table(table))
+            catalog = self.catalog
+            with self._turn:
+                loaded = self._ask(lambda: catalog.load_table(table))
         except Exception as error:
             if not _is_missing(error):
                 raise
@@ -142,6 +153,17 @@ class ProfileTables:
 def _read_all(io: Any, location: str) -> bytes:
     with io.new_input(location).open() as stream:
         return bytes(stream.read())
+
+
+def _damage(error: BaseException) -> str:
+    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something else."""
+    from pydantic import ValidationError
+
+    # pyiceberg has an error of the same name around it.
+    found = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(found, ValidationError):
+        return ""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
 
 
 def _is_missing(error: BaseException) -> bool:

@@ -74,9 +74,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
         add_catalog(_started, conf)
         return _started
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
-    for pair in shlex.split(os.environ.get("ICEKIT_SPARK_CONF", "")):
-        key, _, value = pair.partition("=")
-        settings[key] = value
+    settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
     require_java()
     from pyspark.sql import SparkSession
 
@@ -97,6 +95,19 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     # Not among the settings it starts with: those are on the JVM's command line, for all to read.
     add_catalog(_started, conf)
     return _started
+
+
+def own_settings(text: str) -> dict[str, str]:
+    """What ``ICEKIT_SPARK_CONF`` says."""
+    form = "ICEKIT_SPARK_CONF is key=value, separated by spaces and quoted as in a shell"
+    try:
+        pairs = [pair.partition("=") for pair in shlex.split(text)]
+    except ValueError as error:
+        raise SparkUnavailable(f"{form}; what it holds cannot be read: {error}.") from None
+    for key, equals, value in pairs:
+        if not key or not equals:
+            raise SparkUnavailable(f"{form}; {key + equals + value!r} is none.")
+    return {key: value for key, _, value in pairs}
 
 
 def is_own(spark: SparkSession) -> bool:

@@ -83,7 +83,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
         made = scratch_name(name)
         metadata = load_metadata(source)
         scratch = scratch_folder(str(metadata["location"]), made)
-        wanted = clone_metadata(metadata, scratch, owner_properties(lake, name, scratch), snapshot)
+        wanted = clone_metadata(metadata, scratch, owner_properties(lake, name, scratch, metadata.get("table-uuid")), snapshot)
         _tell_of_stale(lake, name)
         copy = Clone(name, made, scratch)
         io = _io(lake, name)

@@ -7,12 +7,14 @@ import warnings
 from typing import Any
 
 from icekit.catalog import Lake
-from icekit.clone.scratch import marker
+from icekit.clone.scratch import OF_UUID, marker
 from icekit.errors import IcekitError
+from icekit.facts.avro import contains, entries, manifest_list
 from icekit.facts.bridge import elements, explain
 from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import Json
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier, literal
+from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
 
@@ -24,19 +26,37 @@ def drop_statement(lake: Lake, made: Identifier) -> str:
 def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     """The files in a scratch table's folder that its table's metadata names, by their paths in the folder.
 
-    Looks through all snapshots: data files, delete files, manifests, manifest lists and statistics files.
+    Looks at every snapshot's data files, delete files, manifests and manifest lists, at statistics
+    and metadata files; reads the catalog and the files themselves, as a session may have an older
+    copy. Of the manifests only those are read that were written since the scratch table was made.
+    Raises :class:`~icekit.errors.IcekitError` if the name is another table's by now.
     """
     mark = marker(made)
-    metadata = load_metadata(lake.tables.source(of))
-    paths = [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
+    source = lake.tables.source(of)
+    metadata = load_metadata(source)
+    known = _metadata_of(lake, made)
+    uuid, was = metadata.get("table-uuid"), (known.get("properties") or {}).get(OF_UUID)
+    if uuid and was and uuid != was:
+        raise IcekitError("another table has its name now")
+    # A snapshot that was committed through the scratch table has its manifest list in the folder.
+    old = {s["snapshot-id"] for s in known.get("snapshots") or () if mark not in (s.get("manifest-list") or "")}
+    lists = [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list") and s["snapshot-id"] not in old]
+    manifests = {m["manifest_path"] for path in lists for m in manifest_list(source.read(path), path) if m["added_snapshot_id"] not in old}
+    paths = [source.metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()), *lists, *manifests]
     paths += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
-    name, within = lake.sql_name(of), literal(mark)
-    lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    if metadata.get("snapshots"):
-        for table, column in (("all_files", "file_path"), ("all_manifests", "path")):
-            query = f"SELECT DISTINCT {column} FROM {identifier(*name, table)} WHERE contains({column}, {within})"
-            paths += [row[0] for row in lake.spark.sql(query).collect()]
+    for path in sorted(manifests):
+        raw = source.read(path)
+        if contains(raw, path, mark):
+            paths += [entry["data_file"]["file_path"] for entry in entries(raw, path, frozenset({"file_path"}))]
     return frozenset(path.partition(mark)[2] for path in paths if mark in path)
+
+
+def _metadata_of(lake: Lake, made: Identifier) -> Json:
+    """The metadata of a scratch table; empty if it is gone or cannot be read."""
+    try:
+        return load_metadata(lake.tables.source(made))
+    except IcekitError:
+        return {}
 
 
 def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | None, io: Any, *, is_unchanged: bool = False) -> None:

@@ -19,6 +19,7 @@ NAMESPACE = "icekit_scratch"
 
 #: Table properties of a scratch table: what it is made of, by whom, when, and what it writes to.
 OF = "icekit.clone.of"
+OF_UUID = "icekit.clone.of-uuid"
 HOST = "icekit.clone.host"
 BOOT_ID = "icekit.clone.boot-id"
 PID_NAMESPACE = "icekit.clone.pid-namespace"
@@ -50,20 +51,21 @@ def marker(made: Identifier) -> str:
     return f"/{NAMESPACE}/{made[-1]}/"
 
 
-def owner_properties(lake: Lake, table: Identifier, scratch: str | None = None) -> dict[str, str]:
+def owner_properties(lake: Lake, table: Identifier, scratch: str | None = None, uuid: str | None = None) -> dict[str, str]:
     """The table properties by which :func:`icekit.clone.stale_clones` finds a scratch table whose process has died.
 
-    ``table`` is what the scratch table is made of. ``scratch`` is its folder, as
+    ``table`` is what the scratch table is made of, ``uuid`` that table's own. ``scratch`` is its folder, as
     :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed.
     """
-    return owned(lake.sql_name(table), scratch)
+    return owned(lake.sql_name(table), scratch, uuid)
 
 
-def owned(table: Identifier, scratch: str | None = None) -> dict[str, str]:
+def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None) -> dict[str, str]:
     """The same for a table that is named with its catalog."""
     owner = Owner.here()
     properties = {
         OF: display_name(table),
+        OF_UUID: uuid,
         HOST: owner.host,
         BOOT_ID: owner.boot_id,
         PID_NAMESPACE: owner.pid_namespace,

@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import Any
 
-from icekit.commands.running import say
 from icekit.errors import EXIT_HEALTHY
+from icekit.terminal import say
 from icekit.units import count
 
 _WHAT = """\

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from icekit.commands.observing import diagnosed, limits_of
-from icekit.commands.running import EXIT_STATUS, add_running, run_plan, say
+from icekit.commands.running import EXIT_STATUS, add_running, run_plan
+from icekit.terminal import say
 
 _POLICY = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.
@@ -26,7 +27,8 @@ The policy decides what is taken; every setting has a default that is safe on a 
 Each action is recorded in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
 Iceberg table of the catalog, for schedulers on several machines), retried after a conflict, split
 when it is too large, and proved: the rows of every partition it changed are compared before and
-after. A run that was killed or stopped goes on with --resume, and does only what is left.
+after. A run that was killed or stopped goes on with --resume, and does only what is left. After a
+proof that failed nothing more is run on the table until a person has looked and says so with --clear RUN.
 """
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from icekit.commands.running import EXIT_STATUS, add_running, run_plan, say
+from icekit.commands.running import EXIT_STATUS, add_running, run_plan
 from icekit.errors import ParameterError
+from icekit.terminal import say
 
 _WHAT = """\
 Flink and other upsert writers leave equality deletes. Spark reads them by building, for each data

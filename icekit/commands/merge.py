@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say, say_saved
+from icekit.commands.running import say_saved
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+from icekit.terminal import say
 
 _WHAT = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.errors import ParameterError
+from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -28,6 +29,11 @@ def add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
     running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")
     running.add_argument(
+        "--clear",
+        metavar="RUN",
+        help="say that a person has looked at what a failed proof found; the table may be worked on again, and nothing is run",
+    )
+    running.add_argument(
         "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N of each commit, or none (default: full)"
     )
     running.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
@@ -41,14 +47,20 @@ def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], the
     ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.compact.run` takes.
     """
     from icekit.catalog import connect
-    from icekit.compact import Limits, resume, run
+    from icekit.compact import Limits, clear, resume, run
     from icekit.notebook import sampled
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
+    if arguments.clear is not None and (arguments.execute or arguments.resume):
+        raise ParameterError("--clear runs nothing; give it alone, and plan again after it.")
     limits = Limits(prove=sampled(arguments.prove))
     lake = connect(arguments.catalog or None)
     try:
+        if arguments.clear is not None:
+            clear(lake, arguments.table, arguments.clear, ledger=arguments.ledger)
+            say(f"{arguments.table} may be worked on again; plan again, as run {arguments.clear} is not resumed.")
+            return EXIT_HEALTHY
         if arguments.resume:
             outcome = resume(lake, arguments.table, command=arguments.command, ledger=arguments.ledger, limits=limits, progress=say)
         else:
@@ -70,8 +82,3 @@ def say_saved(result: Result, folder: Path | None) -> None:
     """Write a result's JSON document if a folder is given, and say where it is."""
     if folder:
         say(f"\nJSON  {result.write_into(folder)}")
-
-
-def say(line: str) -> None:
-    """Print a line at once, as a log is read while it grows."""
-    print(line, flush=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.commands.running import say
 from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.saving import naming
+from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.report import Run
@@ -91,7 +91,7 @@ def policy(arguments: argparse.Namespace) -> int:
     from icekit.schedule.words import in_words
 
     if arguments.example:
-        print(example(), end="")
+        say(example(), end="")
         return EXIT_HEALTHY
     if arguments.file is None:
         raise ParameterError("Name the policy to check, or print one with --example.")
@@ -101,16 +101,25 @@ def policy(arguments: argparse.Namespace) -> int:
     if arguments.clear is not None:
         say(_cleared(wanted, arguments.clear))
         return EXIT_HEALTHY
-    print(in_words(wanted))
+    say(in_words(wanted))
     return EXIT_HEALTHY
 
 
 def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
+    from icekit.catalog import connect
+    from icekit.compact import clear
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))
     trouble = state.trouble(table)
+    if trouble is not None and trouble.is_unproved:
+        # The ledger holds the table back too.
+        lake = connect(wanted.catalog or None)
+        try:
+            clear(lake, table, ledger=wanted.ledger or None)
+        finally:
+            lake.close()
     if trouble is None:
         held = state.troubled()
         raise ParameterError(
@@ -146,16 +155,17 @@ def recipe(arguments: argparse.Namespace) -> int:
     files = made(arguments.kind, arguments.file)
     if (missing := left_out(arguments.kind, arguments.file)) is not None:
         # What is printed may go into a file.
-        print(missing, file=sys.stderr)
+        say(missing, error=True)
     for name, text in files.items():
         if arguments.output:
             arguments.output.mkdir(parents=True, exist_ok=True)
             path = arguments.output / name
-            path.write_text(text)
+            with naming(path):
+                path.write_text(text)
             path.chmod(0o755 if name.endswith(".sh") else 0o644)
             say(str(path))
         else:
-            print(
+            say(
                 f"{'# --- ' + name if len(files) > 1 else ''}{chr(10) if len(files) > 1 else ''}{text}",
                 end="" if text.endswith("\n") else "\n",
             )

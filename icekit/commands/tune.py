@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say, say_saved
+from icekit.commands.running import say_saved
+from icekit.terminal import say
 from icekit.tune.questions import QUESTIONS
 
 _WHAT = f"""\

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from icekit.commands.running import say, say_saved
+from icekit.commands.running import say_saved
+from icekit.terminal import say
 
 _WHAT = """\
 A DELETE, UPDATE or MERGE either writes changed files anew (copy-on-write: dear writes, no cost for reads)

@@ -2,6 +2,7 @@
 
 from icekit.compact.calibration import Calibration, calibration
 from icekit.compact.candidates import Candidate, candidates
+from icekit.compact.disproof import clear
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import open_ledger
 from icekit.compact.limits import Limits
@@ -25,6 +26,7 @@ __all__ = [
     "Stop",
     "calibration",
     "candidates",
+    "clear",
     "open_ledger",
     "plan",
     "plan_table",

@@ -21,8 +21,8 @@ from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import specs
+from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.values import to_scalar
-from icekit.sql import identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -178,12 +178,14 @@ class Runner:
         if action.options.get("rewrite-all") != "true":
             return None  # format version 1: no sequence numbers, and no deletes either
         now = head(self.lake, action.table, action.branch)
-        entries = identifier(action.catalog, *action.table, "entries")
+        if now.snapshot_id is None:
+            return None
+        entries = metadata_table(self.spark, (action.catalog, *action.table), "entries", now.snapshot_id)
         own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
-        rows = self.spark.sql(
-            f"SELECT DISTINCT data_file.spec_id AS spec_id, data_file.partition AS partition FROM {entries} VERSION AS OF {now.snapshot_id} "
-            f"WHERE status < 2 AND data_file.content = 0 AND coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
-        ).toLocalIterator()
+        before = f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
+        chosen = entries.where(f"status < 2 AND {CONTENT} = 0 AND {before}")
+        partition = ["data_file.partition AS partition"] if "partition" in chosen.select("data_file.*").columns else []
+        rows = chosen.selectExpr("data_file.spec_id AS spec_id", *partition).distinct().toLocalIterator()
         field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
         found = set()
         for row in rows:

@@ -12,15 +12,16 @@ from dataclasses import asdict, replace
 from icekit.catalog import Lake
 from icekit.compact.attempt import Conflict, Progress, Runner, TooLarge
 from icekit.compact.claims import claimed, now_ms
+from icekit.compact.disproof import finding, refuse
 from icekit.compact.execute import Stop, Stopped, first_sentence
 from icekit.compact.kept import as_before, kept
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.leftovers import find_leftovers
 from icekit.compact.limits import Limits
-from icekit.compact.lineage import head, own_commits
-from icekit.compact.model import Action, Plan
+from icekit.compact.lineage import head, is_there, own_commits
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
-from icekit.compact.records import ActionRecord, RunRecord
+from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
@@ -70,7 +71,10 @@ class Run:
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
-        with claimed(self.ledger, self.table, self.run_id) as held:
+        uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
+        with claimed(self.ledger, self.table, self.run_id, uuid) as held:
+            # Not before: another run may have ended so a moment ago.
+            refuse(self.ledger, self.table, uuid)
             now = head(self.lake, self.plan.table)
             if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
                 raise ParameterError(
@@ -78,27 +82,23 @@ class Run:
                 )
             self.ledger.save_run(self.record)
             runner = Runner(self.lake, self.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
-            ended = "failed"
+            came_through = False
             try:
                 for place, (action, record) in enumerate(todo):
                     self._one(runner, action, record, place, len(todo))
                     if self._disproved or self.stop.is_set:
                         break
-                ended = "done" if all(o.status in {"done", "skipped", "split"} for o in self.outcomes) else "failed"
+                came_through = True
             except Stopped:
                 self.stop.set(self.stop.reason or "person")
             except KeyboardInterrupt:
                 self.stop.set()
             finally:
-                if self.stop.is_set:
-                    ended = "stopped"
-                if ended == "done" and (self._disproved or len(self.outcomes) < len(todo)):
-                    ended = "failed"
+                pending = self._pending(todo)
+                ended = self._ended(is_whole=came_through and not pending)
                 self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
-            if self.stop.is_set:
+            if ended == "stopped":
                 self.say(f"stopped; what was committed stays. Go on with `{self.plan.resume_command}`")
-        done = {o.action.action_id.split(".")[0] for o in self.outcomes}
-        pending = [ActionOutcome(a, "pending") for a, _ in todo if a.action_id not in done]
         leftovers, clean_up = self._leftovers()
         return Outcome(
             self.plan,
@@ -111,12 +111,26 @@ class Run:
             tuple(self.notes),
         )
 
+    def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:
+        begun = {o.action.action_id.split(".")[0] for o in self.outcomes}
+        return [ActionOutcome(action, "pending") for action, _ in todo if action.action_id not in begun]
+
+    def _ended(self, *, is_whole: bool) -> str:
+        """How the run has ended, as the ledger keeps it; ``is_whole`` if it came to every action."""
+        if self._disproved:
+            return DISPROVED
+        if is_whole and all(o.status in {"done", "skipped", "split"} for o in self.outcomes):
+            return "done"
+        return "stopped" if self.stop.is_set else "failed"
+
     def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
         """Run one action and its parts; what it comes to is recorded and proved."""
         if record is not None and record.status == "done":
-            self.say(f"[{place + 1}/{of}] {action.title}: done before")
-            self.outcomes.append(as_before(action, record))
-            return
+            if is_there(self.lake, self.plan.table, action.branch, record.snapshot_ids):
+                self.say(f"[{place + 1}/{of}] {action.title}: done before")
+                self.outcomes.append(as_before(action, record))
+                return
+            self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back, or expired)")
         if record is None or record.status != "split":
             predicted = action.prediction
             about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
@@ -129,6 +143,7 @@ class Run:
             parts = self._part(runner, part, before, place)
             waiting = [*((p, None) for p in parts), *waiting]
             if self._disproved or self.stop.is_set:
+                self.outcomes += [ActionOutcome(part, "pending") for part, _ in waiting]
                 return
 
     def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
@@ -171,7 +186,7 @@ class Run:
         status: Status = "failed"
         error: str | None = None
         parts: Sequence[Action] = ()
-        guard = guard_of(self.lake, action)
+        guard = guard_of(self.lake, action, self.say)
         try:
             ready = guard.ready()
             if ready is not None:
@@ -197,26 +212,40 @@ class Run:
         except Exception as problem:
             error = first_sentence(problem)
         outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
-        self.outcomes.append(outcome)
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
         if (unit := action.prediction.unit) != "file":
             did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
-        self.say(
-            f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
-        )
+        if unit == EQUALITY_DELETE:
+            did += f", {size(a.bytes_in)} read, {size(a.bytes_out)} written"
+        proof: Proof | None = None
         try:
-            self._prove(outcome, guard)
+            self.say(
+                f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
+            )
+            proof = self._proof(outcome, guard)
+        except KeyboardInterrupt:
+            # Nothing of it is left, but it is not proved: a resumed run does that.
+            status = "stopped"
+            self.stop.set()
         finally:
             guard.close()
+        if proof is not None and proof.ok is False:
+            status = "disproved"
+            # Before the action: whatever kills the process now, the table is held back.
+            self.ledger.save_run(replace(self.record, status=DISPROVED, error=self._error))
+        elif proof is not None and proof.ok is None and status in {"done", "split"}:
+            status = "unproved"
+        outcome = replace(outcome, status=status)
+        self.outcomes.append(outcome)
         # Not before: a run that is killed in the proof proves it when it is resumed.
         save(status, error, outcome)
         return parts
 
-    def _prove(self, outcome: ActionOutcome, guard: Guard) -> None:
-        """Compare the action's commits with their parents, or check what it had to leave."""
+    def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
+        """Compare the action's commits with their parents, or check what it had to leave; None where there is nothing to compare."""
         if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
-            return
+            return None
         proof: Proof | None
         try:
             proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
@@ -225,11 +254,12 @@ class Run:
             why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
             proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
         if proof is None:
-            return
+            return None
         self.proofs.append(proof)
         self.say("  " + repr(proof).split("\n", 1)[0])
         if proof.ok is not True:
             self.say(repr(proof))
+        return proof
 
     @property
     def _disproved(self) -> bool:
@@ -237,6 +267,9 @@ class Run:
 
     @property
     def _error(self) -> str | None:
+        """Why it has failed: what its proofs found comes first."""
+        if self._disproved:
+            return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
         return next((o.error for o in self.outcomes if o.status == "failed" and o.error), None)
 
     def _leftovers(self) -> tuple[tuple[str, ...], str | None]:

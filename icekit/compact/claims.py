@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
@@ -26,13 +26,23 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run's hold on a table, from ``claimed_ms`` on; it lapses when nobody renews it."""
+    """A run's hold on a table, from ``claimed_ms`` on; it lapses when nobody renews it.
+
+    ``table`` is the name that the run knows it by. ``uuid`` is the table's own, so that two names
+    of one catalog do not let two runs in; None for a table without one.
+    """
 
     table: str
     run_id: str
     owner: Owner
     claimed_ms: int
     renewed_ms: int
+    uuid: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What the claim is kept by."""
+        return self.uuid or self.table
 
     @property
     def expires_ms(self) -> int:
@@ -58,47 +68,52 @@ class Claim:
         return cls(**{**data, "owner": Owner(**data["owner"])})
 
 
-def claim_over(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
-    """The claim that a run may put in the place of what is there.
+def claim_over(there: Sequence[Claim], table: str, uuid: str | None, run_id: str, now: int) -> Claim:
+    """The claim that a run may put in the place of those that are there: at most one by the table's UUID, and one by its name.
 
+    (By name is how a table without a UUID is claimed, and how earlier versions claimed every table.)
     Raises :class:`~icekit.errors.TableClaimed` when another run holds the table, or
     another living process the same run. Claiming again what one holds renews it.
     """
     owner = Owner.here()
-    if there is None:
-        return Claim(table, run_id, owner, now, now)
-    if there.is_held_by(run_id, owner):
-        return replace(there, renewed_ms=now)
-    if there.is_dead(now):
-        return Claim(table, run_id, owner, now, now)
-    raise TableClaimed(
-        f"{table} is being compacted by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
+    for one in there:
+        if not one.is_held_by(run_id, owner) and not one.is_dead(now):
+            raise _claimed(one, table, now)
+    mine = Claim(table, run_id, owner, now, now, uuid)
+    return next((replace(one, renewed_ms=now) for one in there if one.key == mine.key and one.is_held_by(run_id, owner)), mine)
+
+
+def _claimed(there: Claim, table: str, now: int) -> TableClaimed:
+    known_as = f" (which that run knows as {there.table})" if there.table != table else ""
+    return TableClaimed(
+        f"{table}{known_as} is being compacted by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
         f"which began {span(max(0, now - there.claimed_ms))} ago and gave a sign of life {span(max(0, now - there.renewed_ms))} ago; "
         "wait for it; or stop it, and resume it with --resume."
     )
 
 
-def renewed(there: Claim | None, table: str, run_id: str, now: int) -> Claim:
+def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
     """A run's own claim with a new lease; raises :class:`~icekit.errors.ClaimLost` if it is not there.
 
     A lease that is over and that nobody took is simply renewed.
     """
-    if there is not None and there.is_held_by(run_id, Owner.here()):
-        return replace(there, renewed_ms=now)
-    taken = f"run {there.run_id} on {there.owner.host} has taken it over" if there else "another run has taken it over, and ended"
+    for one in there:
+        if one.is_held_by(run_id, Owner.here()):
+            return replace(one, renewed_ms=now)
+    taken = f"run {there[0].run_id} on {there[0].owner.host} has taken it over" if there else "another run has taken it over, and ended"
     raise ClaimLost(f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then resume what is left with --resume.")
 
 
 class Claims(Protocol):
     """What :func:`claimed` needs of a ledger."""
 
-    def claim(self, table: str, run_id: str) -> None:
+    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take the table, or raise TableClaimed."""
 
-    def heartbeat(self, table: str, run_id: str) -> None:
+    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Renew the lease, or raise ClaimLost."""
 
-    def release(self, table: str, run_id: str) -> None:
+    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Let go of the run's own claim."""
 
 
@@ -112,8 +127,10 @@ class Held:
 
 
 @contextlib.contextmanager
-def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTBEAT, lease: float = LEASE) -> Iterator[Held]:
-    """Hold a table for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
+def claimed(
+    ledger: Claims, table: str, run_id: str, uuid: str | None = None, *, interval: float = HEARTBEAT, lease: float = LEASE
+) -> Iterator[Held]:
+    """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
 
     Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
     What runs inside looks at ``lost`` before each action: it is set when another run took
@@ -121,7 +138,7 @@ def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTB
     """
     # Taken before the claim is made, as its lease begins somewhere after this.
     sent = time.monotonic()
-    ledger.claim(table, run_id)
+    ledger.claim(table, run_id, uuid)
     held = Held(table, run_id, threading.Event())
     ended = threading.Event()
 
@@ -136,7 +153,7 @@ def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTB
         while not ended.wait(interval):
             sent = time.monotonic()
             try:
-                ledger.heartbeat(table, run_id)
+                ledger.heartbeat(table, run_id, uuid)
             except ClaimLost:
                 held.lost.set()
                 break
@@ -157,4 +174,4 @@ def claimed(ledger: Claims, table: str, run_id: str, *, interval: float = HEARTB
         thread.join(timeout=HEARTBEAT)
         # What cannot be released lapses by itself, and what happened inside says more.
         with contextlib.suppress(IcekitError):
-            ledger.release(table, run_id)
+            ledger.release(table, run_id, uuid)

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from icekit.compact.lineage import Actual
 from icekit.compact.model import Action, Plan
-from icekit.compact.outcome import ActionOutcome
+from icekit.compact.outcome import CONVERTED, ActionOutcome
 from icekit.compact.records import ActionRecord, RunRecord
 from icekit.secrets import scrub_data
 
@@ -27,8 +27,8 @@ def plan_of(record: RunRecord) -> Plan:
 
 
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
-    """What became of an action that a run has done before it was killed."""
-    told: dict[str, Any] = record.actual or {}
+    """What became of an action that a run has done and proved before it ended."""
+    told: dict[str, Any] = {CONVERTED.get(name, name): value for name, value in (record.actual or {}).items()}
     names = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed", "items_before", "items_after")
     known = {k: int(told[k]) for k in names if k in told}
     return ActionOutcome(

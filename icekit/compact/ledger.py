@@ -13,7 +13,7 @@ from urllib.parse import quote
 from icekit.catalog.lake import Lake
 from icekit.compact.claims import HEARTBEAT, LEASE, Claim, Held, claim_over, claimed, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
+from icekit.compact.records import DISPROVED, ActionRecord, RunRecord, from_json, key_of, latest, to_json
 from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.patience import patiently
@@ -59,15 +59,15 @@ def let_go_of_dead(ledger: Ledger, table: str) -> None:
     for claim in ledger.claims():
         if claim.table == table:
             # Taken over, which only a dead one can be, and released.
-            with contextlib.suppress(TableClaimed), claimed(ledger, table, claim.run_id):
+            with contextlib.suppress(TableClaimed), claimed(ledger, table, claim.run_id, claim.uuid):
                 pass
 
 
 # Marks a file as icekit's ledger, in SQLite's own header ("iced").
 _APPLICATION = 0x69636564
-_SCHEMA = 1
+_SCHEMA = 2
 _TABLES = (
-    "CREATE TABLE claims (table_name TEXT PRIMARY KEY, document TEXT NOT NULL)",
+    "CREATE TABLE claims (key TEXT PRIMARY KEY, document TEXT NOT NULL)",
     "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, status TEXT NOT NULL, "
     "started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
     "CREATE TABLE actions (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, is_outcome INTEGER NOT NULL, "
@@ -76,6 +76,8 @@ _TABLES = (
     "CREATE INDEX actions_of_run ON actions (run_id)",
     "CREATE INDEX outcomes ON actions (is_outcome, ended_ms)",
 )
+# What makes a file of schema 1 one of schema 2: claims are kept by the table's UUID. No earlier icekit may claim by name beside it.
+_FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
 _BUSY_TIMEOUT_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
 
@@ -95,27 +97,34 @@ class SqliteLedger(Ledger):
     def __repr__(self) -> str:
         return f"SqliteLedger({str(self.path)!r})"
 
-    def claim(self, table: str, run_id: str) -> None:
+    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take a table in one immediate transaction, so that of two processes one comes first."""
-        self._write(lambda db: _put_claim(db, claim_over(_claim_on(db, table), table, run_id, self._clock())))
 
-    def heartbeat(self, table: str, run_id: str) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            there = _claims_on(db, *{uuid or table, table})
+            claim = claim_over(there, table, uuid, run_id, self._clock())
+            db.executemany("DELETE FROM claims WHERE key = ?", [[one.key] for one in there])
+            _put_claim(db, claim)
+
+        self._write(work)
+
+    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Renew the lease, or raise ClaimLost."""
-        self._write(lambda db: _put_claim(db, renewed(_claim_on(db, table), table, run_id, self._clock())))
+        self._write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
 
-    def release(self, table: str, run_id: str) -> None:
+    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Let go of a table that this process holds for this run."""
 
         def work(db: sqlite3.Connection) -> None:
-            there = _claim_on(db, table)
-            if there is not None and there.is_held_by(run_id, Owner.here()):
-                db.execute("DELETE FROM claims WHERE table_name = ?", [table])
+            if any(there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)):
+                db.execute("DELETE FROM claims WHERE key = ?", [uuid or table])
 
         self._write(work)
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record."""
-        return tuple(Claim.from_json(d) for d in self._documents("SELECT document FROM claims ORDER BY table_name"))
+        found = (Claim.from_json(document) for document in self._documents("SELECT document FROM claims"))
+        return tuple(sorted(found, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
         """Write a run."""
@@ -142,6 +151,11 @@ class SqliteLedger(Ledger):
         )
         return from_json(RunRecord, found[0]) if found else None
 
+    def disproved(self) -> tuple[RunRecord, ...]:
+        """Runs whose proof failed, the oldest first."""
+        found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", DISPROVED)
+        return tuple(from_json(RunRecord, document) for document in found)
+
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run."""
         found = self._documents("SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id)
@@ -161,7 +175,7 @@ class SqliteLedger(Ledger):
             if not self.path.exists():
                 return []
             with self._connection("rw") as db:
-                if not self._has_tables(db):
+                if not self._schema(db):
                     return []
                 return [str(row[0]) for row in db.execute(query, parameters)]
 
@@ -172,12 +186,14 @@ class SqliteLedger(Ledger):
             # What is in it names tables and holds their SQL: for this user alone.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._connection("rwc") as db:
-                if not self._has_tables(db):
+                if not self._schema(db):
                     db.execute("PRAGMA journal_mode = WAL")
                 db.execute("BEGIN IMMEDIATE")
-                # Asked again inside: another process may have made them since.
-                if not self._has_tables(db):
-                    for statement in (*_TABLES, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_SCHEMA}"):
+                # Asked again inside: another process may have made or changed them since.
+                schema = self._schema(db)
+                if schema < _SCHEMA:
+                    statements = (*_TABLES, f"PRAGMA application_id = {_APPLICATION}") if schema == 0 else _FROM_1
+                    for statement in (*statements, f"PRAGMA user_version = {_SCHEMA}"):
                         db.execute(statement)
                 result = work(db)
                 db.execute("COMMIT")
@@ -195,13 +211,14 @@ class SqliteLedger(Ledger):
         finally:
             db.close()
 
-    def _has_tables(self, db: sqlite3.Connection) -> bool:
+    def _schema(self, db: sqlite3.Connection) -> int:
+        """The file's schema, 0 before it has tables; refuses what is not a ledger, or a newer one."""
         # One statement, and so one moment: another process may be making the tables right now.
         version, application, tables = db.execute(
             "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), count(*) FROM sqlite_master"
         ).fetchone()
         if version == 0 and application == 0 and tables == 0:
-            return False
+            return 0
         if application != _APPLICATION:
             raise LedgerUnusable(f"{self.path} is another program's database; name a file for the ledger with ICEKIT_LEDGER.")
         if version > _SCHEMA:
@@ -209,7 +226,7 @@ class SqliteLedger(Ledger):
                 f"The ledger {self.path} was written by a newer icekit (schema {version}, and this one knows {_SCHEMA}); "
                 "upgrade icekit, or name another file with ICEKIT_LEDGER."
             )
-        return True
+        return int(version)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
@@ -219,13 +236,13 @@ class SqliteLedger(Ledger):
             raise _unusable(self.path, error) from error
 
 
-def _claim_on(db: sqlite3.Connection, table: str) -> Claim | None:
-    row = db.execute("SELECT document FROM claims WHERE table_name = ?", [table]).fetchone()
-    return Claim.from_json(row[0]) if row else None
+def _claims_on(db: sqlite3.Connection, *keys: str) -> list[Claim]:
+    rows = db.execute(f"SELECT document FROM claims WHERE key IN ({', '.join('?' * len(keys))})", keys)
+    return [Claim.from_json(document) for (document,) in rows]
 
 
 def _put_claim(db: sqlite3.Connection, claim: Claim) -> None:
-    db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", [claim.table, claim.to_json()])
+    db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", [claim.key, claim.to_json()])
 
 
 def _among(statuses: Collection[str] | None) -> str:

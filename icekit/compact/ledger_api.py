@@ -19,19 +19,20 @@ class Ledger(ABC):
     """
 
     @abstractmethod
-    def claim(self, table: str, run_id: str) -> None:
+    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take a table for a run, or raise :class:`~icekit.errors.TableClaimed`.
 
+        A table is claimed by its own ``uuid``, whatever it is called; one without, by its name.
         A dead claim is taken over: one whose lease is over, or whose process on this host
         lives no more. A process may claim again what it holds for the same run.
         """
 
     @abstractmethod
-    def heartbeat(self, table: str, run_id: str) -> None:
+    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Renew the lease; raises :class:`~icekit.errors.ClaimLost` if another run took the table over."""
 
     @abstractmethod
-    def release(self, table: str, run_id: str) -> None:
+    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Let go of a table; another process's or run's claim stays."""
 
     @abstractmethod
@@ -57,6 +58,10 @@ class Ledger(ABC):
     @abstractmethod
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
         """The run over a table that was started last, among those in a status of ``statuses``."""
+
+    @abstractmethod
+    def disproved(self) -> tuple[RunRecord, ...]:
+        """Every run whose proof failed and that no person has cleared yet."""
 
     @abstractmethod
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:

@@ -19,7 +19,8 @@ T = TypeVar("T")
 Row = tuple[str, str, str, str, str]  # kind, key, table_name, run_id, document
 
 COLUMNS = ("kind", "key", "table_name", "run_id", "document", "updated_ms")
-_VERSION_KEY, _VERSION = "icekit.ledger-version", 1
+# Version 2 keeps claims by the table's UUID; version 1 kept them by its name.
+_VERSION_KEY, _VERSION = "icekit.ledger-version", 2
 _PROPERTIES = {
     "format-version": "2",
     _VERSION_KEY: str(_VERSION),
@@ -158,6 +159,9 @@ class Rows:
             raise LedgerUnusable(
                 f"The ledger {name} was made by a newer icekit (version {version}, and this one knows {_VERSION}); upgrade icekit."
             )
+        if int(version) < _VERSION:
+            # No earlier icekit may claim by name beside it.
+            self._sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ({literal(_VERSION_KEY)} = {literal(str(_VERSION))})")
         self._is_made = True
 
     def _is_there(self) -> bool:

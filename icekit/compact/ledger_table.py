@@ -15,13 +15,13 @@ in 4 rounds of insert-only MERGEs none was refused, and each left four claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from icekit.catalog.lake import Lake
 from icekit.compact.claims import Claim, claim_over, now_ms, renewed
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.ledger_rows import DOLLAR, Overtaken, Rows, text
-from icekit.compact.records import ActionRecord, RunRecord, from_json, key_of, latest, to_json
+from icekit.compact.records import DISPROVED, ActionRecord, RunRecord, from_json, key_of, latest, to_json
 from icekit.owner import Owner
 from icekit.sql import display_name
 
@@ -43,34 +43,36 @@ class TableLedger(Ledger):
     def __repr__(self) -> str:
         return f"TableLedger({display_name(self._rows.name)})"
 
-    def claim(self, table: str, run_id: str) -> None:
+    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take a table by one MERGE that replaces what was read, or nothing."""
 
         def attempt() -> None:
-            there = self._claim_on(table)
-            self._put_claim(there, claim_over(there, table, run_id, self._clock()), insert=True)
+            there = self._claims_on(*{uuid or table, table})
+            claim = claim_over(there, table, uuid, run_id, self._clock())
+            self._put_claim(there, claim, insert=True)
+            for old in there:
+                if old.key != claim.key:
+                    self._delete(old)
 
         self._rows.patiently(attempt, writing=True)
 
-    def heartbeat(self, table: str, run_id: str) -> None:
+    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Renew the lease, or raise ClaimLost."""
 
         def attempt() -> None:
-            there = self._claim_on(table)
+            there = self._claims_on(uuid or table)
             # It brings back no claim that was taken over and let go meanwhile.
             self._put_claim(there, renewed(there, table, run_id, self._clock()), insert=False)
 
         self._rows.patiently(attempt, writing=True)
 
-    def release(self, table: str, run_id: str) -> None:
+    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Delete the claim that this process holds for this run."""
 
         def attempt() -> None:
-            there = self._claim_on(table)
-            if there is not None and there.is_held_by(run_id, Owner.here()):
-                self._rows.commit(
-                    f"DELETE FROM {self._rows.table} WHERE kind = 'claim' AND key = {text(table)} AND document = {text(there.to_json())}"
-                )
+            for there in self._claims_on(uuid or table):
+                if there.is_held_by(run_id, Owner.here()):
+                    self._delete(there)
 
         self._rows.patiently(attempt)
 
@@ -101,6 +103,12 @@ class TableLedger(Ledger):
         fitting = [run for run in found if statuses is None or run.status in statuses]
         return max(fitting, key=lambda run: run.started_ms, default=None)
 
+    def disproved(self) -> tuple[RunRecord, ...]:
+        """Runs whose proof failed, the oldest first."""
+        status = f"get_json_object(document, '{DOLLAR}.status')"
+        found = [from_json(RunRecord, d) for d in self._rows.read(f"kind = 'run' AND {status} = {text(DISPROVED)}")]
+        return tuple(sorted(found, key=lambda run: run.started_ms))
+
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run."""
         return latest(from_json(ActionRecord, d) for d in self._rows.read(f"kind = 'action' AND run_id = {text(run_id)}"))
@@ -114,14 +122,22 @@ class TableLedger(Ledger):
         found = self._rows.read(f"kind = 'action' AND {done}{of_table}", f"{ended} DESC NULLS LAST, updated_ms DESC LIMIT {limit:d}")
         return tuple(from_json(ActionRecord, document) for document in found)
 
-    def _claim_on(self, table: str) -> Claim | None:
-        found = self._rows.select(f"kind = 'claim' AND key = {text(table)}", "updated_ms")
-        return Claim.from_json(found[-1]) if found else None
+    def _claims_on(self, *keys: str) -> list[Claim]:
+        """The claim under each key, the one put last."""
+        wanted = ", ".join(text(key) for key in sorted(keys))
+        found = [Claim.from_json(document) for document in self._rows.select(f"kind = 'claim' AND key IN ({wanted})", "updated_ms")]
+        return list({claim.key: claim for claim in found}.values())
 
-    def _put_claim(self, there: Claim | None, claim: Claim, *, insert: bool) -> None:
+    def _delete(self, claim: Claim) -> None:
+        self._rows.commit(
+            f"DELETE FROM {self._rows.table} WHERE kind = 'claim' AND key = {text(claim.key)} AND document = {text(claim.to_json())}"
+        )
+
+    def _put_claim(self, there: Sequence[Claim], claim: Claim, *, insert: bool) -> None:
         # The WHEN MATCHED clause is there also when nothing is to be replaced: without it the MERGE is an append.
-        matched = f"WHEN MATCHED AND t.document = {text(there.to_json() if there else '')} THEN UPDATE SET *"
-        row = ("claim", claim.table, claim.table, claim.run_id, claim.to_json())
+        before = next((one.to_json() for one in there if one.key == claim.key), "")
+        matched = f"WHEN MATCHED AND t.document = {text(before)} THEN UPDATE SET *"
+        row = ("claim", claim.key, claim.table, claim.run_id, claim.to_json())
         self._rows.merge([row], f"{matched} {'WHEN NOT MATCHED THEN INSERT *' if insert else ''}")
-        if self._claim_on(claim.table) != claim:
+        if self._claims_on(claim.key) != [claim]:
             raise Overtaken

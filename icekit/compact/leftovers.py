@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 
-from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import head
+from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.storage import ORPHAN_AGE
-from icekit.sql import Identifier, display_name, identifier, literal
+from icekit.sql import Identifier, display_name, literal
 
 EXAMPLES = 20
 # A scheme and authority that the listing and the metadata may write differently.
@@ -18,8 +19,8 @@ _PATH = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
 def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[str, ...], str | None]:
     """Data files under the table's location, written since a moment, that no snapshot names.
 
-    Returns at most twenty paths, and the ``remove_orphan_files`` call that would remove all of
-    them once they are three days old (a writer may be about to commit younger ones). Lists the
+    Returns at most twenty paths, and the command that removes all of them once they are three days
+    old (a writer may be about to commit younger ones), unless another table keeps files there. Lists the
     location with Spark's file source: raises what that raises where it cannot.
     """
     spark, name = lake.spark, lake.sql_name(table)
@@ -35,7 +36,7 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     )
     since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
     written = listed.where(f"modificationTime >= TIMESTAMP {literal(since.isoformat(sep=' '))}")
-    known = spark.sql(f"SELECT file_path FROM {identifier(*name, 'all_files')}")
+    known = metadata_table(spark, name, "all_files")
     lost = (
         written.selectExpr("path", f"{_PATH.format('path')} AS plain")
         .join(known.selectExpr(f"{_PATH.format('file_path')} AS plain"), "plain", "left_anti")
@@ -45,6 +46,7 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     if not paths:
         return (), None
     when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
-    arguments = {**sql.orphan_arguments(display_name(table), metadata["location"]), "dry_run": False}
-    call = sql.call(lake.name, "remove_orphan_files", **arguments)
-    return paths, f"-- from {when:%Y-%m-%d %H:%M} UTC on; first with dry_run => true\n{call}"
+    command = (
+        f"python -m icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
+    )
+    return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (it lists them; with --execute it removes them)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -15,12 +15,16 @@ from icekit.sql import Identifier
 
 #: What each of a run's commits carries in its snapshot summary.
 RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
+#: What a conversion's commits carry too, as no key of Iceberg's own says it: the files that were read for the commit, and their bytes.
+FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
 
 
 @dataclass(frozen=True, slots=True)
 class Actual:
     """What commits changed, by their own summaries: never by what a procedure printed.
 
+    ``files_in`` and ``bytes_in`` are the data files that went; of a conversion the data and delete
+    files that it read, and ``files_out`` and ``bytes_out`` the delete files that it wrote.
     ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
     or orphans, as the action's prediction counts them.
     """
@@ -84,6 +88,14 @@ def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None
     return tuple(reversed(found))
 
 
+def is_there(lake: Lake, table: Identifier, branch: str | None, snapshot_ids: Sequence[int]) -> bool:
+    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
+
+    The last one decides, as the others are its ancestors, and may have expired.
+    """
+    return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in head(lake, table, branch).lineage())
+
+
 def since(at: Head, before: int | None) -> tuple[Json, ...]:
     """The commits after a snapshot, oldest first.
 
@@ -109,6 +121,9 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
     def number(name: str) -> int:
         return int(summary.get(name) or 0)
 
+    if FILES_READ_TAG in summary:
+        read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
+        return Actual(*read, *written, number("removed-delete-files"), 1)
     files_in, files_out = number("deleted-data-files"), number("added-data-files")
     # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
     bytes_in = number("removed-files-size") if files_in else 0

@@ -53,6 +53,13 @@ class Prediction:
     unit: str = "file"
 
     @property
+    def files_read(self) -> int:
+        """The files that it reads where it rewrites data files or converts deletes (then also the data files under them), else 0."""
+        if self.unit == EQUALITY_DELETE:
+            return self.files_in + self.files_out
+        return self.files_in if self.unit == "file" else 0
+
+    @property
     def unit_out(self) -> str:
         """What ``files_out`` counts."""
         return "position delete" if self.unit == EQUALITY_DELETE else self.unit
@@ -208,17 +215,28 @@ class Plan:
     @property
     def resume_command(self) -> str:
         """What a person types to go on with it after it was stopped."""
+        return self.command_with("--resume")
+
+    def command_with(self, option: str) -> str:
+        """The command that made it, for its table and catalog, with an option."""
         catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
-        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} --resume"
+        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
 
     @property
     def prediction(self) -> Prediction:
-        """The sum over all actions that rewrite data files; other units do not add up."""
-        each = [action.prediction for action in self.actions if action.prediction.unit == "file"]
-        total = Prediction(seconds=0.0, source=each[0].source if each else "facts")
+        """The sum over all actions that rewrite data files, or that convert deletes; other units do not add up."""
+        unit = EQUALITY_DELETE if self.converts else "file"
+        each = [action.prediction for action in self.actions if action.prediction.unit == unit]
+        total = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
         for prediction in each:
             total += prediction
         return total
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """The files, and their bytes, that its rewrites and conversions will read: what a budget limits."""
+        reading = [p for p in (action.prediction for action in self.actions) if p.unit in {"file", EQUALITY_DELETE}]
+        return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
 
     def __repr__(self) -> str:
         from icekit.show.plan import plan_text

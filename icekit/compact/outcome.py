@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icekit.compact.lineage import Actual
-from icekit.compact.model import Action, Plan
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.saving import slug, write_json
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
-#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left.
-Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending"]
+#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or
+#: lost something. ``unproved``: nothing of it is left, and that no row changed could not be proved; a resumed run tries that again.
+Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
+
+
+#: How the ledger and the JSON name what a conversion read and wrote, and the fields of :class:`~icekit.compact.lineage.Actual`.
+CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Outcome:
     """What became of a plan.
 
     ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
-    that failed attempts wrote and no snapshot names, with ``clean_up`` the call that would
+    that failed attempts wrote and no snapshot names, with ``clean_up`` the command that would
     remove them. ``then`` is what came of a compaction that a conversion was followed by. ``exit_status`` is 0 when everything planned is done and proved.
     """
 
@@ -77,8 +82,8 @@ class Outcome:
 
     @property
     def actual(self) -> Actual:
-        """The sum over all actions that rewrite data files; other units do not add up."""
-        return sum((one.actual for one in self.actions if one.action.prediction.unit == "file"), Actual())
+        """The sum over all actions that rewrite data files or convert deletes; other units do not add up."""
+        return sum((one.actual for one in self.actions if one.action.prediction.unit in {"file", EQUALITY_DELETE}), Actual())
 
     @property
     def failure(self) -> str | None:
@@ -109,9 +114,10 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
     """
     a = outcome.actual
     known = {"seconds": round(outcome.seconds, 3)} if whole else {}
-    if outcome.action.prediction.unit != "file":
-        # Under names of their own: how fast manifests were rewritten says nothing of data files.
-        return {"items_before": a.items_before, "items_after": a.items_after, **known}
+    if (unit := outcome.action.prediction.unit) != "file":
+        # Under names of their own: how fast manifests were rewritten or deletes converted says nothing of rewrites of data files.
+        read = {name: getattr(a, field) for name, field in CONVERTED.items()} if unit == EQUALITY_DELETE else {}
+        return {"items_before": a.items_before, "items_after": a.items_after, **read, **known}
     return {
         "files_in": a.files_in,
         "bytes_in": a.bytes_in,

@@ -11,13 +11,17 @@ from icekit.secrets import scrub_data
 
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
+#: The status of a run (and of its action) whose proof failed; of the run, until a person clears it.
+DISPROVED = "disproved"
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run over one table; ``table`` is ``catalog.db.table`` as :func:`icekit.sql.display_name` writes it.
 
-    ``status`` is ``running``, ``done``, ``stopped`` or ``failed``; a run that was killed
-    stays ``running`` without a claim. Times are milliseconds since 1970; ``plan`` is JSON.
+    ``status`` is ``running``, ``done``, ``stopped``, ``failed``, ``disproved`` (its proof failed,
+    and ``error`` says what it found) or ``cleared`` (a person has looked at that). A run that was
+    killed stays ``running`` without a claim. Times are milliseconds since 1970; ``plan`` is JSON.
     """
 
     run_id: str
@@ -37,7 +41,7 @@ class RunRecord:
 class ActionRecord:
     """One attempt at one action of a run, kept by table, run, action and starting snapshot.
 
-    ``status`` is ``pending``, ``running``, ``done``, ``failed``, ``split`` or ``skipped``.
+    ``status`` is ``running``, or how it ended: see :data:`icekit.compact.outcome.Status`.
     ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
     ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where it is not
     known. ``snapshot_ids`` are the snapshots that the action has committed.

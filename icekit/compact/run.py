@@ -8,11 +8,13 @@ import uuid
 from icekit.catalog import Lake
 from icekit.clone import remove_stale, stale_clones
 from icekit.compact.checkpointed import Run, Say
+from icekit.compact.disproof import refuse
 from icekit.compact.execute import Stop
 from icekit.compact.kept import plan_of
 from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.limits import Limits
+from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.errors import IcekitError, ParameterError
@@ -43,12 +45,17 @@ def run(
     Each action is recorded in the ledger (a :class:`Ledger`, ``table``, a path, or None for
     the default file) before and after, tagged in the snapshots it commits, retried or split
     where that helps, and proved row for row. Raises :class:`~icekit.errors.TableClaimed` when
-    another run holds the table; what happens to an action is in the outcome. ``run_id`` is for
+    another run holds the table, and :class:`~icekit.errors.RunDisproved` when the proof of a run
+    on it failed and nobody has cleared that (:func:`~icekit.compact.disproof.clear`); what happens to an action is in the outcome. ``run_id`` is for
     who must know it before the run begins (:func:`new_run_id`).
     """
-    if not execute or not plan.actions:
+    if not execute:
         return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
     with opened(ledger, lake) as book:
+        if not plan.actions:
+            # Also where nothing is left to do: that is no sign of a table that is well.
+            refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
+            return Outcome(plan, None, ())
         return Run(lake, plan, run_id or new_run_id(), book, limits or Limits(), stop or Stop(), progress).start()
 
 
@@ -66,14 +73,16 @@ def resume(
     """Go on with the last run on a table, if it is unfinished, doing only what is left of it.
 
     What was done is read from the table's own snapshots, not from what the killed run last
-    wrote down. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused,
+    wrote down: what is in its history no more, as the table was rolled back, is done again. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused,
     and so is another run than ``run_id``, where that is given.
-    Raises :class:`~icekit.errors.ParameterError` when there is none, and
-    :class:`~icekit.errors.TableClaimed` when it still runs.
+    Raises :class:`~icekit.errors.ParameterError` when there is none,
+    :class:`~icekit.errors.TableClaimed` when it still runs, and
+    :class:`~icekit.errors.RunDisproved` as :func:`run` does.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = display_name(lake.sql_name(name))
     with opened(ledger, lake) as book:
+        refuse(book, full, head(lake, name).metadata.get("table-uuid"))
         # The newest run of all: what an older one left was planned for a table that has moved on.
         record = book.last_run(full)
         if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:

@@ -18,6 +18,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.skewed_partitions,
         files.old_partition_spec,
         files.orphan_files,
+        files.shared_location,
         deletes.equality_deletes,
         deletes.executor_cache,
         deletes.position_deletes,

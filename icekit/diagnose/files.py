@@ -144,16 +144,34 @@ def old_partition_spec(context: Context) -> Finding | None:
     )
 
 
+def shared_location(context: Context) -> Finding | None:
+    """Another table keeps files where this one does; only when storage was listed."""
+    storage = context.facts.storage
+    if storage is None or not storage.sharing.shared:
+        return None
+    return context.finding(
+        "shared_location",
+        Severity.WARNING,
+        [place.path for place in storage.sharing.shared],
+        evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
+        threshold="one table of the catalog with a path that is the same, inside or around",
+        source="remove_orphan_files: what this table does not name in its location is removed",
+        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables so.",
+        remedy="Remove no orphan files here. Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT).",
+    )
+
+
 def orphan_files(context: Context) -> Finding | None:
     """Files in the table's location that nothing references; only when storage was listed."""
     storage = context.facts.storage
     if storage is None or not storage.orphan_count:
         return None
+    unknown = f"; whether they are another table's is not known ({storage.sharing.unchecked})" if storage.sharing.unchecked else ""
     return context.finding(
         "orphan_files",
         Severity.WARNING,
         storage.examples,
-        evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 days",
+        evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 days{unknown}",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
         effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",

@@ -15,6 +15,8 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts"})
+# What every manifest list says of each manifest, whatever wrote it.
+_OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 
 Record = Mapping[str, Any]
 
@@ -22,7 +24,11 @@ Record = Mapping[str, Any]
 def manifest_list(raw: bytes, location: str) -> list[Record]:
     """Every manifest of a snapshot, as decoded from its manifest list."""
     try:
-        return list(fastavro.reader(io.BytesIO(raw)))  # type: ignore[arg-type]
+        found: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
+        for manifest in found:
+            if not all(isinstance(manifest[field], kind) for field, kind in _OF_MANIFEST.items()):
+                raise TypeError("a manifest without a path, a length or a partition spec")
+        return found
     except Exception as error:
         raise _corrupt(location, error) from None
 
@@ -41,6 +47,15 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
                     yield entry
             if at != len(data):
                 raise ValueError("a block does not end with its last entry")
+    except Exception as error:
+        raise _corrupt(location, error) from None
+
+
+def contains(raw: bytes, location: str, text: str) -> bool:
+    """Tell whether some bytes of text are anywhere in a manifest's entries; decodes none of them."""
+    wanted = text.encode()
+    try:
+        return any(wanted in block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
     except Exception as error:
         raise _corrupt(location, error) from None
 

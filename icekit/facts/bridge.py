@@ -7,12 +7,14 @@ the metadata file and manifests are read with Spark's own ``binaryFile`` source.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.source import Source, not_found
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, SparkUnavailable
+from icekit.facts.metadata_tables import metadata_table
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 
@@ -29,6 +31,30 @@ def load_table(spark: SparkSession, name: Identifier) -> Any:
     """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+
+
+def iceberg_version(spark: SparkSession, catalog: str) -> str:
+    """The version of Iceberg that the session reads and writes a catalog with."""
+    if has_bridge(spark):
+        return str(getattr(spark._jvm, "org.apache.iceberg.IcebergBuild").version())
+    row = spark.sql(f"SELECT {identifier(catalog)}.system.iceberg_version()").first()
+    return str(row[0]) if row is not None else "of an unknown version"
+
+
+def read_bytes(io: Any, location: str) -> bytes:
+    """A whole file, through a table's own FileIO."""
+    stream = io.newInputFile(location).newStream()
+    try:
+        return bytes(stream.readAllBytes())
+    finally:
+        stream.close()
+
+
+def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
+    """The metadata JSON of a table that :func:`load_table` gave, as it was loaded or refreshed."""
+    parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
+    loaded: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
+    return loaded
 
 
 def elements(collection: Any) -> Iterator[Any]:
@@ -62,11 +88,7 @@ def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
 
     def read(location: str) -> bytes:
         try:
-            stream = io.newInputFile(location).newStream()
-            try:
-                return bytes(stream.readAllBytes())
-            finally:
-                stream.close()
+            return read_bytes(io, location)
         except Exception as error:
             raise explain(error, table) from None
 
@@ -81,8 +103,7 @@ def _by_sql(spark: SparkSession, table: Identifier) -> Source:
         except Exception as error:
             raise explain(error, table) from None
 
-    log = identifier(*table, "metadata_log_entries")
-    newest = spark.sql(f"SELECT file FROM {log} ORDER BY timestamp DESC LIMIT 1").collect()
+    newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
     return Source(str(newest[0][0]), read)
 
 
@@ -161,7 +182,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
     text = scrub(str(error))
     causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)

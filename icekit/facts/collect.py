@@ -5,15 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.catalog.source import first_line
 from icekit.errors import MetadataUnreadable, ParameterError, nearest
 from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
-from icekit.facts.manifests import is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
+from icekit.facts.bridge import iceberg_version
+from icekit.facts.checking import check
+from icekit.facts.manifests import file_counts, is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, sequence_width
+from icekit.facts.snapshots import Damaged
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -26,7 +32,10 @@ Collector = Literal["auto", "spark", "local"]
 LOCAL_FILES = 200_000
 # And where it pays when it runs already.
 LOCAL_FILES_BESIDE_SPARK = 20_000
+# How long it is remembered where other tables keep their files, while one after the other is observed.
+_SHARING_SECONDS = 300.0
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
+_OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
 
 
 def observe(
@@ -39,6 +48,7 @@ def observe(
     filter_columns: Sequence[str] | None = None,
     storage: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> TableFacts:
     """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
 
@@ -46,8 +56,9 @@ def observe(
     ``auto`` reads without Spark while the snapshot summary counts few files.
     ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
     ``filter_columns`` are the columns that queries filter by; default: the table property
-    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark.
-    ``progress`` is called with (manifests read, of how many).
+    ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark, unless another
+    table of the catalog shares the location: every table's metadata file is read for it, and ``say``
+    is told how far that is. ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -59,12 +70,12 @@ def observe(
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
-    columns = metadata.columns(meta, schema)
     in_force = metadata.settings(properties)
+    columns = metadata.columns(meta, schema)
     target = _bytes(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
     cut = Cut(sizes.edges(target, ratios), sizes.edges(_bytes(in_force, "write.delete.target-file-size-bytes"), ratios), target)
-    manifests = _manifests(snapshot, source)
+    manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
     used = choose(lake, collector, _file_count(snapshot, manifests))
@@ -104,27 +115,38 @@ def observe(
         history=snapshots.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
-        storage=_storage(lake, name, meta) if storage else None,
+        storage=_storage(lake, name, meta, say) if storage else None,
         collector=used,
+        iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
     )
 
 
 def load_metadata(source: Source) -> dict[str, Any]:
-    """The table's metadata JSON, compressed or not."""
-    raw = source.read(source.metadata_location)
+    """The table's metadata JSON, compressed or not.
+
+    Raises :class:`~icekit.errors.MetadataUnreadable` for what is no metadata, or is damaged: it says where.
+    """
+    location = source.metadata_location
+    raw = source.read(location)
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        loaded = json.loads(raw)
-        if not isinstance(loaded, dict) or "format-version" not in loaded:
-            raise ValueError("no format-version in it")
-    except (ValueError, OSError, EOFError) as error:
-        raise MetadataUnreadable(
-            f"{source.metadata_location} is not table metadata ({error}); point the catalog at the metadata file before it (register_table)."
-        ) from None
+        loaded: dict[str, Any] = json.loads(raw)
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
+        why = "it is empty" if not raw else first_line(error)
+        raise MetadataUnreadable(f"{location} is not table metadata ({why}); {_OLDER}.") from None
+    check_metadata(loaded, location)
     return loaded
+
+
+def check_metadata(loaded: Any, location: str) -> None:
+    """Raise :class:`~icekit.errors.MetadataUnreadable` for metadata that is damaged; ``location`` is where it was read."""
+    try:
+        check(loaded)
+    except Damaged as problem:
+        raise MetadataUnreadable(f"The table metadata {location} is damaged: {problem}; {_OLDER}.") from None
 
 
 def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
@@ -140,15 +162,11 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
 
 
 def _bytes(settings: Iterable[Setting], name: str) -> int:
-    """A number of bytes in force; raises ParameterError for a property that is none."""
-    value = next(s.value for s in settings if s.name == name)
-    try:
-        return int(value or "")
-    except ValueError:
-        raise ParameterError(f"The table property {name} is {value!r}, which no writer can use; set it to a number of bytes.") from None
+    """A number of bytes in force, which is one (:func:`icekit.facts.metadata.settings`)."""
+    return int(next(s.value for s in settings if s.name == name) or 0)
 
 
-def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
+def _manifests(snapshot: metadata.Json | None, source: Source, spec_ids: Collection[int]) -> list[Record]:
     if snapshot is None:
         return []
     location = snapshot.get("manifest-list")
@@ -156,7 +174,13 @@ def _manifests(snapshot: metadata.Json | None, source: Source) -> list[Record]:
         raise MetadataUnreadable(
             f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; rewrite it with any commit of a current engine."
         )
-    return manifest_list(source.read(location), location)
+    found = manifest_list(source.read(location), location)
+    for manifest in found:
+        if manifest["partition_spec_id"] not in spec_ids:
+            raise MetadataUnreadable(
+                f"{location} lists a manifest of partition spec {manifest['partition_spec_id']}, which partition-specs in {source.metadata_location} does not have; {_OLDER}."
+            )
+    return found
 
 
 def _file_count(snapshot: metadata.Json | None, manifests: Iterable[Record]) -> int:
@@ -189,7 +213,10 @@ def _roll_up(
     from icekit.facts import spark
 
     with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
-    return spark.roll_up(lake.spark, lake.sql_name(name), snapshot["snapshot-id"], by_id, cut, width, with_deletes=with_deletes)
+    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+    rollup, step = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, width, with_deletes=with_deletes)
+    spark.check_listed(lake.spark, full, snapshot_id, file_counts(manifests, snapshot.get("summary")), rollup.file_counts())
+    return rollup, step
 
 
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
@@ -204,10 +231,14 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(lake: Lake, name: Identifier, meta: metadata.Json) -> StorageFacts | None:
+def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[str], None] | None) -> StorageFacts | None:
     # The procedure refuses a table whose files others may share; then nobody can tell orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
-    from icekit.facts.storage import list_orphans
+    from icekit.facts.sharing import sharing
+    from icekit.facts.storage import list_orphans, orphans_before
 
-    return list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+    found = sharing(lake, name, load_metadata, max_age=_SHARING_SECONDS, say=say)
+    if found.shared:
+        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
+    return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from icekit.facts.avro import BOUND_FIELDS, COUNT_FIELDS, Record, entries
 from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap
@@ -31,10 +31,34 @@ def live_count(manifest: Record) -> int:
     )
 
 
+def _is_counted(manifest: Record) -> bool:
+    """Tell whether a manifest list counts the entries: format v1 may leave that out."""
+    return manifest.get("added_files_count", manifest.get("added_data_files_count")) is not None
+
+
 def may_have_live(manifest: Record) -> bool:
-    """Tell whether a manifest is worth reading: format v1 may leave the counts out."""
-    unknown = manifest.get("added_files_count", manifest.get("added_data_files_count")) is None
-    return unknown or live_count(manifest) > 0
+    """Tell whether a manifest is worth reading."""
+    return not _is_counted(manifest) or live_count(manifest) > 0
+
+
+class FileCounts(NamedTuple):
+    """The live data files and delete files of a snapshot."""
+
+    data: int
+    deletes: int
+
+
+def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None = None) -> FileCounts | None:
+    """The files that a manifest list counts, which is what every engine plans by; where it does not, those of the snapshot's summary.
+
+    Format version 1 may leave out the former, and a writer the latter: None if nothing counts them.
+    """
+    if all(_is_counted(manifest) for manifest in manifests):
+        deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
+        return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
+    if summary and "total-data-files" in summary:
+        return FileCounts(int(summary["total-data-files"]), int(summary.get("total-delete-files", 0)))
+    return None
 
 
 def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int) -> ManifestFacts:

@@ -7,9 +7,11 @@ diagnosed. Format versions 1 to 3 (table spec, "Table Metadata Fields").
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from icekit.errors import ParameterError
 from icekit.facts.model import Column, DistributionMode, PartitionField, PartitionSpec, Setting, SortField
 from icekit.facts.values import result_type
 
@@ -44,6 +46,46 @@ DEFAULTS: Mapping[str, str | None] = {
     "history.expire.min-snapshots-to-keep": "1",
     "gc.enabled": "true",
 }
+
+# Properties that are parsed as whole numbers here, each with the least that can be worked with.
+_ANY = -(2**63)
+_NUMBERS: Mapping[str, int] = {
+    "write.target-file-size-bytes": 1,
+    "write.delete.target-file-size-bytes": 1,
+    "write.parquet.row-group-size-bytes": 1,
+    "write.parquet.page-size-bytes": 1,
+    "write.parquet.dict-size-bytes": 0,
+    "write.parquet.bloom-filter-max-bytes": 1,
+    "write.spark.advisory-partition-size-bytes": 1,
+    "write.metadata.metrics.max-inferred-column-defaults": _ANY,
+    "write.metadata.previous-versions-max": _ANY,
+    "commit.manifest.target-size-bytes": 1,
+    "commit.manifest.min-count-to-merge": _ANY,
+    "read.split.target-size": 1,
+    "history.expire.max-snapshot-age-ms": _ANY,
+    "history.expire.max-ref-age-ms": _ANY,
+    "history.expire.min-snapshots-to-keep": _ANY,
+}
+_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
+_NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
+
+
+def number(properties: Mapping[str, str], name: str, default: int) -> int:
+    """A table property that is a whole number.
+
+    Raises :class:`~icekit.errors.ParameterError` where it is none that writers and icekit can work with: Iceberg
+    takes what Java's Long takes, and 0 as a size gives a file for every thousand rows.
+    """
+    stated, least = properties.get(name), _NUMBERS.get(name, 1)
+    if stated is None:
+        return default
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", stated) and least <= int(stated) < 2**63:
+        return int(stated)
+    wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
+    raise ParameterError(
+        f"The table property {name} is {stated[:100]!r}, and must be {wanted}; set it, or take it away to have the default "
+        f"(ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
+    )
 
 
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
@@ -122,7 +164,13 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
 
 
 def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The properties that matter here, explicit and defaulted told apart."""
+    """The properties that matter here, explicit and defaulted told apart.
+
+    Raises :class:`~icekit.errors.ParameterError` for a number that is none, be it among them or another that is parsed later.
+    """
+    for name in properties:
+        if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
+            number(properties, name, 0)
     return tuple(
         Setting(name, properties[name], "table property") if name in properties else Setting(name, default, "default")
         for name, default in DEFAULTS.items()
@@ -168,11 +216,10 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     properties = metadata.get("properties") or {}
     fields = schema["fields"]
     default = properties.get("write.metadata.metrics.default")
-    limit = int(
-        properties.get(
-            "write.metadata.metrics.max-inferred-column-defaults", DEFAULTS["write.metadata.metrics.max-inferred-column-defaults"] or 0
-        )
-    )
+    inferred_default = int(DEFAULTS[_INFERRED] or 0)
+    limit = number(properties, _INFERRED, inferred_default)
+    # As MetricsConfig does with a negative one.
+    limit = inferred_default if limit < 0 else limit
     # Transforms that keep the order (MetricsConfig: order-preserving sorted columns).
     ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
     inferred = _limited(fields, limit)

@@ -25,6 +25,8 @@ from icekit.facts.parts import (
     RangeOverlap,
     Ref,
     Setting,
+    SharedPlace,
+    Sharing,
     SortField,
     StorageFacts,
 )
@@ -50,6 +52,8 @@ __all__ = [
     "Scalar",
     "SequenceCounts",
     "Setting",
+    "SharedPlace",
+    "Sharing",
     "SortField",
     "StorageFacts",
     "TableFacts",
@@ -90,6 +94,7 @@ class TableFacts:
     storage: StorageFacts | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
     collector: str = field(default="", compare=False)
+    iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
 

@@ -196,12 +196,61 @@ class MetricsSample:
         return next((c for c in self.columns if c.column == name), None)
 
 
+#: Tables that a sentence names; the others are counted.
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """Another table, and a path of its that is the same as a path of this one, inside it or around it."""
+
+    table: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The tables of the same catalog that keep files where this one does: one entry a table.
+
+    ``unchecked`` says why some tables could not be compared; None where all were. Tables of other catalogs are not known.
+    """
+
+    shared: tuple[SharedPlace, ...] = ()
+    unchecked: str | None = None
+
+    @property
+    def told(self) -> str:
+        """``shared location with db.a_old (s3://bucket/db/a)``; empty where nothing is shared."""
+        if not self.shared:
+            return ""
+        named = ", ".join(f"{place.table} ({place.path})" for place in self.shared[:_NAMED])
+        more = len(self.shared) - _NAMED
+        return f"shared location with {named}" + (f" and {count(more, 'more table')}" if more > 0 else "")
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no orphan file may be removed, and what to do; None where nothing speaks against it."""
+        if self.shared:
+            return (
+                f"Orphan files are not removed: {self.told}, so a file that this table does not name may be one of theirs. "
+                "Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT) first; "
+                "`python -m icekit clones` lists clones that were left behind."
+            )
+        if self.unchecked:
+            return (
+                f"Orphan files are not removed: whether another table keeps files in this location is not known ({self.unchecked}). "
+                "Put that right and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
+            )
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
     Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
     ``orphan_bytes`` is what they hold, by the sizes of ``weighed_count`` of them; None if not known.
+    Where another table shares the location (``sharing``) nothing is listed: what no snapshot of this table names may be that table's.
     """
 
     older_than_ms: int
@@ -209,6 +258,7 @@ class StorageFacts:
     examples: tuple[str, ...] = ()
     orphan_bytes: int | None = None
     weighed_count: int = 0
+    sharing: Sharing = Sharing()
 
     @property
     def is_estimated(self) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from icekit.facts.manifests import FileCounts
 from icekit.facts.model import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts
 from icekit.facts.sizes import max_file_size, min_file_size
 
@@ -84,6 +85,11 @@ class Rollup:
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
         return tuple(EqualityKey(ids, *counts) for ids, counts in sorted(self.by_key.items()))
+
+    def file_counts(self) -> FileCounts:
+        """The live data files and delete files."""
+        data = sum(b.file_count for (_, kind), buckets in self.buckets.items() if kind is Kind.DATA for b in buckets)
+        return FileCounts(data, sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data)
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from icekit.errors import SnapshotNotFound, nearest
+from icekit.errors import MetadataUnreadable, SnapshotNotFound, nearest
 from icekit.facts.metadata import Json
 from icekit.facts.model import Commit, History, Ref
 
 MAX_COMMITS = 1000
+
+
+class Damaged(MetadataUnreadable):
+    """What is wrong in a table's metadata, and where."""
+
+
+class CyclicLineage(Damaged):
+    """A snapshot that is its own ancestor."""
+
+    def __init__(self, ids: Sequence[object]) -> None:
+        shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
+        super().__init__(f"parent-snapshot-id goes round in a circle ({shown}), so the history of the table is not known")
 
 
 def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
@@ -43,8 +55,16 @@ def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
 
 
 def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
-    """A snapshot and its ancestors that are still there, newest first; ``snapshots`` are those by id."""
+    """A snapshot and its ancestors that are still there, newest first; ``snapshots`` are those by id.
+
+    Raises :class:`CyclicLineage` where it would never end.
+    """
+    seen: dict[object, None] = {}
     while snapshot is not None:
+        if snapshot["snapshot-id"] in seen:
+            ids = list(seen)
+            raise CyclicLineage(ids[ids.index(snapshot["snapshot-id"]) :])
+        seen[snapshot["snapshot-id"]] = None
         yield snapshot
         snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
 

@@ -7,12 +7,16 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import explain
+from icekit.errors import MetadataUnreadable
+from icekit.facts.bridge import explain, iceberg_version
 from icekit.facts.local import PATH_FIELD_ID
+from icekit.facts.manifests import FileCounts
+from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence
 from icekit.facts.values import to_scalar
-from icekit.sql import Identifier, identifier
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +46,6 @@ def roll_up(
     bucket and, with deletes, sequence number.
     """
     try:
-        # The session may hold an older version of the table that lacks the snapshot.
-        spark.sql(f"REFRESH TABLE {identifier(*table)}")
         if not with_deletes:
             return _plain(spark, table, snapshot_id, specs, cut), 1
         return _with_deletes(spark, table, snapshot_id, specs, cut, width)
@@ -73,7 +75,7 @@ def _with_deletes(
     entries = metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
     names = unified(specs.values())
     kind = (
-        f"CASE WHEN data_file.content = 0 THEN {_code(Kind.DATA)} WHEN data_file.content = 2 THEN {_code(Kind.EQUALITY_DELETES)} "
+        f"CASE WHEN {CONTENT} = 0 THEN {_code(Kind.DATA)} WHEN {CONTENT} = 2 THEN {_code(Kind.EQUALITY_DELETES)} "
         f"WHEN upper(data_file.file_format) = 'PUFFIN' THEN {_code(Kind.DELETION_VECTORS)} ELSE {_code(Kind.POSITION_DELETES)} END"
     )
     rows = (
@@ -104,13 +106,19 @@ def _with_deletes(
     return rollup, step
 
 
-def metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int) -> DataFrame:
-    """A metadata table (``entries``, ``files`` …) of one snapshot; ``table`` is named with its catalog."""
-    if any("." in part for part in table):
-        # Iceberg's CachingCatalog takes the dot for a namespace's, and keeps metadata tables of a table that was refreshed:
-        # an old one knows nothing of a new snapshot, and is read as empty.
-        spark.sql(f"REFRESH TABLE {identifier(*table, name)}")
-    return spark.sql(f"SELECT * FROM {identifier(*table, name)} VERSION AS OF {snapshot_id}")
+def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expected: FileCounts | None, listed: FileCounts) -> None:
+    """Refuse what a metadata table lists where the snapshot has other files; ``expected`` is None where nothing counts them.
+
+    Raises :class:`~icekit.errors.MetadataUnreadable`: an engine that overlooks a file here would
+    take a table for healthy, or a delete for resolved.
+    """
+    if expected is None or listed == expected:
+        return
+    there, seen = (f"{count(n.data, 'data file')} and {count(n.deletes, 'delete file')}" for n in (expected, listed))
+    raise MetadataUnreadable(
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {there}, but the metadata tables of this session's Iceberg "
+        f"({iceberg_version(spark, table[0])}) list {seen}; use another version of iceberg-spark-runtime."
+    )
 
 
 def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
@@ -245,19 +253,19 @@ def _read_file_scoped(
         return
     deletes = metadata_table(spark, table, "delete_files", snapshot_id)
     scoped = deletes.where(
-        "content = 1 AND upper(file_format) <> 'PUFFIN' AND "
+        "content + 0 = 1 AND upper(file_format) <> 'PUFFIN' AND "
         f"(referenced_data_file IS NOT NULL OR lower_bounds[{PATH_FIELD_ID}] = upper_bounds[{PATH_FIELD_ID}])"
     ).selectExpr("spec_id", *partition_columns(deletes, "partition", names))
     scope = _scope(names)
     counted = _brought_together(scoped, scope).groupBy(*scope).count().toArrow()
-    for partition, count in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
-        rollup.file_scoped[partition] += count
+    for partition, files in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
+        rollup.file_scoped[partition] += files
 
 
 def _read_equality_keys(spark: SparkSession, table: Identifier, snapshot_id: int, rollup: Rollup) -> None:
     if not any(kind is Kind.EQUALITY_DELETES for _, kind in rollup.buckets):
         return
-    deletes = metadata_table(spark, table, "delete_files", snapshot_id).where("content = 2").select("equality_ids", "record_count")
+    deletes = metadata_table(spark, table, "delete_files", snapshot_id).where("content + 0 = 2").select("equality_ids", "record_count")
     rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
     for ids, files, records in (
         _brought_together(rows, ["ids"])

@@ -34,7 +34,7 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
     """
     from pyspark.sql import functions as F
 
-    older_than = ((now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE).replace(microsecond=0)
+    older_than = orphans_before(now)
     statement = call(table[0], "remove_orphan_files", **orphan_arguments(display_name(table[1:]), location), older_than=older_than)
     try:
         found = spark.sql(statement)
@@ -45,6 +45,11 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
     except Exception as error:
         raise explain(error, table) from error
     return StorageFacts(int(older_than.timestamp() * 1000), count, tuple(sorted(chosen)[:EXAMPLES]), weighed(count, sizes), len(sizes))
+
+
+def orphans_before(now: dt.datetime | None = None) -> dt.datetime:
+    """The moment before which a file must have been written to be taken for an orphan now."""
+    return ((now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE).replace(microsecond=0)
 
 
 def weighed(count: int, sizes: Sequence[int]) -> int | None:

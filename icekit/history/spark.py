@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from icekit.catalog import Lake
 from icekit.errors import HistoryUnusable
+from icekit.facts.metadata_tables import metadata_table
 from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import from_row
@@ -113,8 +114,8 @@ class SparkStore(Store):
 
     def _tidy(self) -> None:
         spark = self._lake.spark
-        (row,) = spark.sql(f"SELECT count(*) FROM {self._name}.files").collect()
-        if row[0] % _TIDY_EVERY:
+        files = metadata_table(spark, (self._lake.name, NAMESPACE, NAME), "files").count()
+        if files % _TIDY_EVERY:
             return
         table = f"{NAMESPACE}.{NAME}"
         for procedure in ("rewrite_data_files", "expire_snapshots"):

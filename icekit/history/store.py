@@ -69,10 +69,11 @@ def handed_over(records: Sequence[Health] | None, table: str, folder: Path) -> s
     """Write what is remembered of a table for its notebook; an empty text where that is nothing."""
     if not records:
         return ""
-    from icekit.saving import slug
+    from icekit.saving import naming, slug
 
     path = folder / f"{slug(table)}.history.json"
-    path.write_text(json.dumps([record.plain() for record in records]), encoding="utf-8")
+    with naming(path):
+        path.write_text(json.dumps([record.plain() for record in records]), encoding="utf-8")
     return str(path)
 
 

@@ -11,8 +11,10 @@ from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, Action
-from icekit.errors import ConversionRefused, MetadataUnreadable, ParameterError
+from icekit.errors import ConversionRefused, MetadataUnreadable, ParameterError, RemovalRefused
 from icekit.facts.bridge import explain, has_bridge
+from icekit.facts.collect import load_metadata
+from icekit.facts.sharing import Say, sharing
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
@@ -35,8 +37,8 @@ LISTING_SLACK = 1.1
 class Guard:
     """What every action gets: it runs as it is, its commits say what it did, and their rows are compared."""
 
-    def __init__(self, lake: Lake, action: Action) -> None:
-        self.lake, self.action = lake, action
+    def __init__(self, lake: Lake, action: Action, say: Say) -> None:
+        self.lake, self.action, self.say = lake, action, say
 
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises where it must not run."""
@@ -80,7 +82,8 @@ class _Conversion(_Deletes):
         found = super().actual(committed, snapshot_ids)
         mine = [s for s in head(self.lake, self.action.table).metadata.get("snapshots") or () if s["snapshot-id"] in snapshot_ids]
         gone = sum(int((s.get("summary") or {}).get("removed-equality-delete-files") or 0) for s in mine)
-        return replace(found, items_before=gone)
+        # Its own tags say what it read; the sizes in a summary are only of what came and went.
+        return replace(found, items_before=gone, bytes_in=committed.bytes_in)
 
     def ready(self) -> Action | None:
         if not has_bridge(self.lake.spark):
@@ -138,7 +141,7 @@ class _Expiry(Guard):
 
 
 class _Orphans(Guard):
-    """A removal of orphans: only what was listed and looked up in all metadata goes.
+    """A removal of orphans: only what was listed and looked up in all metadata goes, and nothing where another table keeps files.
 
     The procedure is given the checked list to remove from (``file_list_view``), so it cannot
     take what appeared after it was made.
@@ -155,14 +158,18 @@ class _Orphans(Guard):
             )
         found = self._list()
         self.listed = found.count()
+        if not self.listed:
+            return None
+        named = referenced(self.lake, self.action.table, found)
+        # Last, and again though the plan was made by it: a table may have come since, and this takes its time.
+        if refusal := sharing(self.lake, self.action.table, load_metadata, say=self.say).refusal:
+            raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in
         if self.listed > LISTING_SLACK * planned:
             raise ParameterError(
                 f"The listing changed: {count(self.listed, 'orphan')} where the plan showed {planned:,}; look at the table again and plan anew."
             )
-        if not self.listed:
-            return None
-        if named := referenced(self.lake, self.action.table, found):
+        if named:
             raise MetadataUnreadable(
                 f"{count(len(named), 'listed orphan')} or more are named by the table's own metadata, for example {named[0]}: nothing was removed. "
                 "The location is written in several ways; set equal_schemes and equal_authorities and remove orphans by hand."
@@ -228,6 +235,6 @@ _GUARDS: Mapping[str, type[Guard]] = {
 }
 
 
-def guard_of(lake: Lake, action: Action) -> Guard:
-    """The guard of an action, by its procedure."""
-    return _GUARDS.get(action.procedure, Guard)(lake, action)
+def guard_of(lake: Lake, action: Action, say: Say = print) -> Guard:
+    """The guard of an action, by its procedure; ``say`` is told how far it is with what takes long."""
+    return _GUARDS.get(action.procedure, Guard)(lake, action, say)

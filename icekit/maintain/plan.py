@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from icekit.compact.model import Action, Plan, Prediction
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, nearest
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.findings import Findings
@@ -20,6 +20,13 @@ from icekit.units import at, count, moment, size, span
 #: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.predict.predict_deletes`.
 Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
+
+#: What maintenance is made of, in the order in which it is done.
+Procedure = Literal["rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"]
+#: What is planned unless others are named. A removal of orphans cannot be taken back, and what it takes is told by a listing
+#: alone: somebody has to ask for it by its name.
+DEFAULT_PROCEDURES: tuple[Procedure, ...] = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
+PROCEDURES: tuple[Procedure, ...] = (*DEFAULT_PROCEDURES, "remove_orphan_files")
 
 #: Findings that are about data files: their rewrite comes before all of this.
 _DATA = frozenset({"small_files", "oversized_files", "equality_deletes", "deletion_vectors", "dangling_deletes", "old_partition_spec"})
@@ -36,26 +43,28 @@ def plan_maintenance(
     now: dt.datetime,
     predict: Predict | None = None,
     manifests: Sequence[Layer] | None = None,
+    procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
     """Plan what keeps a table well beside its data files; pure but for ``predict``, and nothing runs.
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
-    asks for it. ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
+    asks for it and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
     (:func:`icekit.maintain.manifests.layers`); without it all are taken for the current spec's.
     Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
-    needed, for orphans listed under three days of age, and for facts of a branch or tag.
+    needed, for orphans listed under three days of age, for facts of a branch or tag, and for a procedure that there is not.
     """
+    check_procedures(procedures)
     if facts.ref:
         raise ParameterError(f"These facts are of {facts.ref}, and maintenance is of the whole table; observe it without ref.")
     notes: list[str] = []
     actions: list[Action] = []
-    for made in (
-        _deletes(facts, findings, predict, notes),
-        _manifests(facts, findings, layers_of_facts(facts) if manifests is None else manifests),
-        _expiry(facts, findings, retention or Retention(), metadata, now, notes),
-        _orphans(facts, findings, now, notes),
-    ):
-        actions += made
+    if "rewrite_position_delete_files" in procedures:
+        actions += _deletes(facts, findings, predict, notes)
+    if "rewrite_manifests" in procedures:
+        actions += _manifests(facts, findings, layers_of_facts(facts) if manifests is None else manifests)
+    if "expire_snapshots" in procedures:
+        actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
+    actions += _orphans(facts, findings, now, notes, is_named="remove_orphan_files" in procedures)
     if actions and (first := sorted(_DATA & findings.names)):
         notes.insert(
             0, f"Rewrite the data files first ({', '.join(first)}): it leaves deletes, manifests and snapshots behind for this plan."
@@ -74,6 +83,14 @@ def plan_maintenance(
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
     )
+
+
+def check_procedures(names: Sequence[str]) -> None:
+    """Raise :class:`~icekit.errors.ParameterError` for the name of a procedure that maintenance has not."""
+    for name in names:
+        if name not in PROCEDURES:
+            near = nearest(name, PROCEDURES, count=1) or f"; there are {', '.join(PROCEDURES)}."
+            raise ParameterError(f"Maintenance has no procedure {name!r}{near}")
 
 
 def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]) -> list[Action]:
@@ -222,13 +239,28 @@ def _lost(found: Expiry) -> str:
     return said + f", protected by {', '.join(found.refs)}" if found.refs else said
 
 
-def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str]) -> list[Action]:
-    """Remove what was listed, if it still is what was listed."""
+def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool) -> list[Action]:
+    """Remove what was listed, if it still is what was listed; only where that is asked for by name, and no other table is there."""
     storage = facts.storage
-    if "orphan_files" not in findings.names or storage is None or not storage.orphan_count:
+    if storage is None:
+        if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
+            notes.append("remove_orphan_files needs a listing of the storage: observe the table with storage=True.")
+        return []
+    if storage.sharing.shared:
+        notes.append(storage.sharing.refusal or "")
+        return []
+    if "orphan_files" not in findings.names or not storage.orphan_count:
+        return []
+    if not is_named:
+        notes.append(
+            f"Orphan files were listed ({storage.told.rstrip(',')}) and stay: they are removed only where remove_orphan_files is named among the procedures."
+        )
         return []
     if (facts.setting("gc.enabled") or "true").lower() == "false":
         notes.append("Orphan files were listed but gc.enabled=false: another table may use them.")
+        return []
+    if storage.sharing.refusal:
+        notes.append(storage.sharing.refusal)
         return []
     older_than = at(storage.older_than_ms)
     if now - older_than < ORPHAN_AGE:
@@ -246,7 +278,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             facts.catalog,
             facts.table,
             f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
-            "they are listed again and checked against every file that metadata names before any goes. Be sure that no other table shares the location",
+            "they are listed again and checked against every file that metadata names before any goes. No table of this catalog shares the location; be sure that none of another does",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
             older_than=older_than,

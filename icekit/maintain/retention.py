@@ -17,7 +17,7 @@ from typing import Any
 
 from icekit.compact.policy import seconds
 from icekit.errors import ParameterError, nearest
-from icekit.facts.metadata import Json
+from icekit.facts.metadata import Json, number
 from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.units import count, span
 
@@ -78,14 +78,14 @@ class Retention:
     def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
         hours = self.keep_hours
-        age_ms = int(properties.get("history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS)) if hours is None else round(hours * HOUR_MS)
+        age_ms = number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS) if hours is None else round(hours * HOUR_MS)
         if age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
                 f"The table property history.expire.max-snapshot-age-ms is {age_ms}, under {LEAST_HOURS:g} hour; raise it, or set keep_hours."
             )
         last = self.keep_last
         if last is None:
-            last = max(DEFAULT_LAST, int(properties.get("history.expire.min-snapshots-to-keep", 1)))
+            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep", 1))
         return age_ms, last
 
 
@@ -130,7 +130,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     """
     snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
-    default_ref_age = int((metadata.get("properties") or {}).get("history.expire.max-ref-age-ms", FOREVER))
+    default_ref_age = number(metadata.get("properties") or {}, "history.expire.max-ref-age-ms", FOREVER)
     why: dict[int, list[str]] = {}
     referenced: set[int] = set()
     names, dropped = [], []

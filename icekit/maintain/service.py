@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from functools import partial
 
 from icekit.catalog import Lake
@@ -13,7 +14,7 @@ from icekit.facts.avro import manifest_list
 from icekit.facts.model import TableFacts
 from icekit.findings import Findings, Thresholds
 from icekit.maintain.manifests import Layer, layers
-from icekit.maintain.plan import plan_maintenance
+from icekit.maintain.plan import DEFAULT_PROCEDURES, plan_maintenance
 from icekit.maintain.predict import predict_deletes
 from icekit.maintain.retention import Retention
 
@@ -26,12 +27,13 @@ def plan_maintenance_table(
     *,
     thresholds: Thresholds | None = None,
     now: dt.datetime | None = None,
+    procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
     """Plan the maintenance that findings ask for on a table as it is now.
 
     Reads the table's metadata and manifest list, and asks the engine's planner for position
-    deletes; orphans are planned if ``facts`` were observed with ``storage=True``. Raises the
-    errors of :mod:`icekit.errors`.
+    deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which has to be
+    named and needs ``facts`` observed with ``storage=True``. Raises the errors of :mod:`icekit.errors`.
     """
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table)
@@ -43,6 +45,7 @@ def plan_maintenance_table(
         now=now or dt.datetime.now(dt.UTC),
         predict=partial(predict_deletes, lake.spark),
         manifests=manifest_layers(lake, facts.table),
+        procedures=procedures,
     )
 
 

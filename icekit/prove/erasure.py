@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
+from icekit.facts.sharing import sharing
+from icekit.predicate import Predicate, first_sentence, read_predicate
 from icekit.prove import erasure_actions as acts
-from icekit.prove.erasure_predicate import Predicate, analyse, first_sentence
 from icekit.prove.erasure_reach import EQUALITY_DELETES, POSITION_DELETES, Held, Reach, reach_of, reachable_files, unreferenced_files
 from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows
 from icekit.prove.erasure_rows import FileReader, Looked, path_key, reading_by_id
@@ -75,7 +76,7 @@ class _Proof:
         self.spark.sql(f"REFRESH TABLE {identifier(*self.sql_name)}")
         self.schema: StructType = self.spark.table(identifier(*self.sql_name)).schema
         self.fields: Sequence[Json] = schema_of(self.meta)["fields"]
-        self.predicate: Predicate = analyse(self.spark, self.schema, predicate)
+        self.predicate: Predicate = read_predicate(self.spark, self.spark.createDataFrame([], self.schema), predicate, what="predicate")
         self.properties: Json = self.meta.get("properties") or {}
         self.snapshots = {s["snapshot-id"]: s for s in self.meta.get("snapshots") or ()}
         self.files: list[FileRows] = []
@@ -84,7 +85,8 @@ class _Proof:
         self.unread_count = 0
 
     def run(self, *, unreferenced: bool, progress: Callable[[int, int], None]) -> Erasure:
-        reader = FileReader(self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
+        given = (self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
+        reader, of_deletes = FileReader(*given), FileReader(*given, of_deletes=True)
         ids = {f["name"]: f["id"] for f in self._columns()}
         for column in self._columns():
             if column.get("initial-default") is not None:
@@ -92,7 +94,7 @@ class _Proof:
         reachable = reachable_files(self.spark, self.sql_name, specs(self.meta), ids).persist()
         try:
             with reading_by_id(self.spark):
-                self._look_into_reachable(reader, reachable, progress)
+                self._look_into_reachable(reader, of_deletes, reachable, progress)
                 if unreferenced:
                     self._look_into_unreferenced(reader, reachable)
                 else:
@@ -105,12 +107,15 @@ class _Proof:
         wanted = self.predicate.columns
         return [f for f in self.fields if wanted is None or f["name"] in wanted]
 
-    def _look_into_reachable(self, reader: FileReader, reachable: DataFrame, progress: Callable[[int, int], None]) -> None:
+    def _look_into_reachable(
+        self, reader: FileReader, of_deletes: FileReader, reachable: DataFrame, progress: Callable[[int, int], None]
+    ) -> None:
         from pyspark.sql import functions as F
 
         values = [c for c in reachable.columns if c.startswith("=")]
         wanted = {f["id"] for f in self._columns()}
-        candidates = reachable.where(F.col("kind") != POSITION_DELETES)
+        # A deletion vector is positions alone.
+        candidates = reachable.where(F.col("format") != "PUFFIN")
         batches = math.ceil(candidates.count() / BATCH_FILES)
         for batch in range(batches):
             progress(batch, batches)
@@ -120,7 +125,13 @@ class _Proof:
             for row in rows:
                 if row["format"] != "PARQUET":
                     self._unread(row["path"], f"it is {row['format'].title()}, and only Parquet is read")
-            readable = [row for row in rows if row["format"] == "PARQUET"]
+            deletes = [row for row in rows if row["format"] == "PARQUET" and row["kind"] == POSITION_DELETES]
+            in_deletes = of_deletes.look([row["path"] for row in deletes])
+            self._note(in_deletes, len(deletes))
+            for row in deletes:
+                if (held := in_deletes.counts.get(row["key"])) and held.matching:
+                    self.files.append(FileRows(row["path"], row["kind"], held.matching, 0, ()))
+            readable = [row for row in rows if row["format"] == "PARQUET" and row["kind"] != POSITION_DELETES]
             looked = reader.look([row["path"] for row in readable], partitions)
             self._note(looked, len(readable))
             for row in readable:
@@ -199,7 +210,7 @@ class _Proof:
         situation = self._situation(reach, asked, files)
         return Erasure(
             table=display_name(self.name),
-            predicate=self.predicate.sql,
+            predicate=self.predicate.text,
             erased=False if found else None if not_looked else True,
             live_rows=asked,
             snapshots=tuple(self._snapshot(i, held) for i, held in sorted(reach.snapshots.items(), key=lambda s: self._time(s[0]))),
@@ -244,7 +255,7 @@ class _Proof:
             (F.col(identifier(then[now["id"]])) if now["id"] in then else F.lit(None).cast(field.dataType)).alias(field.name)
             for now, field in zip(self.fields, self.schema, strict=True)
         ]
-        return frame.select(*selected).where(self.predicate.sql).count()
+        return frame.select(*selected).where(self.predicate.text).count()
 
     def _time(self, snapshot_id: int) -> int:
         return int(self.snapshots.get(snapshot_id, {}).get("timestamp-ms", 0))
@@ -252,6 +263,7 @@ class _Proof:
     def _snapshot(self, snapshot_id: int, held: Held) -> SnapshotRows:
         parts = [count(held.data_file_count, "data file")] * bool(held.data_file_count)
         parts += [count(held.equality_delete_file_count, "equality delete file")] * bool(held.equality_delete_file_count)
+        parts += [count(held.position_delete_file_count, "position delete file")] * bool(held.position_delete_file_count)
         return SnapshotRows(snapshot_id, self._time(snapshot_id), f"reaches {' and '.join(parts)} with such rows")
 
     def _check_unchanged(self) -> None:
@@ -267,17 +279,19 @@ class _Proof:
         rewrite = held.data_row_count > live or self.properties.get("write.delete.mode") == "merge-on-read"
         return acts.Situation(
             table=self.sql_name,
-            predicate=self.predicate.sql,
+            predicate=self.predicate.text,
             location=str(self.meta["location"]),
             rows_live=live,
             rows_held=held.data_row_count,
             equality_deletes_held=bool(held.equality_delete_file_count),
+            position_deletes_held=bool(held.position_delete_file_count),
             merge_on_read=self.properties.get("write.delete.mode") == "merge-on-read",
             where=rewrite and self._usable_where(),
             head_committed_at_ms=self._time(main.snapshot_id) if main.snapshot_id is not None else 0,
             refs=[(r.name, r.type) for r in asked if r.holds_rows and r.name != "main"],
             snapshot_ids=sorted(reach.snapshots),
             newest_orphan_ms=max(orphaned, default=None),
+            orphans_stay=sharing(self.lake, self.name, load_metadata).refusal if orphaned else None,
             gc_enabled=str(self.properties.get("gc.enabled", "true")).lower() != "false",
         )
 
@@ -286,7 +300,7 @@ class _Proof:
         with contextlib.suppress(Exception):
             session: Any = self.spark
             converter = session._jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.sql)
+            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.text)
             converter.convertToIcebergExpression(resolved)
             return True
         return False

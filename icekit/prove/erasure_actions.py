@@ -19,7 +19,8 @@ class Situation:
     """What has to end. ``table`` has its catalog; times are milliseconds since 1970.
 
     ``rows_live`` rows are read from the current state, ``rows_held`` are in its data files,
-    deleted or not. ``where`` tells whether rewrite_data_files takes the predicate.
+    deleted or not. ``where`` tells whether rewrite_data_files takes the predicate. ``orphans_stay``
+    is why no orphan file may be removed (:attr:`icekit.facts.model.Sharing.refusal`).
     """
 
     table: Identifier
@@ -28,6 +29,7 @@ class Situation:
     rows_live: int
     rows_held: int
     equality_deletes_held: bool
+    position_deletes_held: bool
     merge_on_read: bool
     where: bool
     head_committed_at_ms: int
@@ -35,6 +37,7 @@ class Situation:
     snapshot_ids: Sequence[int]
     newest_orphan_ms: int | None
     gc_enabled: bool
+    orphans_stay: str | None = None
 
 
 def actions(now: Situation) -> tuple[str, ...]:
@@ -47,7 +50,9 @@ def actions(now: Situation) -> tuple[str, ...]:
     found += [f"ALTER TABLE {identifier(*now.table)} DROP {kind} {identifier(name)}" for name, kind in now.refs]
     if now.gc_enabled:
         # Between the first of several commits and the last lie snapshots that nobody can name yet.
-        found += _expire(now, several_commits=bool(rewrites) and bool(now.rows_live or now.equality_deletes_held))
+        found += _expire(
+            now, several_commits=bool(rewrites) and bool(now.rows_live or now.equality_deletes_held or now.position_deletes_held)
+        )
         found += _orphans(now)
     return tuple(found)
 
@@ -64,7 +69,9 @@ def notes(now: Situation) -> tuple[str, ...]:
         )
     if not now.gc_enabled and (now.snapshot_ids or now.newest_orphan_ms):
         found.append("gc.enabled is false: files may belong to other tables too, so nothing may be expired or removed here")
-    if now.newest_orphan_ms and now.gc_enabled:
+    if now.newest_orphan_ms and now.gc_enabled and now.orphans_stay:
+        found.append(now.orphans_stay)
+    elif now.newest_orphan_ms and now.gc_enabled:
         moment = _utc(removable_from_ms(now.newest_orphan_ms))
         found.append(
             f"remove_orphan_files: not before {moment:%Y-%m-%d %H:%M} UTC, three days after the newest such file; a writer may be using it"
@@ -78,7 +85,7 @@ def removable_from_ms(newest_orphan_ms: int) -> int:
 
 
 def _rewrite(now: Situation) -> list[str]:
-    hidden = now.rows_held > now.rows_live
+    hidden = now.rows_held > now.rows_live or now.position_deletes_held
     table = display_name(now.table[1:])
     if now.equality_deletes_held:
         options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
@@ -86,6 +93,11 @@ def _rewrite(now: Situation) -> list[str]:
     if not hidden and not (now.rows_live and now.merge_on_read):
         return []
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
+    if now.position_deletes_held:
+        # No filter: a delete file may hold a row that no data file holds any more. And the deletes end only where
+        # what is written is younger than they are.
+        options["use-starting-sequence-number"] = "false"
+        return [call(now.table[0], "rewrite_data_files", table=table, options=options)]
     where = {"where": now.predicate} if now.where else {}
     return [call(now.table[0], "rewrite_data_files", table=table, **where, options=options)]
 
@@ -108,7 +120,7 @@ def _expire(now: Situation, *, several_commits: bool) -> list[str]:
 
 
 def _orphans(now: Situation) -> list[str]:
-    if now.newest_orphan_ms is None:
+    if now.newest_orphan_ms is None or now.orphans_stay:
         return []
     # Strictly older, in whole seconds: one more than the newest.
     moment = _utc((now.newest_orphan_ms // 1000 + 1) * 1000)

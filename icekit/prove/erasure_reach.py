@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.model import PartitionSpec
 from icekit.prove.erasure_rows import path_key_column
 from icekit.sql import Identifier, identifier
@@ -23,6 +24,7 @@ class Held:
 
     data_file_count: int = 0
     equality_delete_file_count: int = 0
+    position_delete_file_count: int = 0
     data_row_count: int = 0
 
 
@@ -42,7 +44,7 @@ def reachable_files(spark: SparkSession, table: Identifier, specs: Sequence[Part
     """
     from pyspark.sql import functions as F
 
-    files = spark.table(identifier(*table, "all_files"))
+    files = metadata_table(spark, table, "all_files")
     values = []
     fields = _partition_fields(files)
     for column, field_id in columns.items():
@@ -81,10 +83,12 @@ def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, 
     if not files:
         return Reach({}, {})
     asked = spark.createDataFrame(list(files), "path string, kind string, row_count bigint")
-    entries = spark.sql(
-        f"SELECT input_file_name() AS manifest, data_file.file_path AS path FROM {identifier(*table, 'all_entries')} WHERE status < 2"
+    entries = (
+        metadata_table(spark, table, "all_entries")
+        .where("status < 2")
+        .selectExpr("input_file_name() AS manifest", "data_file.file_path AS path")
     )
-    manifests = spark.sql(f"SELECT DISTINCT path AS manifest, reference_snapshot_id AS snapshot FROM {identifier(*table, 'all_manifests')}")
+    manifests = metadata_table(spark, table, "all_manifests").selectExpr("path AS manifest", "reference_snapshot_id AS snapshot").distinct()
     held = (
         entries.join(F.broadcast(asked), "path")
         .join(manifests, "manifest")
@@ -96,9 +100,8 @@ def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, 
         by_path = held.groupBy("path").agg(F.count("*"), F.slice(F.sort_array(F.collect_list("snapshot")), 1, EXAMPLE_SNAPSHOTS))
         paths = {row[0]: (int(row[1]), tuple(row[2])) for row in by_path.collect()}
         data = F.col("kind") == DATA
-        by_snapshot = held.groupBy("snapshot").agg(
-            F.count_if(data), F.count_if(~data), F.sum(F.when(data, F.col("row_count")).otherwise(0))
-        )
+        counts = [F.count_if(F.col("kind") == kind) for kind in (DATA, EQUALITY_DELETES, POSITION_DELETES)]
+        by_snapshot = held.groupBy("snapshot").agg(*counts, F.sum(F.when(data, F.col("row_count")).otherwise(0)))
         snapshots = {row[0]: Held(*map(int, row[1:])) for row in by_snapshot.collect()}
     finally:
         held.unpersist()

@@ -34,7 +34,7 @@ class SnapshotRows:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A file that holds such rows: kind ``data``, ``equality deletes`` or ``unreferenced``."""
+    """A file that holds such rows: kind ``data``, ``equality deletes``, ``position deletes`` or ``unreferenced``."""
 
     path: str
     kind: str

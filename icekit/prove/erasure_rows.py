@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from icekit.catalog.session import lent
-from icekit.prove.erasure_predicate import Predicate, first_sentence
+from icekit.predicate import Predicate, first_sentence
 from icekit.sql import identifier
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ Json = Mapping[str, Any]
 MAX_FAILURES = 200
 
 _KEY, _MATCH = "icekit file key", "icekit match"
+# The deleted row in a position delete file of format version 2 (Iceberg's specification, reserved field ids).
+_ROW, _ROW_ID = "row", 2_147_483_544
 
 # Row groups are skipped by a column's name in the file, which another column may have had before;
 # a file without ids must fail, for Spark would else return nulls.
@@ -89,14 +91,27 @@ def reading_by_id(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 class FileReader:
-    """Counts matching rows of Parquet files, thousands at a time, inside :func:`reading_by_id`."""
+    """Counts matching rows of Parquet files, thousands at a time, inside :func:`reading_by_id`.
 
-    def __init__(self, spark: SparkSession, schema: StructType, fields: Sequence[Json], predicate: Predicate, mapping: str | None) -> None:
+    ``of_deletes`` looks at the rows that position delete files hold beside their positions.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        schema: StructType,
+        fields: Sequence[Json],
+        predicate: Predicate,
+        mapping: str | None,
+        *,
+        of_deletes: bool = False,
+    ) -> None:
         self._spark = spark
         self._schema = schema
         self._fields = fields
         self._predicate = predicate
         self._mapped = _mapped_names(mapping)
+        self._of_deletes = of_deletes
         self._failures = 0
 
     def look(self, paths: Sequence[str], partitions: DataFrame | None = None) -> Looked:
@@ -149,11 +164,12 @@ class FileReader:
         unseen = [path for path in paths if path_key(path) not in there]
         # Spark gives the path as a URL.
         path = F.url_decode(F.replace(read.metadataColumn("_metadata")["file_path"], F.lit("+"), F.lit("%2B")))
-        rows = read.select(path_key_column(path).alias(_KEY), *selected)
+        # A position delete file may hold the rows it deletes, and most do not.
+        rows = (read.where(f"{_ROW} IS NOT NULL") if self._of_deletes else read).select(path_key_column(path).alias(_KEY), *selected)
         if partitions is not None:
             rows = self._with_partitions(rows, partitions)
         # The predicate sees the table's columns alone, under their own names.
-        rows = rows.select(_KEY, F.expr(self._predicate.sql).alias(_MATCH))
+        rows = rows.select(_KEY, F.expr(self._predicate.text).alias(_MATCH))
         counted = rows.groupBy(_KEY).agg(F.count_if(F.col(_MATCH)), F.count_if(F.col(_MATCH).isNull()))
         found = {
             row[0]: RowCount(row[1], row[2]) for row in counted.where(F.col(counted.columns[1]) + F.col(counted.columns[2]) > 0).collect()
@@ -190,8 +206,10 @@ class FileReader:
             uuid = iceberg["type"] == "uuid"
             kind = T.BinaryType() if uuid else _with_ids(iceberg["type"], spark.dataType)
             fields.append(T.StructField(spark.name, kind, True, {"parquet.field.id": iceberg["id"]}))
-            column = F.col(identifier(spark.name))
+            column = F.col(identifier(*((_ROW,) if self._of_deletes else ()), spark.name))
             selected.append((_uuid(column) if uuid else column).alias(spark.name))
+        if self._of_deletes:
+            fields = [T.StructField(_ROW, T.StructType(fields), True, {"parquet.field.id": _ROW_ID})]
         return T.StructType(fields), selected
 
     def _by_name(self) -> tuple[StructType, list[Column]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from icekit.resolve.reading import Stripped
 
 MODULUS = 1 << 128
+#: What a row keeps through every rewrite (table spec, "Row Lineage").
+LINEAGE = ("_row_id", "_last_updated_sequence_number")
 # A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow, which ANSI mode
 # raises, below 2**41 rows, and no decimals, which are slow to add.
 _PIECE_BITS = 22
@@ -54,6 +56,7 @@ def fingerprint(
     by: Sequence[str] = (),
     schema: StructType | None = None,
     stripped: Stripped | None = None,
+    lineage: bool = False,
 ) -> Mapping[tuple[Scalar, ...], Print]:
     """Fingerprint a table's rows, deletes applied; ``table`` is named with its catalog.
 
@@ -62,19 +65,27 @@ def fingerprint(
     receives a row per group). Without ``by`` the one key is ``()``. ``schema`` names the columns
     to compare and the types to compare them as; without it, all columns as they are. Prints
     compare only where equal schemas made them, up to names: see :func:`row_hash`. ``stripped``
-    is read in place of the table, and drops the rows that equality deletes delete.
+    is read in place of the table, and drops the rows that equality deletes delete. ``lineage``
+    takes each row's :data:`LINEAGE` too, which a table has from format version 3 on.
     """
+    more = [identifier(name) for name in LINEAGE] if lineage else []
     if stripped is not None:
-        rows = spark.sql(f"SELECT {', '.join([*stripped.selected, *stripped.columns])} FROM {identifier(*stripped.table)}")
-        hashed = row_hash(schema if schema is not None else spark.table(identifier(*stripped.table)).schema)
+        rows = spark.sql(f"SELECT {', '.join([*stripped.selected, *more, *stripped.columns])} FROM {identifier(*stripped.table)}")
+        hashed = row_hash(_with_lineage(schema if schema is not None else spark.table(identifier(*stripped.table)).schema, lineage))
         kept = rows if where is None else rows.where(where)
         extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]
         return prints(stripped.finish(kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra)))
     version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    rows = spark.sql(f"SELECT * FROM {identifier(*table)}{version}")
-    hashed = row_hash(rows.schema if schema is None else schema)
+    rows = spark.sql(f"SELECT {', '.join(['*', *more])} FROM {identifier(*table)}{version}")
+    hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
     kept = rows if where is None else rows.where(where)
     return prints(kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h"))
+
+
+def _with_lineage(schema: StructType, lineage: bool) -> StructType:
+    from pyspark.sql import types as T
+
+    return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
 
 
 def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Print]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import IcekitError
 from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
-from icekit.facts.spark import metadata_table
+from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.prove.fingerprint import Print, prints, row_hash
 from icekit.prove.proof import Check, Kept
 from icekit.sql import Identifier, identifier
@@ -98,10 +98,8 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Iterator[Check]:
     """Every kept snapshot's manifest list and manifests, and some of the files that they name."""
     name = lake.sql_name(table)
     try:
-        lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
-        files = lake.spark.sql(f"SELECT DISTINCT file_path FROM {identifier(*name, 'all_files')}")
-        # Ordered by a hash: one pass reads all of them, and the sample is spread over all.
-        chosen = _sampled(files, sample)
+        files = metadata_table(lake.spark, name, "all_files").select("file_path").distinct()
+        chosen = spread(files, sample)
         total = files.count()
     except Exception as error:
         known = explain(error, name)
@@ -121,10 +119,6 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Iterator[Check]:
         yield Check(True, f"{len(chosen):,} of them were looked for in storage and are there")
 
 
-def _sampled(files: DataFrame, sample: int) -> list[str]:
-    return [str(row[0]) for row in files.selectExpr("file_path", "xxhash64(file_path) AS h").orderBy("h").limit(sample).collect()]
-
-
 def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
     """Which of some paths the table's metadata names: at most ten; ``paths`` has a column ``file_path``.
 
@@ -138,9 +132,8 @@ def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
     named += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
     named += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
     spark = lake.spark
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    known = spark.sql(f"SELECT file_path AS path FROM {identifier(*name, 'all_files')}")
-    known = known.unionAll(spark.sql(f"SELECT path FROM {identifier(*name, 'all_manifests')}"))
+    known = metadata_table(spark, name, "all_files").selectExpr("file_path AS path")
+    known = known.unionAll(metadata_table(spark, name, "all_manifests").select("path"))
     known = known.unionAll(spark.createDataFrame([(path,) for path in named], "path string"))
     wanted = paths.selectExpr("file_path", f"{PLAIN.format('file_path')} AS plain")
     hits = wanted.join(known.selectExpr(f"{PLAIN.format('path')} AS plain"), "plain", "left_semi").select("file_path").limit(10)

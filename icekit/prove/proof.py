@@ -13,15 +13,21 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its prints."""
+    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its prints.
+
+    With ``of_lineage`` the rows are the same, and only their ids or the commits they are from differ.
+    """
 
     partition: str
     before: Print
     after: Print
+    of_lineage: bool = False
 
     def __str__(self) -> str:
         gained = self.after.row_count - self.before.row_count
         name = printable(self.partition)
+        if self.of_lineage:
+            return f"{name}: the same {count(self.after.row_count, 'row')}, but not the same row ids or sequence numbers (row lineage)"
         if gained:
             what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
             return f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"

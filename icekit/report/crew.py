@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from icekit.boundary import outside
 from icekit.catalog import Lake
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
@@ -173,6 +174,11 @@ class Crew:
             return Row(table, "timed out", time.monotonic() - started, error=scrub(str(problem)))
         except IcekitError as problem:
             return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(problem)))
+        except Exception as problem:
+            known = outside(problem)
+            if known is None:
+                return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
+            return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(known)))
         except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait for ever
             return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
 

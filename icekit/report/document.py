@@ -52,7 +52,7 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> d
         "collected_at": dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
         "collector": facts.collector,
         "seconds": round(facts.seconds, 3),
-        "versions": versions(),
+        "versions": versions() | ({"iceberg": facts.iceberg_version} if facts.iceberg_version else {}),
         "thresholds": asdict(thresholds),
         "totals": {str(kind): asdict(facts.total(kind)) for kind in facts._by_kind},
         "findings": [asdict(f) | {"severity": f.severity.name.lower()} for f in findings],

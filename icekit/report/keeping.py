@@ -19,7 +19,7 @@ from icekit.history.records import Health
 from icekit.report.document import read
 from icekit.report.rows import JUDGED, Options, Row
 from icekit.report.wins import Wins
-from icekit.saving import write_text
+from icekit.saving import naming, write_text
 from icekit.secrets import scrub_data
 
 NAME = "run.jsonl"
@@ -43,7 +43,7 @@ class Journal:
         head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
         lines = [_line(head | {"options": _asked(options)}), *(_line(_plain(row)) for row in begun.done)]
         write_text(path, "".join(lines), clean=True)
-        self._file = path.open("a", encoding="utf-8")
+        self._path, self._file = path, path.open("a", encoding="utf-8")
 
     def __enter__(self) -> Journal:
         return self
@@ -53,12 +53,16 @@ class Journal:
 
     def add(self, row: Row) -> None:
         """Write a table's row."""
-        self._file.write(_line(_plain(row)))
-        self._file.flush()
+        self._put(_plain(row))
 
     def end(self) -> None:
         """Say that the run is complete."""
-        self._file.write(_line({"ended": True}))
+        self._put({"ended": True})
+
+    def _put(self, data: dict[str, Any]) -> None:
+        with naming(self._path):
+            self._file.write(_line(data))
+            self._file.flush()
 
 
 def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> Begun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
@@ -109,6 +110,12 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
             # It is written once, at its end: a table's notebook holds half a megabyte of pictures.
             request_save_on_cell_execute=False,
         )
+    except OSError as problem:
+        # papermill names no file where the disk is full, and leaves half of it.
+        problem.filename = problem.filename or str(executed)
+        with contextlib.suppress(OSError):
+            executed.unlink(missing_ok=True)
+        raise
     except papermill.PapermillExecutionError as problem:
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]

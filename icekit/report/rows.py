@@ -82,7 +82,7 @@ class Row:
 class Run:
     """What a report run left: a row per table, the index, the exit status, and the id it is known by.
 
-    ``problems`` are of no table: globs that match nothing.
+    ``problems`` are of no table: globs that match nothing, a history that was not written.
     """
 
     rows: tuple[Row, ...]
@@ -93,7 +93,7 @@ class Run:
 
 
 def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ()) -> int:
-    """The gravest of: crashed or timed out 3, misconfigured (also a glob that matches nothing) 2, unhealthy by the gate 1, healthy 0."""
+    """The gravest of: crashed or timed out 3, misconfigured (also a glob that matches nothing, or a history that was not written) 2, unhealthy by the gate 1, healthy 0."""
     from icekit.notebook import gated
 
     found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from icekit.boundary import outside
 from icekit.catalog import connect
 from icekit.catalog.lake import embedded_path
 from icekit.ending import ended_like_interrupted
-from icekit.errors import IcekitError
 from icekit.history.store import Store, handed_over, opened
 from icekit.notebook import limits
 from icekit.quiet import stderr_to_file
@@ -48,7 +48,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
     kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
     gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
-    as anything is found. When the run is interrupted (Ctrl-C, or a
+    as anything is found, nor a history that cannot be written. When the run is interrupted (Ctrl-C, or a
     signal to end) the tables that are done keep their reports, and ``index.html`` lists them. ``part``
     numbers them on from what came before. Raises
     :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
@@ -114,7 +114,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                         due = next_index(began, time.monotonic())
                 journal.end()
         finally:
-            _remember(store, rows, progress)
+            lost += remember(store, rows, progress)
             page = index()
     return Run(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
 
@@ -124,15 +124,19 @@ def next_index(began: float, ended: float) -> float:
     return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
-def _remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> None:
-    """Append what this run has observed, in one commit; what was appended before is left."""
+def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
+    """Append what this run has observed, in one commit; returns what is to be said where that failed."""
     if store is None:
-        return
+        return []
     try:
         store.append([row.health for row in rows if row.health is not None])
-    except IcekitError as problem:
+    except Exception as error:
+        if (problem := outside(error)) is None:
+            raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(f"The history was not written: {scrub(str(problem))}")
+        progress(said := f"The history was not written: {scrub(str(problem))}")
+        return [said]
+    return []
 
 
 @contextlib.contextmanager

@@ -89,6 +89,8 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     spared = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
     entries = round(fewer * entry_bytes)
     every_manifest = manifests.data_count + manifests.delete_count
+    # Where another table shares the location, nobody knows what is an orphan.
+    listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Wins(
         files_gone=fewer,
         delete_rows_gone=sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under_deletes),
@@ -105,9 +107,9 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         + manifests.data_bytes
         + manifests.delete_bytes,
         expirable_bytes=expirable_bytes(facts),
-        orphan_files=facts.storage.orphan_count if facts.storage else None,
-        orphan_bytes=facts.storage.orphan_bytes if facts.storage else None,
-        orphan_files_weighed=facts.storage.weighed_count if facts.storage else None,
+        orphan_files=listed.orphan_count if listed else None,
+        orphan_bytes=listed.orphan_bytes if listed else None,
+        orphan_files_weighed=listed.weighed_count if listed else None,
     )
 
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from icekit.errors import ConversionRefused
+from icekit.facts.bridge import load_table, metadata_of
 from icekit.facts.model import Partition
+from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
-from icekit.resolve.listing import File, repeated
+from icekit.resolve.listing import File, repeated, uncovered
 from icekit.resolve.positions import deleted_positions, merge
 from icekit.sql import Identifier, identifier
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # In the summary of each commit, to know it by when the catalog's answer is lost.
 _MARK = "icekit.commit-id"
-_NO_ANSWER = re.compile(r"CommitStateUnknown|Service|REST|Timeout|IO|SQL|Interrupted|Thrift|Socket|Connect|^TException")
+#: What Iceberg raises when it has looked at the table and made no commit.
+_REFUSALS = frozenset({"ValidationException", "CommitFailedException"})
 
 
 class CommitConflict(Exception):
@@ -43,18 +48,25 @@ def convert(
     """Put position deletes in the place of a table's equality deletes; see :func:`~icekit.resolve.find.find` for what is taken.
 
     One commit, or ``slices`` of them, each for a part of the data files: the last removes the
-    equality deletes. Until then they all apply, so a run that ends early has changed no row.
+    equality deletes. Until then they all apply, so a run that ends early has changed no row. All
+    slices take the deletes that the first one found, and the last is committed only if every
+    data file under them was in one of the slices: else raises :class:`CommitConflict`.
     """
-    marks: list[str] = []
+    done = _Done()
     for place in range(slices):
-        # Anew for each: the commits before it are in its snapshot, or it must not go on.
+        # Read again for each: the commits before it are in its snapshot, or it must not go on.
         found = find(spark, name, branch=branch, partitions=partitions, up_to=up_to, slices=(place, slices))
         if found is None:
             return
-        _check_ancestry(found, marks)
+        deletes = {file.path for file in found.deletes}
+        if place == 0:
+            done.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
+        is_last = place == slices - 1
+        _check_before(spark, name, found, deletes, done, slices, is_last=is_last)
+        done.listed_at.append(found.at.snapshot_id)
         mark = uuid.uuid4().hex
-        if _one(spark, name, found, branch, {**(tags or {}), _MARK: mark}, say, is_last=place == slices - 1):
-            marks.append(mark)
+        if _one(spark, name, found, branch, {**(tags or {}), _MARK: mark}, say, is_last=is_last):
+            done.marks.add(mark)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
 
 
@@ -97,7 +109,7 @@ def _one(
         )
     except Exception as error:
         # A commit whose answer was lost may yet be made: what it names must be there.
-        if not is_committing or _is_refused(error):
+        if not is_committing or _is_refused(spark, name, error, tags[_MARK]):
             writer.take_back()
         raise
     return True
@@ -114,25 +126,64 @@ def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> 
     return {**where, **partitions_of(table, found.at.snapshot, jvm, rest)} if rest else where
 
 
-def _check_ancestry(found: Found, marks: Sequence[str]) -> None:
-    """See that the commits made before are still there: after a rollback the equality deletes must stay."""
-    if not marks:
+@dataclass
+class _Done:
+    """What the slices so far were of: the equality deletes, the snapshot that each was listed at, and the marks of their commits."""
+
+    deletes: set[str] = field(default_factory=set)
+    listed_at: list[int] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+
+
+def _check_before(
+    spark: SparkSession, name: Identifier, found: Found, deletes: Collection[str], done: _Done, slices: int, *, is_last: bool
+) -> None:
+    """See that a slice still fits those before it: their deletes, their commits and, before the deletes go, all data files under them."""
+    if not done.listed_at:
         return
-    wanted, snapshot = set(marks), found.at.snapshot
-    while snapshot is not None and wanted:
-        wanted.discard(dict(snapshot.summary()).get(_MARK))
-        parent = snapshot.parentId()
-        snapshot = found.at.table.snapshot(parent) if parent is not None else None
-    if wanted:
+    if not done.deletes.issuperset(deletes):
+        raise CommitConflict("older equality deletes were added while others were converted")
+    commits, marks = _since(found, done.listed_at[0])
+    if not done.marks <= marks:
         raise CommitConflict("the table was rolled back while its equality deletes were converted")
+    if not is_last:
+        return
+    # Newest first: a slice has not seen what was committed after the snapshot it was listed at.
+    unseen = [commits[: commits.index(start)] if start in commits else commits for start in done.listed_at]
+    files, path = uncovered(spark, name, found.at.snapshot_id, found.at.scopes, unseen, slices)
+    if files:
+        raise CommitConflict(
+            f"another commit put {count(files, 'data file')} under the equality deletes while they were converted "
+            f"(a compaction may keep an old sequence number): {path}"
+        )
 
 
-def _is_refused(error: Exception) -> bool:
-    """Tell whether a commit was surely not made: Iceberg said why, and it was not for want of an answer."""
-    cause: Any = getattr(error, "java_exception", None)
-    said = []
-    while cause is not None:
-        said.append(str(cause.getClass().getSimpleName()))
-        cause = cause.getCause()
-    # Without a Java cause it is Python's own error, or Spark's wrapping of one of Iceberg's checks: nothing was sent.
-    return not isinstance(error, Py4JNetworkError) and not any(_NO_ANSWER.search(name) for name in said)
+def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
+    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if it is no ancestor any more."""
+    by_id = snapshots_by_id(found.at.metadata)
+    commits: list[int] = []
+    marks: set[str] = set()
+    for snapshot in lineage(by_id, by_id[found.at.snapshot_id]):
+        if snapshot["snapshot-id"] == start:
+            return commits, marks
+        commits.append(int(snapshot["snapshot-id"]))
+        marks.add(str((snapshot.get("summary") or {}).get(_MARK)))
+    raise CommitConflict("the table was rolled back, or its snapshots expired, while its equality deletes were converted")
+
+
+def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
+    """Tell whether a commit was surely not made: Iceberg refused it, or nothing was sent, and no snapshot has its mark.
+
+    A file that stays costs some bytes; one that is removed from under a commit costs the table.
+    """
+    if isinstance(error, (Py4JError, PySparkException)):
+        cause: Any = getattr(error, "java_exception", None)
+        if cause is None or str(cause.getClass().getSimpleName()) not in _REFUSALS:
+            return False
+    try:
+        table = load_table(spark, name)
+        table.refresh()
+        metadata = metadata_of(spark, table)
+    except Exception:
+        return False
+    return all((snapshot.get("summary") or {}).get(_MARK) != mark for snapshot in metadata.get("snapshots") or ())

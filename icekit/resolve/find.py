@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import ConversionRefused, SnapshotNotFound
-from icekit.facts.bridge import load_table
+from icekit.facts.avro import manifest_list
+from icekit.facts.bridge import load_table, metadata_of, read_bytes
+from icekit.facts.collect import check_metadata
+from icekit.facts.manifests import FileCounts, file_counts
+from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.resolve.join import KeySet
 from icekit.resolve.keys import Keys, keys_of
 from icekit.resolve.listing import File, Scope, files, scopes
@@ -82,13 +86,22 @@ def remaining(
     snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
     if snapshot is None:
         return None
-    jvm: Any = spark._jvm
-    metadata = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    metadata = metadata_of(spark, table)
+    check_metadata(metadata, str(table.operations().current().metadataFileLocation()))
     known = {spec.spec_id: spec for spec in specs_of(metadata)}
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
-    found = [s for s in scopes(spark, name, snapshot_id, known, up_to) if chosen is None or s.partition in chosen]
+    expected = _expected(table.io(), snapshots_by_id(metadata)[snapshot_id])
+    found = [s for s in scopes(spark, name, snapshot_id, known, up_to, expected) if chosen is None or s.partition in chosen]
     return At(table, snapshot, snapshot_id, metadata, known, found)
+
+
+def _expected(io: Any, snapshot: Json) -> FileCounts | None:
+    """The files that a snapshot has by its manifest list."""
+    location = snapshot.get("manifest-list")
+    if location is None:
+        return None  # format version 1 with its manifests inline, and so without deletes
+    return file_counts(manifest_list(read_bytes(io, location), location), snapshot.get("summary"))
 
 
 def find(
@@ -112,6 +125,7 @@ def find(
     known = at.specs
     _check_plain(at.table)
     deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to, slices)
+    _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
@@ -123,6 +137,17 @@ def find(
         for kind, ((is_global, ids), some) in enumerate(ordered)
     ]
     return Found(at, deletes, data, keys, key_sets, {key: kind for kind, (key, _) in enumerate(ordered)})
+
+
+def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
+    """See that what was listed is what was counted: a data file that is overlooked would get its deleted rows back."""
+    expected = sum(scope.delete_files for scope in at.scopes)
+    # Deletes of several unpartitioned specs are over the same data files.
+    over = None if not is_whole or any(s.is_global for s in at.scopes) else sum(scope.data_files for scope in at.scopes)
+    if len(deletes) != expected or over not in (None, len(data)):
+        raise ConversionRefused(
+            f"{expected} equality delete files over {over} data files were counted, and {len(deletes)} over {len(data)} listed; nothing was changed."
+        )
 
 
 def _check_plain(table: Any) -> None:

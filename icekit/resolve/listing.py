@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from icekit.facts.manifests import FileCounts
+from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.model import Partition, PartitionSpec, Scalar
-from icekit.facts.spark import Partitions, metadata_table, partition_columns, unified
+from icekit.facts.spark import Partitions, check_listed, partition_columns, unified
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -61,26 +63,41 @@ class File:
 
 
 def scopes(
-    spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], up_to: int | None = None
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    specs: Mapping[int, PartitionSpec],
+    up_to: int | None = None,
+    expected: FileCounts | None = None,
 ) -> tuple[Scope, ...]:
     """Roll the equality deletes of a snapshot up by partition; ``table`` is named with its catalog.
 
     ``up_to`` leaves out deletes of later sequence numbers. The driver receives a row per
-    partition that has equality deletes. Global deletes come last.
+    partition that has equality deletes. Global deletes come last. ``expected`` are the files
+    that the snapshot's manifest list counts: raises
+    :class:`~icekit.errors.MetadataUnreadable` where the metadata table lists others.
     """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
     entries = _entries(spark, table, snapshot_id)
     names = unified(specs.values())
     keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
     # Brought together by partition once, in few tasks: the rows are narrow.
+    seen = Observation()
     counted = (
-        keyed.repartition(_REDUCERS, "part_key")
+        keyed.observe(seen, F.count_if(F.col("content") == 0).alias("data"), F.count_if(F.col("content") != 0).alias("deletes"))
+        .repartition(_REDUCERS, "part_key")
         .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
         .where(f"newest IS NOT NULL AND (({is_delete}) OR (content = 0 AND sequence < newest))")
         .groupBy("spec_id", "part_key", *(f"p{i}" for i in range(len(names))), "content", "newest")
         .agg(*_sums())
         .toArrow()
     )
+    if expected is not None and expected != (seen.get["data"], seen.get["deletes"]):
+        # A task that ran twice may have been observed twice.
+        check_listed(spark, table, snapshot_id, expected, _counted(entries))
     if not counted.num_rows:
         return ()
     told: dict[tuple[str, int], tuple[int, int, int]] = {}
@@ -95,6 +112,11 @@ def scopes(
         data = _all_older(keyed, newest) if is_global else told.get((key, 0), (0, 0, 0))
         made.append(Scope(partition, key, is_global, *told[key, 2], newest, *data))
     return tuple(sorted(made, key=lambda s: (s.is_global, s.key)))
+
+
+def _counted(entries: DataFrame) -> FileCounts:
+    row = entries.selectExpr(f"count_if({CONTENT} = 0)", f"count_if({CONTENT} <> 0)").first()
+    return FileCounts(*map(int, row)) if row is not None else FileCounts(0, 0)
 
 
 def files(
@@ -114,12 +136,8 @@ def files(
     """
     entries = _entries(spark, table, snapshot_id)
     late = "" if up_to is None else f" AND sequence <= {up_to}"
-    newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
-    everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
-    keys = {scope.key for scope in chosen}
+    sliced = f" AND {_slice(slices[1])} = {slices[0]}" if slices[1] > 1 else ""
     names = unified(specs.values())
-    # By the path, so that a file is in the same slice whatever comes and goes.
-    sliced = f" AND crc32(CAST(path AS binary)) % {slices[1]} = {slices[0]}" if slices[1] > 1 else ""
     listed = entries.selectExpr(
         *_PLAIN,
         _key(entries),
@@ -129,12 +147,8 @@ def files(
         "data_file.equality_ids AS field_ids",
         *partition_columns(entries, "data_file.partition", names),
     )
-    by_key = local(
-        spark, {"chosen_key": (pa.string(), sorted(keys)), "newest": (pa.int64(), [newest.get(key, -1) for key in sorted(keys)])}
-    )
-    wanted = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left").where(
-        f"(content = 2 AND chosen_key IS NOT NULL{late}) OR (content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L){sliced})"
-    )
+    joined, older = _beside(spark, listed, chosen)
+    wanted = joined.where(f"(content = 2 AND chosen_key IS NOT NULL{late}) OR ({older}{sliced})")
     numbers: dict[str, int] = {}
     deletes: list[File] = []
     data: list[File] = []
@@ -165,6 +179,42 @@ def files(
     return sorted(deletes, key=order), sorted(data, key=order)
 
 
+def uncovered(
+    spark: SparkSession, table: Identifier, snapshot_id: int, chosen: Sequence[Scope], since: Sequence[Collection[int]], slices: int
+) -> tuple[int, str]:
+    """Count the data files under some scopes' deletes that the slices before have not seen, and name one.
+
+    ``since`` has, for each of these slices, the commits made after it was listed. A rewrite may
+    give a file of such a commit the sequence number it began from, and so put it under deletes
+    that are older than the file.
+    """
+    entries = _entries(spark, table, snapshot_id)
+    listed = entries.selectExpr(*_PLAIN, _key(entries), "data_file.file_path AS path", "snapshot_id")
+    joined, older = _beside(spark, listed, chosen)
+    new = " OR ".join(
+        f"({_slice(slices)} = {place} AND snapshot_id IN ({', '.join(map(str, sorted(commits)))}))"
+        for place, commits in enumerate(since)
+        if commits
+    )
+    row = joined.where(f"{older} AND ({new or 'false'})").selectExpr("count(*)", "min(path)").first()
+    return (int(row[0]), str(row[1])) if row is not None else (0, "")
+
+
+def _beside(spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]) -> tuple[DataFrame, str]:
+    """Entries with the scope they are in (``chosen_key``, None for another), and SQL for the data files older than its newest delete."""
+    newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
+    everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
+    keys = sorted({scope.key for scope in chosen})
+    by_key = local(spark, {"chosen_key": (pa.string(), keys), "newest": (pa.int64(), [newest.get(key, -1) for key in keys])})
+    joined = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left")
+    return joined, f"content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L)"
+
+
+def _slice(slices: int) -> str:
+    """SQL for the slice of a data file: by its path, so that it stays in it whatever comes and goes."""
+    return f"crc32(CAST(path AS binary)) % {slices}"
+
+
 def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]) -> list[str]:
     """Those of some data files that a snapshot holds more than once (appended twice), with sequence numbers of their own."""
     if not paths:
@@ -172,7 +222,7 @@ def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Co
     chosen = local(spark, {"path": (pa.string(), paths)})
     found = (
         _entries(spark, table, snapshot_id)
-        .where("data_file.content = 0")
+        .where(f"{CONTENT} = 0")
         .selectExpr("data_file.file_path AS path")
         .join(chosen.hint("broadcast"), "path", "left_semi")
     )
@@ -191,7 +241,7 @@ def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Sc
 
 
 _PLAIN = (
-    "data_file.content AS content",
+    f"{CONTENT} AS content",
     "data_file.spec_id AS spec_id",
     "data_file.record_count AS records",
     "data_file.file_size_in_bytes AS size",
@@ -200,7 +250,7 @@ _PLAIN = (
 
 
 def _entries(spark: SparkSession, table: Identifier, snapshot_id: int) -> DataFrame:
-    return metadata_table(spark, table, "entries", snapshot_id).where("status < 2 AND data_file.content <> 1")
+    return metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
 
 
 def _key(entries: DataFrame) -> str:

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from icekit.catalog.session import lent
+from icekit.errors import ConversionRefused
+from icekit.facts.metadata_tables import metadata_table
 from icekit.resolve.delete_files import Present
 from icekit.resolve.find import Found
 from icekit.resolve.join import dead_rows, tasks, words
 from icekit.resolve.listing import local
 from icekit.resolve.vectors import Positions
 from icekit.resolve.view import key_view
-from icekit.sql import Identifier, identifier
+from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,11 +44,24 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
     if not (known.shared_position_files or touched):
         return []
     by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
-    there = spark.sql(f"SELECT file_path, pos FROM {identifier(*name, 'position_deletes')} VERSION AS OF {found.at.snapshot_id}")
+    there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
-    for number, before in by_file(words(old, sum(deleted.count for deleted in positions.values()))).items():
-        positions[number] = positions[number].with_more(before)
+    before = by_file(words(old, sum(deleted.count for deleted in positions.values())))
+    for path in touched:
+        # A vector that is replaced and was not read whole would give its rows back.
+        there_are = before.get(numbers[path], Positions()).count
+        if there_are < (expected := max(map(_least, known.of_data_file[path]))):
+            raise ConversionRefused(
+                f"{there_are} of {expected} positions that were deleted before could be read for {path}; nothing was changed. Run it again."
+            )
+    for number, deleted in before.items():
+        positions[number] = positions[number].with_more(deleted)
     return [delete for path in touched for delete in known.of_data_file[path]]
+
+
+def _least(delete: Any) -> int:
+    """The fewest positions that a delete file of one data file has; a vector names each once."""
+    return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
 def by_file(frame: DataFrame) -> dict[int, Positions]:

@@ -18,7 +18,7 @@ from icekit.resolve.delete_files import present
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated
 from icekit.resolve.keys import key_sql, path_to
-from icekit.resolve.listing import local
+from icekit.resolve.listing import local, repeated
 from icekit.resolve.view import key_view
 from icekit.sql import Identifier, identifier
 
@@ -63,7 +63,7 @@ _FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
 
 @contextlib.contextmanager
 def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
-    """A snapshot to be read as the specification words it; None where it has no equality deletes, or a key that was dropped.
+    """A snapshot to be read as the specification words it; None where it has no equality deletes, a key that was dropped, or a file twice.
 
     Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the frame: it drops
     deleted rows, and those columns.
@@ -80,6 +80,10 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         then = _fields_of(found.at.metadata, snapshot_id) if found else []
         names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
         if found is None or len(names) < len(then) or not all(path_to(now, i) for i in found.keys.columns):
+            yield None
+            return
+        if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
+            # A row tells its file and not which of two copies, each with a sequence number of its own.
             yield None
             return
         _strip(lake, found)

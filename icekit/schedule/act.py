@@ -13,7 +13,7 @@ from icekit.compact.kept import plan_of
 from icekit.compact.ledger import opened
 from icekit.compact.run import new_run_id
 from icekit.ending import heeded
-from icekit.errors import IcekitError, TableClaimed
+from icekit.errors import IcekitError, RunDisproved, TableClaimed
 from icekit.notebook import sampled
 from icekit.report import Known
 from icekit.schedule.budget import Share
@@ -235,7 +235,7 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
     except Stopped:
         step = Step(action, "stopped", "its trial was stopped, and nothing was run")
     except IcekitError as problem:
-        return Step(action, "failed", scrub(str(problem)))
+        return Step(action, "failed", scrub(str(problem)), is_unproved=isinstance(problem, RunDisproved))
     return stopped_by(stop, step, why, work.note)
 
 

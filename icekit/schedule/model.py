@@ -13,14 +13,13 @@ from icekit.commands.compact import SETTINGS
 from icekit.compact.policy import Policy as CompactPolicy
 from icekit.errors import IcekitError
 from icekit.findings import Thresholds
+from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate, sampled
 from icekit.schedule.kinds import Budget, Flag, Limits, Span, Texts, Times, Zone, by, told
 
 #: What a rule may do beside reporting, in the order in which it is done.
 ACTIONS = ("convert", "compact", "maintain")
-Procedure = Literal["rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"]
-PROCEDURES: tuple[Procedure, ...] = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
 #: What a receiver may be told of.
 News = Literal["unhealthy", "failed", "well", "done"]
 
@@ -113,12 +112,13 @@ class Convert(_Section):
 class Maintain(_Section):
     """Position deletes, manifests, expiry, orphan files: planned, and run if ``execute``.
 
-    ``procedures`` are those that may run; ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
+    ``procedures`` are those that may run: unless they are stated, all but ``remove_orphan_files``, which has to be named and
+    then lists the storage. ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
     """
 
     execute: Flag = False
     prove: Proved = "full"
-    procedures: Annotated[tuple[Procedure, ...], OneOrMore] = PROCEDURES
+    procedures: Annotated[tuple[Procedure, ...], OneOrMore] = DEFAULT_PROCEDURES
     keep: Any = None
     keep_last: Any = None
     need: Any = None

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED
-from icekit.saving import write_text
+from icekit.saving import naming, write_text
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
 from icekit.secrets import scrub
-from icekit.units import printable
+from icekit.terminal import harmless
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -30,7 +30,6 @@ _OF_HEALTH = {
     "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
     "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
 }
-# What XML 1.0 has no place for is replaced by printable().
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
 
@@ -92,16 +91,16 @@ def write_junit(watched: Watched, path: Path) -> Path:
     """Write JUnit XML: failures are unhealthy tables and failed work, errors what could not be read, skipped what was not due."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-    suite = TestSuite(f"icekit {watched.what}")
+    suite = TestSuite(_clean(f"icekit {watched.what}"))
     suite.timestamp = watched.ended.isoformat(timespec="seconds")
     kinds: dict[str, Any] = {"failure": Failure, "error": Error, "skipped": Skipped}
     for one in watched.cases:
-        case = TestCase(one.table, f"icekit.{watched.catalog}", round(one.seconds, 3))
+        case = TestCase(_clean(one.table), _clean(f"icekit.{watched.catalog}"), round(one.seconds, 3))
         said = _clean(one.said)
         if one.verdict != "passed":
             case.result = [kinds[one.verdict](said.split("\n", 1)[0][:300], one.status)]
         findings = "\n".join(f"{severity}: {name}" for name, severity in one.health.findings) if one.health else ""
-        case.system_out = "\n".join(filter(None, [said, findings]))
+        case.system_out = "\n".join(filter(None, [said, _clean(findings)]))
         suite.add_testcase(case)
     suite.update_statistics()  # type: ignore[no-untyped-call]
     xml = JUnitXml()
@@ -120,7 +119,8 @@ def write_prometheus(watched: Watched, path: Path) -> Path:
     from prometheus_client import write_to_textfile
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_to_textfile(str(path), registry(watched))
+    with naming(path):
+        write_to_textfile(str(path), registry(watched))
     # For the exporter, which is another user.
     path.chmod(0o644)
     return path
@@ -183,7 +183,7 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said = f"{one.health.status} by fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
             f"\n{said}" if said else ""
         )
-    rewritten = sum(step.bytes_in for step in one.steps if step.run_id)
+    rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
     return Case(
         one.table,
         one.status,
@@ -201,7 +201,7 @@ def _sentences(parts: Iterable[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    return "\n".join(printable(line) for line in scrub(text).split("\n"))
+    return harmless(scrub(text))
 
 
 def writers(junit: Path | None, prometheus: Path | None) -> Sequence[tuple[Any, Path]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from icekit.boundary import outside
 from icekit.catalog import Lake, connect
 from icekit.compact.lineage import head
 from icekit.ending import Ending, ended_like_interrupted
@@ -56,6 +57,7 @@ class _OnePass:
         self.lake: Lake = connect(policy.catalog or None)
         self.ending = Ending()
         self.known = Known()
+        self.problems: list[str] = []
 
     def go(self) -> Pass:
         began = time.monotonic()
@@ -87,7 +89,7 @@ class _OnePass:
             self.started,
             time.monotonic() - began,
             tuple(results),
-            assigned.unmatched,
+            (*assigned.unmatched, *self.problems),
             output=None if self.dry_run else self.policy.output,
             interrupted=self.ending.is_asked,
         )
@@ -228,12 +230,15 @@ class _OnePass:
 
     def _report_rule(self, rule: Rule, mine: list[Table], part: Part, *, after: bool) -> None:
         try:
-            found = reported(self.policy, rule, [one.written for one in mine], after=after, say=self.say, part=part)
-        except IcekitError as problem:
+            found, problems = reported(self.policy, rule, [one.written for one in mine], after=after, say=self.say, part=part)
+        except Exception as problem:
             self.ending.check()
+            if (known := outside(problem)) is None:
+                raise
             for one in mine:
-                one.end("misconfigured", scrub(str(problem)))
+                one.end("misconfigured", scrub(str(known)))
             return
+        self.problems += problems
         for one in mine:
             status, health, error = found[one.written]
             if health is None:
@@ -266,13 +271,13 @@ class _OnePass:
             self.ending.check()
         except PlanTimedOut as problem:
             one.end("timed out", str(problem))
-        except IcekitError as problem:
-            self.ending.check()
-            one.end("misconfigured", scrub(str(problem)))
         except Exception as problem:
-            # No fault of the table's.
             self.ending.check()
-            one.crash(problem, None if self.dry_run else self.policy.output)
+            if (known := outside(problem)) is None:
+                # No fault of the table's.
+                one.crash(problem, None if self.dry_run else self.policy.output)
+            else:
+                one.end("misconfigured", scrub(str(known)))
         finally:
             one.seconds += time.monotonic() - began
             if one.is_over and one.status in {"misconfigured", "timed out", "crashed"}:

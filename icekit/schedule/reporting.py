@@ -18,8 +18,8 @@ def folder(policy: Policy, rule: Rule, *, after: bool) -> Path:
 
 def reported(
     policy: Policy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
-) -> dict[str, tuple[str, Health | None, str | None]]:
-    """Status, health and error of each table's report."""
+) -> tuple[dict[str, tuple[str, Health | None, str | None]], Sequence[str]]:
+    """Status, health and error of each table's report, and what went wrong with none of them."""
     output = folder(policy, rule, after=after)
     options = Options(
         catalog=policy.catalog,
@@ -37,4 +37,4 @@ def reported(
     for row in run.rows:
         page = (output / row.page).relative_to(policy.output).as_posix() if row.page else ""
         found[row.table] = (row.status, health_of(row, now, page), row.error)
-    return {table: found.get(table, ("crashed", None, "its report is missing")) for table in tables}
+    return {table: found.get(table, ("crashed", None, "its report is missing")) for table in tables}, run.problems

@@ -45,7 +45,8 @@ FAILED = frozenset({"crashed", "timed out", "misconfigured", "failed"})
 class Step:
     """One plan that was made for a table, and what became of it.
 
-    ``files_*`` and ``bytes_*`` are of data files, by the table's own commits; predictions for what was not run.
+    ``files_*`` and ``bytes_*`` are what a compaction or a conversion has read and written, by the table's own commits; predictions
+    for what was not run.
     ``is_unproved``: it changed the table, and its proof failed or could not be made.
     """
 

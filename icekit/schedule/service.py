@@ -7,9 +7,10 @@ import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
+from icekit.boundary import outside
 from icekit.catalog import EMBEDDED
 from icekit.ending import ended_like_interrupted
-from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable
+from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable
 from icekit.schedule import document
 from icekit.schedule.act import Say
 from icekit.schedule.alerts import messages
@@ -70,8 +71,8 @@ def run_policy(
 def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
     status, said = EXIT_CRASHED, f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
-    if isinstance(problem, IcekitError):
-        status, said = problem.exit_status or EXIT_MISCONFIGURED, str(problem)
+    if (known := outside(problem)) is not None:
+        status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
     now = clock() if clock else dt.datetime.now(dt.UTC)
     return Pass(
         policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=scrub(said), failure_status=status

@@ -21,11 +21,12 @@ def shares(budget: Budget, tables: list[Table], permit: Callable[[Table], Permit
             one.leave = permit(one)
         tables = [one for one in tables if one.leave and one.leave.granted and not one.is_at_rest]
     for one in tables:
-        if left.bytes is not None and one.rule.convert and one.rule.convert.execute and one.studied.convert_bytes:
-            if one.studied.convert_bytes > left.bytes:
+        files, read = one.studied.convert_reads
+        if files and one.rule.convert and one.rule.convert.execute:
+            if (left.bytes is not None and read > left.bytes) or (left.files is not None and files > left.files):
                 one.steps.append(Step("convert", "waits", "the pass's budget is too small for it beside the others", files_in=0))
                 one.studied = replace(one.studied, plans={k: v for k, v in one.studied.plans.items() if k != "convert"})
             else:
-                left = less(left, one.studied.convert_bytes)
+                left = less(left, read, files)
     wanted = {one.written: one.studied.offers for one in tables if one.rule.compact and one.rule.compact.execute}
     return share_out(wanted, left)

@@ -10,13 +10,14 @@ from icekit.units import count, size
 def planned(action: str, plan: Plan, why: str, *, status: Status = "planned") -> Step:
     """A step that was not run: what it would do, by its prediction, and why it was not."""
     total = plan.prediction
+    files_in, bytes_in = plan.reads
     return Step(
         action,
         status,
         f"{_would(action, plan)}; {why}",
         tuple(one.sql for one in plan.actions),
-        files_in=total.files_in,
-        bytes_in=total.bytes_in,
+        files_in=files_in,
+        bytes_in=bytes_in,
         files_out=total.files_out,
         bytes_out=total.bytes_out,
         plan=repr(plan),
@@ -46,6 +47,8 @@ def ran(action: str, outcome: Outcome) -> Step:
             f"{a.action.procedure}: {count(a.actual.items_before, a.action.prediction.unit)} → {count(a.actual.items_after, a.action.prediction.unit_out)}"
             for a in outcome.actions
         )
+    if action == "convert":
+        said += f"; {count(total.files_in, 'file')}, {size(total.bytes_in)} read, {size(total.bytes_out)} written"
     if status == "failed":
         said += f"; {outcome.status}{': ' + error if error else ''}"
     elif outcome.proof is not None:

@@ -37,10 +37,10 @@ class Studied:
     offers: tuple[Offer, ...] = ()
 
     @property
-    def convert_bytes(self) -> int:
-        """What a conversion reads of data and delete files, by its prediction."""
+    def convert_reads(self) -> tuple[int, int]:
+        """The data and delete files, and their bytes, that a conversion is predicted to read."""
         plan = self.plans.get("convert")
-        return 0 if plan is None else sum(action.prediction.bytes_in for action in plan.actions)
+        return (0, 0) if plan is None else plan.reads
 
 
 class PlanTimedOut(IcekitError):
@@ -81,7 +81,7 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
 def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = None) -> tuple[TableFacts, Findings]:
     """A table's facts and findings by its rule's limits; those of its report where it has not moved since."""
     limits = rule.limits
-    needs_storage = rule.storage and rule.maintain is not None
+    needs_storage = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
 
     def collect() -> TableFacts:
         return observe(
@@ -143,8 +143,7 @@ def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -
     wanted: Maintain | None = rule.maintain
     if wanted is None or not findings:
         return _nothing(facts.catalog, facts.table)
-    plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits)
-    return dataclasses.replace(plan, actions=tuple(a for a in plan.actions if a.procedure in wanted.procedures))
+    return plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=wanted.procedures)
 
 
 def _convert(lake: Lake, table: Identifier, findings: Findings, wanted: Convert, ledger: str) -> Plan:

@@ -53,9 +53,7 @@ def _rule(rule: Rule) -> list[str]:
         what = _DOES[name]
         more = []
         if name == "maintain" and rule.maintain:
-            more.append(
-                ", ".join(rule.maintain.procedures if rule.storage else [p for p in rule.maintain.procedures if p != "remove_orphan_files"])
-            )
+            more.append(", ".join(rule.maintain.procedures))
             keep = rule.maintain.retention()
             if keep.keep_hours is not None:
                 more.append(f"keeps snapshots of {span(keep.keep_hours * 3_600_000)}")

@@ -55,7 +55,12 @@ def lines(facts: TableFacts) -> list[tuple[str, str]]:
 
 def _snapshot(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
-        return "none: nothing has been written"
+        lost = count(facts.history.snapshot_count, "snapshot")
+        return (
+            f"none is current, though the metadata lists {lost}: on other branches, or staged"
+            if facts.history.snapshot_count
+            else "none: nothing has been written, as the metadata has no current snapshot and lists none"
+        )
     told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
         told += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"

@@ -182,7 +182,7 @@ def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
         found = (count(a.items_before, p.unit), count(a.items_after, p.unit_out)) if a.any else ("", "")
         long = f"{p.seconds:.1f}" if p.seconds else ""
         gone = (f"{a.delete_files_removed:,}", f"{p.delete_files_removed:,}")
-        return (name, status, *found, f"{p.files_out:,}", "", size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
+        return (name, status, *found, f"{p.files_out:,}", size(a.bytes_in), size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
     return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
 
 
@@ -209,7 +209,7 @@ def _names(names: Sequence[str], of: int) -> str:
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
-        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, or of a writer that has yet to commit. This would remove what is left of them: {outcome.clean_up}"
+        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, of a writer that has yet to commit, or of another table that shares the location. This would remove what is left of them: {outcome.clean_up}"
     yield from outcome.notes
     if outcome.then is not None:
         yield from ("", *repr(outcome.then).split("\n"))

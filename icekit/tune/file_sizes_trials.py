@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head
+from icekit.facts.metadata_tables import metadata_table_sql
 from icekit.facts.parts import Commit
 from icekit.sql import display_name
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain
@@ -71,7 +72,8 @@ class Trials:
         tasks = max(self.chain.cluster.cores, -(-facts.data.size_in_bytes // max(facts.history.lineage_count, 1) // _SPLIT_BYTES))
         often = usual(facts, name, sample_bytes=self.sample, tasks=min(tasks, _MOST_TASKS))
         can_shuffle = not facts.default_spec.is_unpartitioned or bool(facts.sort_order)
-        whole = large(facts, name, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
+        data_files = metadata_table_sql(lake.spark, name, "data_files", facts.snapshot_id)
+        whole = large(facts, name, data_files, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
         assert whole is not None
         with self._places(1) as stack:
             place = stack.places[0].table

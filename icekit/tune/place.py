@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind, Partition
+from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.tune.budget import Budget
@@ -112,7 +113,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, budget: Budget, *,
         with budget.watching(lake.spark, min(sample_bytes, facts.data.size_in_bytes)):
             lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, sample_bytes)}")
         _set_as_it_is(lake, facts, lake.sql_name(made))
-        got = lake.spark.sql(f"SELECT coalesce(sum(file_size_in_bytes), 0) FROM {identifier(*lake.sql_name(made), 'data_files')}").collect()
+        got = metadata_table(lake.spark, lake.sql_name(made), "data_files").selectExpr("coalesce(sum(file_size_in_bytes), 0)").collect()
         copied = int(got[0][0])
         if not copied:
             raise ParameterError("The sample of the table has no rows; give a larger sample_bytes.")
@@ -172,8 +173,7 @@ def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
-    listed = lake.spark.sql(
-        f"SELECT file_path FROM {identifier(*lake.sql_name(facts.table), 'data_files')} VERSION AS OF {facts.snapshot_id} ORDER BY xxhash64(file_path) "
-        f"LIMIT {min(_MOST_FILES, max(1, int(sample_bytes / mean)))}"
-    ).collect()
-    return f"_file IN ({', '.join(literal(row.file_path) for row in listed)})"
+    assert facts.snapshot_id is not None  # there is data
+    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
+    listed = spread(files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean))))
+    return f"_file IN ({', '.join(map(literal, listed))})"

@@ -62,9 +62,9 @@ def planned(spark: SparkSession, table: Identifier, where: str | None = None) ->
 
 def scan(spark: SparkSession, table: Identifier, condition: str | None = None, snapshot_id: int | None = None) -> float:
     """Read all columns of a table (named with its catalog) or of one of its snapshots, and throw the rows away; seconds."""
-    where = f" WHERE {condition}" if condition else ""
     version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-    frame = spark.sql(f"SELECT * FROM {identifier(*table)}{version}{where}")
+    rows = spark.sql(f"SELECT * FROM {identifier(*table)}{version}")
+    frame = rows.where(condition) if condition else rows
     started = time.monotonic()
     frame.write.format("noop").mode("overwrite").save()
     return time.monotonic() - started

@@ -99,7 +99,7 @@ def measure(
         )
         facts = lake.observe(name, collector="spark")
         at = aim(facts, 2**30)
-        source = large(facts, lake.sql_name(name), target_bytes=at, sample_bytes=2**30)
+        source = large(facts, lake.sql_name(name), f"{full}.data_files", target_bytes=at, sample_bytes=2**30)
         assert source is not None
         with clone(lake, name) as copy:
             return try_sizes(lake, facts, copy.table, source, at, None, DEFAULT_ADVISORY, Budget(600), lambda _: None)

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -212,8 +211,6 @@ def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytes
     monkeypatch.setattr("icekit.catalog.profile_tables.DEADLINE_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
-        started = time.monotonic()
+        # It never answers: that this comes to an end is what is shown.
         with pytest.raises(IcekitError, match="did not answer within"):
             icekit.connect("silent").observe("db.t")
-
-    assert time.monotonic() - started < 10

@@ -14,9 +14,10 @@ from icekit.catalog.lake import embedded_path
 from icekit.catalog.session_tables import SessionTables
 from icekit.clone import NAMESPACE, clone, making
 from icekit.errors import CloneRefused, SnapshotNotFound
-from icekit.facts.bridge import load_table
+from icekit.facts.bridge import elements, load_table
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
+from tests.elsewhere import elsewhere
 
 pytestmark = pytest.mark.spark
 
@@ -125,6 +126,32 @@ def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: T
     folder = Path(copy.scratch.removeprefix("file:"))
     assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [str(added.location()).removeprefix("file:")]
     assert not [p for p in contents(folder) if p.name.endswith((".avro", ".json"))]
+    assert not clones(lake)
+
+
+def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
+    table = Table(lake, scratch, "with.dot", tmp_path).create().fill(files=1)
+    table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
+    other = elsewhere(lake.spark)
+    with told("has adopted 1 file in .*; these are kept"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        made = load_table(lake.spark, lake.sql_name(copy.table))
+        added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
+        load_table(other, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
+
+    table.sql("REFRESH TABLE {t}")
+    assert len(table.rows()) == 45
+
+
+def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "swapped", tmp_path).create().fill(files=1)
+    with told("not known whether scratch.swapped needs files in .*another table has its name now"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
+        table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(scratch, 'swapped_old')}")
+        table.create()
+
+    assert contents(Path(copy.scratch.removeprefix("file:")))
     assert not clones(lake)
 
 

@@ -21,7 +21,9 @@ import pytest
 import icekit
 from icekit import secrets
 from icekit.compact.claims import LEASE, Claim, claimed
+from icekit.compact.disproof import CLEARED
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
+from icekit.compact.records import DISPROVED
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from tests.compact.records import ACTION, RUN, TABLE, Clock
@@ -188,6 +190,26 @@ def test_a_ledger_of_a_newer_icekit_is_refused(ledger: SqliteLedger) -> None:
         ledger.save_run(RUN)
 
 
+def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: SqliteLedger) -> None:
+    ledger.save_run(RUN)
+    old = Claim(TABLE, "old", replace(Owner.here(), host="another"), time.time_ns() // 1_000_000, time.time_ns() // 1_000_000)
+    document = old.to_json().replace(', "uuid": null', "")
+    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
+        db.execute("ALTER TABLE claims RENAME COLUMN key TO table_name")
+        db.execute("PRAGMA user_version = 1")
+        db.execute("INSERT INTO claims VALUES (?, ?)", [TABLE, document])
+
+    assert (ledger.run("r1"), ledger.claims(), ledger.disproved()) == (RUN, (old,), ())
+    # It was claimed by name then, and that holds.
+    with pytest.raises(TableClaimed, match="run old"):
+        ledger.claim(TABLE, "new", "uuid")
+    later = SqliteLedger(ledger.path, clock=lambda: old.expires_ms)
+    later.claim(TABLE, "new", "uuid")
+    assert [(claim.run_id, claim.uuid) for claim in ledger.claims()] == [("new", "uuid")]
+    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 def test_another_programs_database_is_left_alone(ledger: SqliteLedger) -> None:
     ledger.path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
@@ -287,6 +309,27 @@ def test_other_tables_are_free(ledger: SqliteLedger) -> None:
     ledger.claim("lake.db.u", "r2")
 
     assert [(c.table, c.run_id) for c in ledger.claims()] == [(TABLE, "r1"), ("lake.db.u", "r2")]
+
+
+def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: SqliteLedger) -> None:
+    ledger.claim(TABLE, "first", "uuid")
+
+    with pytest.raises(TableClaimed, match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is being compacted by run first"):
+        ledger.claim("other.db.t", "second", "uuid")
+    ledger.claim(TABLE, "third", "another table of that name")
+    ledger.heartbeat(TABLE, "first", "uuid")
+    ledger.release(TABLE, "first", "uuid")
+    ledger.claim("other.db.t", "second", "uuid")
+
+
+def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: SqliteLedger) -> None:
+    held = replace(RUN, status=DISPROVED)
+    ledger.save_run(held)
+    ledger.save_run(replace(RUN, run_id="r2"))
+
+    assert ledger.disproved() == (held,)
+    ledger.save_run(replace(RUN, status=CLEARED))
+    assert ledger.disproved() == ()
 
 
 def test_a_released_table_is_free(ledger: SqliteLedger) -> None:
@@ -413,13 +456,13 @@ def test_a_claim_reads_as_it_was_written() -> None:
 
 
 def eventually(held: threading.Event) -> bool:
-    return held.wait(timeout=10)
+    return held.wait(timeout=120)
 
 
 def test_a_held_table_is_renewed_and_then_released(ledger: SqliteLedger) -> None:
     with claimed(ledger, TABLE, "r1", interval=0.01) as held:
         first = ledger.claims()[0].renewed_ms
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while ledger.claims()[0].renewed_ms == first and time.monotonic() < deadline:
             time.sleep(0.01)
         assert ledger.claims()[0].renewed_ms > first

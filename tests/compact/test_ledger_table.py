@@ -66,6 +66,26 @@ def test_what_is_saved_comes_back_and_saving_again_replaces(ledger: TableLedger,
     ]
 
 
+def test_a_ledger_of_an_earlier_icekit_is_taken_over_and_its_living_claims_hold(
+    ledger: TableLedger, clock: Clock, lake: Lake, scratch: str
+) -> None:
+    held = replace(RUN, status="disproved")
+    ledger.save_run(held)
+    # By name, as it was before; and so is the version.
+    ledger.claim(TABLE, "old")
+    table = identifier(lake.name, scratch, "ledger")
+    lake.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('icekit.ledger-version' = '1')")
+    now = TableLedger(lake, scratch, clock=lambda: clock.now + LEASE * 1000 + 1)
+
+    assert now.disproved() == (held,)
+    with pytest.raises(TableClaimed, match="run old"):
+        TableLedger(lake, scratch, clock=lambda: clock.now).claim(TABLE, "new", "uuid")
+    # Its process is this one, and lives; only its lease is over.
+    now.claim(TABLE, "new", "uuid")
+    assert [(claim.run_id, claim.uuid) for claim in now.claims()] == [("new", "uuid")]
+    assert ("icekit.ledger-version", "2") in rows(lake, f"SHOW TBLPROPERTIES {table}")
+
+
 def test_outcomes_are_the_measured_ones_newest_first(ledger: TableLedger) -> None:
     done = replace(ACTION, status="done", actual={"seconds": 1})
     ledger.save_actions(

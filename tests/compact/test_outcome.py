@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.document import SCHEMA_VERSION, document
+from icekit.compact.equality_deletes import finish_with_compaction
+from icekit.compact.kept import as_before
 from icekit.compact.lineage import Actual
+from icekit.compact.model import CONVERT, EQUALITY_DELETE
 from icekit.compact.outcome import Status, measured
+from icekit.compact.records import ActionRecord
 from icekit.prove import Proof
+from icekit.show.plan import compared
 
 
 def action(action_id: str = "a1") -> Action:
@@ -43,6 +49,7 @@ def proof(ok: bool | None) -> Proof:
         (("done", "pending"), "stopped", 1),
         (("failed", "pending"), "failed", 1),
         (("failed", "stopped"), "failed", 1),
+        (("split", "done", "pending"), "stopped", 1),
     ],
 )
 def test_a_run_is_as_good_as_its_worst_action(statuses: tuple[Status, ...], said: str, exit_status: int) -> None:
@@ -80,6 +87,26 @@ def test_the_actual_is_the_sum_of_all_actions() -> None:
     }
 
 
+def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run() -> None:
+    converting = Action("e1", CONVERT, "prod", ("db", "events"), "deletes", Prediction(4, 500, 9, unit=EQUALITY_DELETE))
+    ran = ActionOutcome(converting, "done", 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
+    became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
+
+    assert became.actual == ran.actual
+    head, (row,) = compared(became)
+    assert [cell for name, cell in zip(head, row, strict=True) if name in {"bytes in", "bytes out"}] == ["500 B", "40 B"]
+    assert (became.plan.reads, became.plan.prediction.unit) == ((13, 500), EQUALITY_DELETE)
+    known = dict(measured(ran))
+    assert {name: known[name] for name in ("files_read", "bytes_read", "files_written", "bytes_written")} == {
+        "files_read": 13,
+        "bytes_read": 500,
+        "files_written": 6,
+        "bytes_written": 40,
+    }
+    record = ActionRecord("r1", "e1", 0, "t", 1, "done", 1, "", {}, known, (7,), None, None, None)
+    assert replace(as_before(converting, record).actual, delete_files_removed=4) == ran.actual
+
+
 def test_the_document_holds_predicted_and_actual_of_each_action(tmp_path: Path) -> None:
     done = ActionOutcome(action(), "done", 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
     became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
@@ -105,3 +132,9 @@ def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
 
     assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
     assert document(outcome())["predicted"] is None
+
+
+@pytest.mark.parametrize("became", [outcome("disproved", proof=proof(False)), outcome("unproved", proof=proof(None)), outcome("stopped")])
+def test_no_compaction_follows_a_conversion_that_is_not_done_and_proved(became: Outcome) -> None:
+    # There is no lake to compact in.
+    assert finish_with_compaction(None, became) is became  # type: ignore[arg-type]

@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 
 from icekit.compact.model import Plan
 from icekit.errors import ParameterError
-from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, StorageFacts
+from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
 from icekit.findings import Findings
 from icekit.maintain.manifests import Layer, layers
-from icekit.maintain.plan import cluster_by, plan_maintenance
+from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from icekit.maintain.retention import Retention
 from tests.factories import (
     FIRST_DAY,
@@ -51,7 +51,9 @@ def sick(**overrides: Any) -> Any:
 
 def planned(facts: Any, *names: str, retention: Retention | None = None, meta: Any = None, **options: Any) -> Plan:
     findings = Findings(finding(name) for name in names)
-    return plan_maintenance(facts, findings, retention, metadata=meta or metadata(hourly(300)), now=NOW, **options)
+    return plan_maintenance(
+        facts, findings, retention, metadata=meta or metadata(hourly(300)), now=NOW, **{"procedures": PROCEDURES} | options
+    )
 
 
 def test_the_order_is_deletes_manifests_expiry_orphans() -> None:
@@ -156,6 +158,43 @@ def test_a_plan_says_what_the_orphans_that_go_hold() -> None:
     assert "orphan_files: 7 files, about 3 MiB, that no snapshot names" in action.why
     # Nothing of it is read, so that a budget of bytes does not keep it from going.
     assert action.prediction.bytes_in == 0
+
+
+def test_orphans_stay_unless_their_removal_is_asked_for_by_name() -> None:
+    plan = planned(sick(), *ALL, procedures=DEFAULT_PROCEDURES)
+
+    assert [a.procedure for a in plan.actions] == list(DEFAULT_PROCEDURES)
+    assert plan.notes[-1] == (
+        "Orphan files were listed (7 files) and stay: they are removed only where remove_orphan_files is named among the procedures."
+    )
+
+
+def test_a_removal_that_is_named_says_that_it_needs_a_listing() -> None:
+    assert "observe the table with storage=True" in planned(sick(storage=None), "orphan_files").notes[0]
+
+
+def test_nothing_is_planned_but_what_is_named() -> None:
+    assert [a.procedure for a in planned(sick(), *ALL, procedures=["rewrite_manifests"]).actions] == ["rewrite_manifests"]
+
+
+def test_a_procedure_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ParameterError, match="did you mean remove_orphan_files"):
+        planned(sick(), procedures=["remove_orphans"])
+
+
+@pytest.mark.parametrize(
+    ("sharing", "said"),
+    [
+        (Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),)), "shared location with db.events_old (s3://bucket/db/events)"),
+        (Sharing(unchecked="db.broken cannot be read: it is gone"), "is not known (db.broken cannot be read: it is gone)"),
+    ],
+)
+def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said: str) -> None:
+    plan = planned(sick(storage=StorageFacts(NOW_MS, 7, sharing=sharing)), "orphan_files")
+
+    assert plan.actions == ()
+    assert said in plan.notes[0]
+    assert said in repr(plan)
 
 
 def test_orphans_under_three_days_are_refused() -> None:

@@ -16,7 +16,7 @@ from icekit.compact.run import run
 from icekit.diagnose import diagnose
 from icekit.errors import ParameterError
 from icekit.findings import Findings, Thresholds
-from icekit.maintain import Retention, plan_maintenance_table
+from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.maintain.guard import guard_of
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
@@ -33,7 +33,7 @@ def plan_of(lake: Lake, table: tuple[str, ...], only: str | None = None, retenti
     facts = lake.observe(table, storage=True, size_ratios=LIMITS.size_ratios)
     findings = diagnose(facts, LIMITS)
     chosen = findings if only is None else Findings(f for f in findings if f.name == only)
-    return plan_maintenance_table(lake, facts, chosen, retention, thresholds=LIMITS, **options)
+    return plan_maintenance_table(lake, facts, chosen, retention, thresholds=LIMITS, procedures=PROCEDURES, **options)
 
 
 def quiet(_said: str) -> None:

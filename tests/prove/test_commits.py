@@ -18,6 +18,7 @@ from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
 from icekit.sql import identifier
+from tests.resolve.writing import Files
 
 pytestmark = pytest.mark.spark
 
@@ -173,6 +174,38 @@ def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Callab
 
     assert proof.ok is False
     assert "at_day=2013-01-01: 1 row missing" in repr(proof)
+
+
+def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_caught(table: Callable[[str], Table]) -> None:
+    """No predicate on the partition finds them, on either side."""
+    made = table("elsewhere").create("id int, at timestamp", "days(at)")
+    made.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z')")
+    files = Files(made.lake.spark, made.lake.sql_name(made.name))
+    day, both = (
+        {"at_day": "2013-01-01"},
+        "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 00:00:00Z')",
+    )
+    whole, part = (files.data(rows, day, spec=None, format="parquet") for rows in (both, f"{both} LIMIT 1"))
+    made.commit(made.java.newAppend().appendFile(whole))
+
+    proof = made.prove(made.commit(made.java.newRewrite().deleteFile(whole).addFile(part)))
+
+    assert proof.ok is False
+    assert "compared the whole table (rows may lie in other partitions than their values say)" in repr(proof)
+
+
+def test_rows_that_lost_their_row_ids_are_caught(table: Callable[[str], Table]) -> None:
+    made = table("lineage").create("id int", properties="'format-version' = '3'")
+    made.sql("INSERT INTO {t} VALUES (1), (2)")
+    made.sql("UPDATE {t} SET id = 3 WHERE id = 2")
+    assert made.prove(made.compact()).ok is True
+    (old,) = made.files()
+    new = Files(made.lake.spark, made.lake.sql_name(made.name)).data("SELECT * FROM VALUES (1), (3)", None, spec=None, format="parquet")
+
+    proof = made.prove(made.commit(made.java.newRewrite().deleteFile(old).addFile(new)))
+
+    assert proof.ok is False
+    assert "whole table: the same 2 rows, but not the same row ids or sequence numbers (row lineage)" in repr(proof)
 
 
 def test_what_others_commit_in_between_is_not_damage(regions: Table) -> None:

@@ -25,13 +25,13 @@ from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
-from icekit.report import Options, Row, notebook_path, report
+from icekit.report import Options, Row, exit_status, notebook_path, report
 from icekit.report.crew import Crew
 from icekit.report.document import Outcome, save_facts
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
 from icekit.report.observing import TimedOut, observed
-from icekit.report.running import next_index
+from icekit.report.running import next_index, remember
 from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
@@ -92,6 +92,18 @@ def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many:
     assert "2 runs of " + other in (tmp_path / f"{other}.html").read_text()
     # Remembered once each, though two runs wrote.
     assert {name: [h.run_id for h in runs] for name, runs in kept.last(names).items()} == {name: ["run001", on.run_id] for name in names}
+
+
+def test_a_history_that_cannot_be_written_takes_no_report_and_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    rows = [Row("db.t", "healthy", 1.0, health=record(1, "db.t"))]
+    said: list[str] = []
+
+    lost = remember(SqliteStore(tmp_path / "file" / "h.db"), rows, said.append)
+
+    assert lost == said
+    assert "The history was not written: " in said[0]
+    assert (exit_status(rows, "never"), exit_status(rows, "never", lost)) == (0, 2)
 
 
 def test_a_signal_to_end_is_taken_as_an_interruption() -> None:
@@ -213,35 +225,37 @@ def is_there(pid: int) -> bool:
 def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: Path) -> None:
     # A folder of that name: nothing can be removed or written there, as on a disk that is full.
     (tmp_path / "db.t00.error.txt").mkdir()
+    (tmp_path / "db.t01.error.txt.partial").mkdir()
     made: dict[str, Row] = {}
 
     def cancelled(*_: object) -> str:
         raise asyncio.CancelledError("the loop is closed")
 
     def work() -> None:
-        with Crew(icekit.connect(), [("db", "t00"), ("db", "t01")], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+        with Crew(icekit.connect(), [("db", f"t0{n}") for n in range(3)], Options(output=tmp_path), "run", history_of=cancelled) as crew:
             made.update({row.table: row for row in crew.rows()})
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(600)
 
-    assert {name: row.status for name, row in made.items()} == {"db.t00": "crashed", "db.t01": "crashed"}
-    assert "the whole of it could not be kept" in (made["db.t00"].error or "")
-    assert made["db.t01"].error == "CancelledError: the loop is closed; the whole of it is in db.t01.error.txt"
-    assert made["db.t01"].wins is not None
+    assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
+    assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
+    assert "the whole of it could not be kept" in (made["db.t01"].error or "")
+    assert made["db.t02"].error == "CancelledError: the loop is closed; the whole of it is in db.t02.error.txt"
+    assert made["db.t02"].wins is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
     stuck = threading.Event()
 
     def collect(*_: object, **__: object) -> Any:
-        stuck.wait(30)
+        stuck.wait(600)
 
     with pytest.raises(TimedOut, match=r"db\.t00 was not done within 0 s"):
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
-    assert observed(icekit.connect(), ("db", "t00"), Options(), 30, collect=observe)[0].data.file_count == 3
+    assert observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[0].data.file_count == 3
 
 
 def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -13,7 +14,9 @@ from icekit.clone import NAMESPACE
 from icekit.compact.equality_deletes import convert_equality_deletes
 from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
+from icekit.facts.bridge import elements
 from icekit.resolve import convert as converting
+from icekit.resolve.convert import CommitConflict, convert
 from icekit.resolve.delete_files import commit as really_commit
 from tests.resolve.tables import Table
 from tests.soak.child import Child
@@ -196,6 +199,82 @@ def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, mo
     converting.convert(table.spark, table.full, slices=2)
     table.hold(*seen[0])
     assert table.equality_deletes() == 0
+
+
+@pytest.fixture
+def between_slices(monkeypatch: pytest.MonkeyPatch) -> Before:
+    """Lets something happen once the first slice of a conversion is committed, before the second is listed."""
+
+    def patch(happens: Callable[[], object]) -> None:
+        waiting = [happens]
+
+        def commit(*args: Any, **options: Any) -> None:
+            really_commit(*args, **options)
+            if waiting:
+                waiting.pop()()
+
+        monkeypatch.setattr(converting, "commit", commit)
+
+    return patch
+
+
+def live_data_files(table: Any) -> list[Any]:
+    return [task.file() for task in elements(table.newScan().planFiles())]
+
+
+def slice_of(file: Any) -> int:
+    return crc32(str(file.location()).encode()) % 2
+
+
+@both_versions
+def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(table: Table, between_slices: Before, version: int) -> None:
+    """It keeps the sequence number it was planned at, so the deletes still apply to what it wrote."""
+    ids = table.create(version=version).fill_slices(2)
+    planned = table.files.table().currentSnapshot()
+    later = next(f for f in live_data_files(table.files.table()) if slice_of(f) == 1)
+    rows = f"SELECT * FROM {table.sql_name} WHERE _file = '{later.location()}'"
+    moved = next(f for f in (table.files.data(rows, None, spec=None, format="parquet") for _ in range(100)) if slice_of(f) == 0)
+    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
+    before, history = table.rows(), table.history()
+
+    def compact() -> None:
+        jvm: Any = table.spark._jvm
+        sets = [jvm.java.util.HashSet() for _ in range(2)]
+        sets[0].add(later)
+        sets[1].add(moved)
+        rewrite = table.files.table().newRewrite().validateFromSnapshot(planned.snapshotId())
+        rewrite.rewriteFiles(*sets, planned.sequenceNumber()).commit()
+
+    between_slices(compact)
+
+    with pytest.raises(CommitConflict, match="another commit put 1 data file under the equality deletes"):
+        convert(table.spark, table.full, slices=2)
+
+    table.files.refresh()
+    table.hold(before, history)
+    assert table.equality_deletes() == 1
+    table.converted(slices=2)
+
+
+@both_versions
+def test_an_upsert_between_two_slices_keeps_its_deletes(table: Table, between_slices: Before, version: int) -> None:
+    """The slice that is over has not seen them."""
+    ids = table.create(version=version).fill_slices(2)
+    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
+    seen: list[Any] = []
+
+    def upsert() -> None:
+        table.commit().data("SELECT 1, 'new'").deletes("id", f"SELECT id * 5 + 1 FROM range({ids})").done()
+        seen.append((table.rows(), table.history()))
+
+    between_slices(upsert)
+
+    convert(table.spark, table.full, slices=2)
+
+    table.files.refresh()
+    table.hold(*seen[0])
+    assert table.equality_deletes() == 1
+    table.converted()
 
 
 @both_versions

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from icekit.catalog import Lake
 from icekit.catalog.session import lent
 from icekit.compact.equality_deletes import convert_equality_deletes
 from icekit.errors import ConversionRefused
+from icekit.facts.metadata_tables import metadata_table
 from icekit.resolve import join
 from icekit.resolve.convert import convert
+from icekit.sql import identifier
+from tests.elsewhere import elsewhere
 from tests.resolve.tables import Table
 from tests.resolve.writing import rows_of
 
@@ -473,6 +477,20 @@ def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) 
     rows = table.converted()
 
     assert sorted(row[0] for row in rows) == sorted({*range(30)} - {0, 1, 11, 12, 22, 3, 13, 23})
+
+
+def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_called(lake: Lake, scratch: str) -> None:
+    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
+    table = Table(lake, scratch, "with.dot").create(version=3).insert("VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    table.sql(f"SELECT * FROM {identifier(*table.full, 'position_deletes')}")
+    elsewhere(lake.spark).sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
+    table.delete("id", "SELECT 2")
+
+    convert(table.spark, table.full)
+
+    table.files.refresh()
+    assert table.rows() == {(3, "c"): 1, (4, "d"): 1}
+    assert metadata_table(lake.spark, table.full, "delete_files").selectExpr("content", "record_count").collect() == [(1, 2)]
 
 
 @both_versions

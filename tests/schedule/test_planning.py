@@ -82,10 +82,10 @@ def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tm
 
     def observe(lake: Lake, table: Any, **options: Any) -> Any:
         if table == ("db", "a"):
-            stuck.wait(60)
+            stuck.wait(600)
         return real(lake, table, **options)
 
-    wanted = by(tmp_path, "    compact: {}\n", timeout="3 seconds")
+    wanted = by(tmp_path, "    compact: {}\n", timeout="10 seconds")
     # What is imported by the first table is no table's time.
     run_pass(wanted, State(state_path(wanted)), dry_run=True, say=lambda _: None)
     monkeypatch.setattr(studying, "observe", observe)
@@ -95,7 +95,7 @@ def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tm
 
     assert {one.table: one.status for one in made.tables} == {"db.a": "timed out", "db.b": "reported"}
     assert made.exit_status == 3
-    told = "planning took longer than 3 seconds; raise `timeout:` or narrow the window (since, until, skip_last)"
+    told = "planning took longer than 10 seconds; raise `timeout:` or narrow the window (since, until, skip_last)"
     assert f"db.a: timed out: {told}" in said
     with pytest.raises(PlanTimedOut):
         timely(lake, 0.01, lambda _: threading.Event().wait(1))
@@ -151,3 +151,24 @@ def test_a_timeout_of_the_work_itself_is_its_own_error(lake: Lake) -> None:
     with pytest.raises(TimeoutError, match="the host") as found:
         timely(lake, None, refused)
     assert not isinstance(found.value, PlanTimedOut)
+
+
+def test_storage_is_listed_for_a_plan_only_where_a_rule_names_the_removal_of_orphans(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default, named = (
+        by(tmp_path, f"    maintain: {settings}\n").tables[0] for settings in ("{execute: true}", "{procedures: remove_orphan_files}")
+    )
+    listed: list[bool] = []
+
+    def observe(lake: Lake, table: Any, *, storage: bool, **options: Any) -> Any:
+        listed.append(storage)
+        return icekit.facts.observe(lake, table, **options)
+
+    monkeypatch.setattr(studying, "observe", observe)
+    for rule in (default, named):
+        observed(lake, ("db", "a"), rule)
+
+    assert default.maintain is not None
+    assert default.maintain.procedures == ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
+    assert listed == [False, True]

@@ -171,7 +171,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    port, page = _free(), _free()
+    port, page, workers_page = _free(3)
     names = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}
     master = f"spark://127.0.0.1:{port}"
     program = str(home / "bin" / "spark-class")
@@ -190,7 +190,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
     try:
         start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        start("worker.Worker", "--host", "127.0.0.1", "--webui-port", str(_free()), "--cores", "2", "--memory", "1g", master)
+        start("worker.Worker", "--host", "127.0.0.1", "--webui-port", str(workers_page), "--cores", "2", "--memory", "1g", master)
         _until_there(f"http://127.0.0.1:{page}/json/")
         yield master
         told: dict[str, Any] = json.load(urllib.request.urlopen(f"http://127.0.0.1:{page}/json/"))
@@ -225,9 +225,10 @@ def test_the_recipe_runs_a_policy_on_a_cluster(policy: Path, cluster: str, tmp_p
     assert re.search(r"24 files → 4 files.*proved", done.stdout)
 
 
-def _free() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+def _free(number: int) -> list[int]:
+    """So many ports that nobody has, each another: they are held until all are found."""
+    with contextlib.ExitStack() as held:
+        return [int(held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]) for _ in range(number)]
 
 
 def _until_there(page: str, seconds: float = 180) -> None:

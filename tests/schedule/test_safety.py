@@ -14,8 +14,10 @@ from icekit.catalog import Lake
 from icekit.compact.execute import Stop
 from icekit.compact.kept import kept as kept_plan
 from icekit.compact.ledger import opened
-from icekit.compact.model import Action, Plan, Prediction
-from icekit.compact.records import RunRecord
+from icekit.compact.lineage import Actual, head
+from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.compact.records import DISPROVED, RunRecord
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
 from icekit.schedule.budget import Offer, Share
 from icekit.schedule.going import stop as stop_all
@@ -25,6 +27,7 @@ from icekit.schedule.result import Step
 from icekit.schedule.service import run_policy
 from icekit.schedule.sharing import shares
 from icekit.schedule.state import State, state_path
+from icekit.schedule.steps import ran
 from icekit.schedule.study import Studied
 from icekit.schedule.trouble import Begun, Trouble, mark
 from icekit.schedule.under_way import Table
@@ -257,3 +260,64 @@ def test_a_budget_is_shared_among_those_who_may_run_and_what_was_resumed_is_paid
     assert passing._work_on(night).permit().why.startswith("outside its hours")
     day.steps.append(Step("compact", "done", "", run_id="r", bytes_in=700, files_in=7))
     assert shares(wanted.budget, [night, day], passing._permit)["db.b"].is_nothing
+
+
+def converting(files: int, size: int) -> Plan:
+    """A conversion that reads so many files, half of them deletes."""
+    half = Prediction(files // 2, size, files - files // 2, unit=EQUALITY_DELETE)
+    return dataclasses.replace(plan(), actions=(dataclasses.replace(REWRITE, procedure=CONVERT, prediction=half),), converts=True)
+
+
+@pytest.mark.parametrize(("budget", "waits"), [("10 files", False), ("9 files", True), ("1000 B", False), ("999 B", True)])
+def test_a_conversion_is_paid_from_the_budget_or_waits(lake: Lake, tmp_path: Path, budget: str, waits: bool) -> None:
+    wanted = by(tmp_path, "    convert: {execute: true}\n    compact: {execute: true}\n", budget=budget)
+    one, other = (Table(("db", name), wanted.tables[0], studied=Studied({}, (Offer(10, 10, 1),))) for name in ("a", "b"))
+    one.studied = Studied({"convert": converting(10, 1000)})
+
+    shared = shares(wanted.budget, [one, other], one_pass(wanted)._permit)
+    assert [(step.action, step.status) for step in one.steps] == ([("convert", "waits")] if waits else [])
+    assert ("convert" in one.studied.plans) is not waits
+    # What it leaves is for the others.
+    assert shared["db.b"].is_nothing is not waits
+
+
+def test_a_conversion_that_was_resumed_is_paid_from_the_budget(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, COMPACT, budget="1200 B")
+    made = converting(10, 1000)
+    resumed = Outcome(made, "r", (ActionOutcome(made.actions[0], "done", 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),))
+    one, other = (Table(("db", name), wanted.tables[0], studied=Studied({}, (Offer(10, 400, 4),))) for name in ("a", "b"))
+    one.steps.append(ran("convert", resumed))
+
+    assert (one.steps[0].files_in, one.steps[0].bytes_in, one.steps[0].bytes_out) == (10, 1000, 30)
+    assert "10 files, 1000 B read, 30 B written" in one.steps[0].said
+    assert all(share.is_nothing for share in shares(wanted.budget, [one, other], one_pass(wanted)._permit).values())
+
+
+def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearing_clears_both(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from icekit.__main__ import main
+
+    (tmp_path / "p.yaml").write_text(
+        f"version: 1\nstate: passes.db\nledger: {tmp_path}/ledger.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}"
+    )
+    wanted = by(tmp_path, COMPACT)
+    uuid = head(lake, ("db", "a")).metadata["table-uuid"]
+    held = RunRecord("persons", "lake.db.a", uuid, DISPROVED, 5, 6, None, {}, "host", 1, "a row is missing")
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(held)
+    passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
+    made = dataclasses.replace(plan(), table_uuid=uuid)
+
+    act(passing._work_on(one), Studied({"compact": made, "maintain": made}), Share(), dry_run=False)
+    assert [(step.action, step.status, step.is_unproved) for step in one.steps] == [("compact", "failed", True)]
+    assert "persons" in one.steps[0].said
+    assert "a row is missing" in one.steps[0].said
+    again = Table(("db", "a"), wanted.tables[0])
+    passing._look(again)
+    assert (again.is_held, again.is_at_rest) == (True, True)
+
+    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    assert "may be worked on again" in capsys.readouterr().out
+    with opened(wanted.ledger, lake) as book:
+        assert book.disproved() == ()

@@ -11,22 +11,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.calibration import conversion_rate
+from icekit.compact.conversion import read_of
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import filter_expression, is_case_sensitive
 from icekit.errors import ConversionRefused, ParameterError
-from icekit.facts.bridge import has_bridge
+from icekit.facts.bridge import engine_errors, has_bridge, reason
 from icekit.facts.model import PartitionSpec
 from icekit.facts.values import partition_path
+from icekit.predicate import read_predicate
+from icekit.quiet import quiet_errors
 from icekit.resolve.choose import partitions_where
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
-from icekit.sql import Identifier, display_name
-from icekit.units import count, size
+from icekit.secrets import scrub
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import count, shorten, size
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from icekit.catalog import Lake
 
 #: Files of one commit, about: the driver holds a row for each while it runs.
@@ -77,13 +83,14 @@ def plan_conversion(
         )
     budget = _budget(lake, batch_bytes)
     lake.tables.source(name)  # a table that is not there, or a view, is told as everywhere
+    asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
     if at is None:
         return Plan(lake.name, name, None, None, branch, (), notes=("The table has no snapshot yet.",), converts=True)
     notes: list[str] = []
     chosen = list(at.scopes)
-    if where is not None:
-        asked, narrows = partitions_where(spark, at, filter_expression(spark, full, where), case_sensitive=is_case_sensitive(spark))
+    if asked_for is not None:
+        asked, narrows = partitions_where(spark, at, asked_for, case_sensitive=is_case_sensitive(spark))
         if not narrows and any(not s.is_global for s in chosen):
             notes.append("The filter is on no partition column, so it takes every partition.")
         if left := [s for s in chosen if s.is_global]:
@@ -109,6 +116,20 @@ def plan_conversion(
         made_at_ms=int(time.time() * 1000),
         converts=True,
     )
+
+
+def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
+    """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` for what is no filter, or none of Iceberg's."""
+    stated = read_predicate(spark, spark.table(identifier(*table)), where)
+    try:
+        with quiet_errors():
+            return filter_expression(spark, table, stated.text)
+    except engine_errors() as error:
+        raise ParameterError(
+            f"Iceberg cannot choose partitions by the filter {shorten(where, 200)!r} ({reason(error)}). "
+            "Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), without functions of columns but those of partitioning.",
+            detail=scrub(str(error)),
+        ) from None
 
 
 def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
@@ -169,7 +190,7 @@ def _action(
     several = [s for s in scopes if not s.is_global]
     over = [max(s.data_files for s in scopes if s.is_global)] if len(several) < len(scopes) else [s.data_files for s in several]
     rows = max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
-    read = sum(s.delete_bytes for s in scopes) + (max(s.data_bytes for s in scopes) if not several else sum(s.data_bytes for s in several))
+    _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
         f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} of {count(rows, 'row')}: read and deduplicated once, joined by Spark "

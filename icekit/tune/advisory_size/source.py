@@ -85,11 +85,14 @@ def aim(facts: TableFacts, sample_bytes: int) -> int:
     return max(1, int(sample_bytes / ENOUGH / _ROOM))
 
 
-def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_bytes: int, shuffled: bool = True) -> Source | None:
+def large(
+    facts: TableFacts, table: Identifier, data_files: str, *, target_bytes: int, sample_bytes: int, shuffled: bool = True
+) -> Source | None:
     """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows.
 
     Where they are to be ``shuffled`` they are read by tasks of a quarter of the target, as Spark's splits of
     128 MB are of 512 MB; without a shuffle a task's split is what decides, and is the session's own.
+    ``data_files`` is SQL for that metadata table.
     """
     groups = sorted((g for g in facts.of_kind(Kind.DATA) if g.size_in_bytes), key=lambda g: -g.size_in_bytes)
     if not groups:
@@ -106,7 +109,7 @@ def large(facts: TableFacts, table: Identifier, *, target_bytes: int, sample_byt
     conditions = [f"({predicate})"] if predicate else []
     if share < 0.9:
         # Whole files, so that rows stay as near each other as they are; of a few that are large, rows.
-        paths = f"SELECT file_path FROM {identifier(*table, 'data_files')} WHERE pmod(xxhash64(file_path), 1000) < {max(1, round(share * 1000))}"
+        paths = f"SELECT file_path FROM {data_files} WHERE pmod(xxhash64(file_path), 1000) < {max(1, round(share * 1000))}"
         many = facts.data.file_count * share >= ENOUGH * 4
         conditions.append(f"_file IN ({paths})" if many else f"rand(7) < {share:.6f}")
     else:

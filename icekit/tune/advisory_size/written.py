@@ -14,6 +14,7 @@ from icekit.catalog.session import lent
 from icekit.compact.lineage import head
 from icekit.errors import StatementRefused
 from icekit.facts.bridge import reason
+from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
 from icekit.secrets import scrub
@@ -153,6 +154,7 @@ def write(
 def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict[str, Any]:
     """The files that a snapshot added, rolled up by partition and then in all."""
     cut = max(1, int(target * (1 - TOLERANCE)))
+    entries = metadata_table(lake.spark, table, "entries", snapshot_id)
     row = lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(r), 0) AS records,
               min(lo) AS min_bytes, max(hi) AS max_bytes, coalesce(sum(small), 0) AS small_files, coalesce(sum(sb), 0) AS small_bytes,
@@ -165,9 +167,10 @@ def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict
                     max(IF(c = 0, s, NULL)) AS hi, count_if(c = 0 AND s < {min_file_size(target)}) AS small, sum(IF(c = 0 AND s < {min_file_size(target)}, s, 0)) AS sb,
                     count_if(c > 0) AS dn, sum(IF(c > 0, s, 0)) AS db
                   FROM (SELECT data_file.content AS c, data_file.file_size_in_bytes AS s,
-                          data_file.record_count AS k, data_file.spec_id AS spec, {partition_text(lake.spark.table(identifier(*table, "entries")))} AS p
-                        FROM {identifier(*table, "entries")} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)})
-                  GROUP BY spec, p)"""
+                          data_file.record_count AS k, data_file.spec_id AS spec, {partition_text(entries)} AS p
+                        FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)})
+                  GROUP BY spec, p)""",
+        entries=entries,
     ).collect()[0]
     return {name: None if value is None else int(value) for name, value in row.asDict().items()}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
-from icekit.sql import identifier, literal
 from icekit.tune.advisory_size.source import SCATTERED
 from icekit.units import count
 
@@ -73,16 +73,16 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
     """Group the live data files of the facts' snapshot by the commit that added them."""
     if facts.snapshot_id is None:
         return Cohorts((), 0, 0, 0)
-    table = identifier(*lake.sql_name(facts.table), "entries")
-    place = partition_text(lake.spark.table(table))
+    entries = metadata_table(lake.spark, lake.sql_name(facts.table), "entries", facts.snapshot_id)
+    place = partition_text(entries)
     small = min_file_size(facts.target_bytes)
     rows = lake.spark.sql(
         f"""SELECT *, count(*) OVER () AS commits, sum(files) OVER () AS all_files, sum(small_files) OVER () AS all_small
             FROM (SELECT snapshot_id, count(*) AS files, count_if(data_file.file_size_in_bytes < {small}) AS small_files,
                     sum(data_file.file_size_in_bytes) AS size_in_bytes, approx_count_distinct({place}, 0.01) AS partitions
-                  FROM {table} VERSION AS OF {literal(facts.snapshot_id)}
-                  WHERE status < 2 AND data_file.content = 0 GROUP BY snapshot_id)
-            ORDER BY small_files DESC, snapshot_id LIMIT {WORST}"""
+                  FROM {{entries}} WHERE status < 2 AND {CONTENT} = 0 GROUP BY snapshot_id)
+            ORDER BY small_files DESC, snapshot_id LIMIT {WORST}""",
+        entries=entries,
     ).collect()
     known = {c.snapshot_id: c for c in facts.history.commits}
     found = []

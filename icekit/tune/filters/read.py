@@ -12,16 +12,19 @@ from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
+from icekit.predicate import read_predicate
 from icekit.sql import display_name, identifier
 from icekit.tune.current import session_of
 from icekit.tune.event_log import queries
 from icekit.tune.filters.describe import Unreadable, filters_of, parse
 from icekit.tune.filters.model import Anything, Filter, Leaf, Node, with_leaves
 from icekit.tune.filters.scan_reports import filters_in
-from icekit.tune.merge.engine import is_scan_of, nodes, query_of
+from icekit.tune.merge.engine import changes_something, is_scan_of, nodes, query_of
 from icekit.units import count
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from icekit.catalog import Lake
 
 STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
@@ -101,16 +104,26 @@ def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column
     name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
     with session_of(lake) as spark:
-        try:
-            # Parentheses on lines of their own, as a predicate may end with a comment.
-            query = query_of(spark, text if is_query else f"SELECT * FROM {identifier(*name)} WHERE (\n{text}\n)")
-        except StatementRefused as error:
-            what = "query" if is_query else "predicate on this table"
-            raise ParameterError(f"{text!r} is not a {what}: {error}", detail=error.detail) from None
+        if is_query:
+            query = _query(spark, text)
+        else:
+            condition = read_predicate(spark, spark.table(identifier(*name)), text)
+            query = query_of(spark, f"SELECT * FROM {identifier(*name)} WHERE {condition.sql}")
         scans = [str(n.scan().description()) for n in nodes(query.executedPlan()) if is_scan_of(n, name)]
     if is_query and not scans:
         raise ParameterError(f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or a predicate.")
     return [Filter(text, tree, 1.0, STATED) for tree in ([_tree(scan, known, unknown) for scan in scans] or [Anything()])]
+
+
+def _query(spark: SparkSession, text: str) -> Any:
+    """The plan of a whole query, which is not run; what would change something (a WITH may stand before a DELETE) is refused."""
+    try:
+        query = query_of(spark, text)
+    except StatementRefused as error:
+        raise ParameterError(f"{text!r} is not a query: {error}", detail=error.detail) from None
+    if changes_something(spark, query):
+        raise ParameterError(f"{text!r} is not a query but a statement that changes something; give a SELECT, or a predicate.")
+    return query
 
 
 def _logged(path: str, facts: TableFacts, known: Mapping[str, Column], unknown: set[str]) -> Iterator[Filter]:

@@ -7,6 +7,7 @@ sample, so with few rows a file its bounds are a little narrower than the real o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,7 +101,7 @@ class Rows:
     ) -> Rows:
         """Hold a sample; ``kinds`` are types and ``modes`` metrics modes (``truncate(16)``), by column."""
         modes = modes or {}
-        cut = {name: int(mode[9:-1]) for name, mode in modes.items() if mode.startswith("truncate(")}
+        cut = {name: int(found[1]) for name, mode in modes.items() if (found := re.fullmatch(r"truncate\((\d{1,9})\)", mode))}
         columns = {name: Column.of(values, kinds[name]) for name, values in drawn.columns.items()}
         blind = {name for name, mode in modes.items() if mode in {"none", "counts"}}
         return cls(columns, drawn.rows, drawn.total_rows, size_in_bytes, target_bytes, cut, blind, nested)

@@ -53,6 +53,13 @@ def query_of(spark: SparkSession, sql: str) -> Any:
         ) from None
 
 
+def changes_something(spark: SparkSession, query: Any) -> bool:
+    """Tell whether an analysed statement is a command, as a DELETE or an INSERT is, and no query."""
+    from py4j.java_gateway import is_instance_of
+
+    return bool(is_instance_of(spark._sc._gateway, query.analyzed(), "org.apache.spark.sql.catalyst.plans.logical.Command"))
+
+
 def planned(spark: SparkSession, sql: str) -> Planned:
     """Spark's plan of a MERGE with its join found."""
     query = query_of(spark, sql)

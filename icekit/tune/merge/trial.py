@@ -11,9 +11,10 @@ from icekit.catalog.session import lent
 from icekit.clone import clone
 from icekit.errors import RehearsalFailed
 from icekit.facts.bridge import reason
+from icekit.facts.metadata_tables import metadata_table
 from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import Identifier, display_name
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.merge.engine import is_scan_of, kind, nodes, nodes_with_searches
@@ -78,9 +79,8 @@ def run_on_clone(
             seconds = time.monotonic() - started
         read, shuffled = _measured(frame._jdf.queryExecution(), on)
         branch = (f"branch_{statement.branch}",) if statement.branch else ()
-        spark.sql(f"REFRESH TABLE {identifier(*on)}")
-        written = spark.sql(f"SELECT summary['added-files-size'] FROM {identifier(*on, 'snapshots')} ORDER BY committed_at DESC LIMIT 1")
-        added = written.collect()
+        snapshots = metadata_table(spark, on, "snapshots").orderBy("committed_at", ascending=False)
+        added = snapshots.selectExpr("summary['added-files-size']").limit(1).collect()
         budget.bytes_written += int(added[0][0] or 0) if added else 0
         with budget.watching(spark):
             rows = fingerprint(spark, (*on, *branch))[()]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icekit.compact.predict import load
+from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.facts.values import from_bytes
-from icekit.sql import identifier
 from icekit.tune.filters.read import names_ever
 from icekit.tune.filters.skipping import Bounds
 from icekit.tune.metrics_columns.model import FULL, NONE
@@ -35,16 +35,14 @@ def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check:
     """
     if not columns or facts.snapshot_id is None:
         return {}
-    listed = lake.spark.sql(
-        f"SELECT file_path FROM {identifier(*lake.sql_name(facts.table), 'data_files')} VERSION AS OF {facts.snapshot_id} "
-        f"WHERE upper(file_format) = 'PARQUET' ORDER BY xxhash64(file_path) LIMIT {SAMPLED_FOOTERS}"
-    ).collect()
+    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
+    listed = spread(files.where("upper(file_format) = 'PARQUET'"), SAMPLED_FOOTERS)
     footers = Footers(lake, load(lake.spark, lake.sql_name(facts.table)))
     config = footers.config(names_ever(lake, facts)[0], {c.field_id: FULL for c in columns})
     rows: list[list[tuple[Any, Any, bool, bool]]] = []
-    for row in listed:
+    for path in listed:
         check()
-        metrics = footers.metrics(str(row.file_path), config)
+        metrics = footers.metrics(path, config)
         rows.append([footers.of(metrics, column) for column in columns])
     return {c.name: _bounds([row[place] for row in rows]) for place, c in enumerate(columns)} if rows else {}
 

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.facts.metadata_tables import metadata_table_sql
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, identifier, literal
+from icekit.sql import Identifier, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def look(spark: SparkSession, table: Identifier, facts: TableFacts, *, slots: in
     prefix = f"CASE WHEN NOT {inside} THEN {folder} WHEN instr({rest}, '/') > 0 THEN split_part({rest}, '/', 1) ELSE '' END"
     row = spark.sql(
         f"WITH f AS (SELECT {folder} AS folder, {prefix} AS prefix, file_path RLIKE {literal(_HASHED)} AS hashed, "
-        f"NOT startswith(file_path, {literal(facts.location.rstrip('/') + '/')}) AS elsewhere FROM {identifier(*table, 'files')}), "
+        f"NOT startswith(file_path, {literal(facts.location.rstrip('/') + '/')}) AS elsewhere FROM {metadata_table_sql(spark, table, 'files')}), "
         "g AS (SELECT prefix, count(*) AS n, count(DISTINCT folder) AS folders, count_if(hashed) AS hashed, count_if(elsewhere) AS elsewhere "
         "FROM f GROUP BY prefix) "
         "SELECT coalesce(sum(n), 0) AS n, coalesce(sum(folders), 0) AS folders, count(*) AS prefixes, coalesce(max(n), 0) AS largest, "

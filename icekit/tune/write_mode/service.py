@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
 from icekit.errors import ParameterError
-from icekit.facts.bridge import reason
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.secrets import scrub
+from icekit.predicate import read_predicate
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.advice import Advice
 from icekit.tune.answer import Answer
@@ -120,7 +119,9 @@ def choose_write_mode(
         facts = lake.observe(table, collector="spark")
         if not facts.data.file_count:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure.")
-        _check_filter(lake, facts, read_filter)
+        if read_filter is not None:
+            # Before anything is written for it.
+            read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(facts.table))), read_filter)
         history = write_history(head(lake, facts.table).lineage())
         shape = shaped_like(facts, history, operation=operation, share=share, spread=spread, file_share=file_share)
         kind = said.kind.lower() if said is not None else shape.operation
@@ -238,17 +239,6 @@ def _check_numbers(**given: float | None) -> None:
     for name, value in given.items():
         if value is not None and not value >= 0:
             raise ParameterError(f"{name} is {value}; give a number that is not negative.")
-
-
-def _check_filter(lake: Lake, facts: TableFacts, read_filter: str | None) -> None:
-    """Analyse a filter before anything is written for it."""
-    if read_filter is not None:
-        try:
-            lake.spark.sql(f"SELECT 1 FROM {identifier(*lake.sql_name(facts.table))} WHERE {read_filter}")
-        except Exception as error:
-            raise ParameterError(
-                f"Spark cannot read with the filter {read_filter} ({reason(error)}); mend it.", detail=scrub(str(error))
-            ) from None
 
 
 def _check_target(lake: Lake, table: str | Identifier, said: Statement) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icekit.errors import ParameterError
 from icekit.facts.files import Kind
+from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import Identifier, identifier, literal
@@ -163,9 +164,8 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied
         raise ParameterError(
             "A copied sample has too few partitions to cluster changes in; give spread=scattered, or a statement of your own."
         )
-    listed = lake.spark.sql(
-        f"SELECT file_path, record_count FROM {identifier(*lake.sql_name(facts.table), 'data_files')} ORDER BY file_path LIMIT {files * commits}"
-    ).collect()
+    data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
+    listed = data_files.select("file_path", "record_count").orderBy("file_path").limit(files * commits).collect()
     if len(listed) < commits:
         raise ParameterError("The table has fewer data files than the trial has commits; give commits=1, or a statement of your own.")
     each = len(listed) // commits

@@ -58,6 +58,8 @@ def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Tab
     action = outcome.actions[0]
     assert (action.actual.items_before, action.action.prediction.files_in) == (3, 3)
     assert action.actual.items_after <= action.action.prediction.files_out
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
+    assert outcome.actual.bytes_out > 0
     assert outcome.then is not None
     assert outcome.then.status in {"done", "nothing to do"}
     assert sick.rows() == rows
@@ -98,6 +100,18 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
     sick.files.refresh()
     sick.sql("DELETE FROM {t} WHERE id = 7")
     assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
+
+
+def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "twice").create()
+    file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
+    for _ in range(2):
+        table.files.table().newAppend().appendFile(file).commit()
+    table.commit().data("SELECT 10, 'b'").done()
+    table.delete("id", "SELECT 10")
+    outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+
+    assert prove_conversion(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
 
 
 @pytest.mark.soak  # notebook 04 runs it too

@@ -44,7 +44,7 @@ def ran(explorer: CompactionExplorer, outcome: Outcome) -> None:
         return outcome
 
     explorer._go("Running 2 actions on db.sick", job)
-    assert explorer.progress.work.wait(30)
+    assert explorer.progress.work.wait(120)
 
 
 def is_asked(explorer: CompactionExplorer) -> bool:
@@ -101,7 +101,7 @@ def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: Co
     explorer.again.click()
     explorer.question.yes.click()
 
-    assert explorer.progress.work.wait(30)
+    assert explorer.progress.work.wait(120)
     assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan anew." in explorer.progress.told.value
     assert explorer.again.disabled
 
@@ -115,11 +115,11 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
 
     def job(say: object, stop: object) -> Outcome:
         begun.set()
-        go.wait(30)
+        go.wait(120)
         return outcome
 
     explorer._go("Running 2 actions on db.sick", job)
-    assert begun.wait(30)
+    assert begun.wait(120)
     try:
         assert all(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
         assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget, explorer.slider))
@@ -129,7 +129,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
         assert explorer.ask.disabled
     finally:
         go.set()
-    assert explorer.progress.work.wait(30)
+    assert explorer.progress.work.wait(120)
 
     assert view.facts.name == "db.sick"
     assert not any(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
@@ -145,7 +145,7 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
 
     chooser._observe()
 
-    assert chooser.progress.work.wait(30)
+    assert chooser.progress.work.wait(120)
     assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.told.value
     assert view.facts.name == "db.sick"
 
@@ -174,7 +174,7 @@ def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: Compa
 
     explorer._go("Running 2 actions on db.sick", job)
 
-    assert explorer.progress.work.wait(30)
+    assert explorer.progress.work.wait(120)
     assert view.held == ""
     assert not explorer.ask.disabled
 

@@ -18,7 +18,7 @@ def finished(job: object, *, cancel: bool = False) -> tuple[list[str], list[obje
     work.start(job, done.append, ended.append)  # type: ignore[arg-type]
     if cancel:
         work.cancel()
-    assert work.wait(10)
+    assert work.wait(120)
     return said, done, ended
 
 
@@ -65,16 +65,16 @@ def test_one_job_at_a_time() -> None:
     work = Work(lambda _: None)
 
     def job(say: Say, stop: Stop) -> int:
-        go.wait(10)
+        go.wait(120)
         return 1
 
     assert work.start(job, done.append, done.append)
     assert not work.start(job, done.append, done.append)
     go.set()
-    assert work.wait(10)
+    assert work.wait(120)
     assert done == [1]
     assert work.start(job, done.append, done.append)
-    work.wait(10)
+    work.wait(120)
 
 
 def test_stopping_raises_where_the_job_next_listens() -> None:

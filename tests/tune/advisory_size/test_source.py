@@ -46,12 +46,12 @@ def test_a_sample_that_is_too_small_for_the_target_is_tried_at_a_smaller_one() -
 def test_the_large_commit_takes_the_largest_partitions_that_fit_and_thins_what_does_not() -> None:
     groups = tuple(file_group(*[TARGET] * n, of=partition(20_454 + n)) for n in (1, 2, 3))
 
-    found = large(table_facts(groups=groups), TABLE, target_bytes=TARGET, sample_bytes=4 * TARGET)
+    found = large(table_facts(groups=groups), TABLE, "files", target_bytes=TARGET, sample_bytes=4 * TARGET)
 
     assert found is not None
     assert found.size_in_bytes == 4 * TARGET
     assert found.partitions == 2
     assert "rand" not in found.sql
-    thin = large(table_facts(groups=groups), TABLE, target_bytes=TARGET, sample_bytes=TARGET // 2)
+    thin = large(table_facts(groups=groups), TABLE, "files", target_bytes=TARGET, sample_bytes=TARGET // 2)
     assert thin is not None
     assert "rand(7)" in thin.sql

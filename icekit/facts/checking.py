@@ -1,0 +1,267 @@
+"""Refuse table metadata that is damaged or contradicts itself, naming the field and its value; pure.
+
+What Iceberg's own parser refuses (TableMetadataParser, TableMetadata) is refused, as far as icekit reads it, and
+also what that parser does not look at: a lineage that runs in a circle, ids that are given twice, a format version
+that is newer than the rules here. What is absent may also be null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icekit.facts.snapshots import Damaged, lineage
+
+#: Format versions whose rules are known here (table spec).
+VERSIONS = (1, 2, 3)
+_REF_TYPES = ("branch", "tag")
+# Ids of "no snapshot", as writers of format version 1 put them.
+_NONE = (None, -1)
+# Figures of a snapshot's summary that are read (SnapshotSummary); engines add to the totals with every commit.
+_FIGURES = tuple(
+    [f"{did}-{what}" for did in ("added", "deleted", "total") for what in ("data-files", "records")]
+    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("delete-files", "files-size")]
+    + [f"{did}-{what}" for did in ("added", "removed") for what in ("equality-delete-files", "position-delete-files", "dvs")]
+    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("equality-deletes", "position-deletes")]
+    + ["changed-partition-count"]
+)
+_FIGURE = re.compile(r"-?[0-9]{1,19}")
+# The end of the year 9999: no moment after it can be written as a date.
+_LAST_MS = 253_402_300_799_999
+_LONGEST = 60
+# Deeper types than any engine writes would end what reads them.
+_DEEPEST = 200
+
+
+def check(metadata: Any) -> None:
+    """Raise :class:`~icekit.facts.snapshots.Damaged` for the first thing that cannot be right in a table's metadata JSON."""
+    _kind(metadata, dict, "the document", "an object")
+    version = _present(metadata, "format-version")
+    if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):
+        newer = isinstance(version, int) and version > max(VERSIONS)
+        raise Damaged(
+            f"format-version is {_shown(version)}, and {'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
+            f"{' are known here: a newer icekit may know it' if newer else ''}"
+        )
+    _kind(_present(metadata, "location"), str, "location", "a text")
+    _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a text")
+    for key, value in _map(metadata, "properties").items():
+        _kind(value, str, f"properties.{key}", "a text")
+    _check_schemas(metadata, version)
+    _check_specs(metadata, version)
+    _check_orders(metadata)
+    _check_snapshots(metadata, version)
+    for place, entry in enumerate(_objects(metadata, "metadata-log")):
+        _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a text")
+
+
+def _check_schemas(metadata: Mapping[str, Any], version: int) -> None:
+    schemas = _objects(metadata, "schemas")
+    if not schemas:
+        if version > 1 or metadata.get("schema") is None:
+            raise Damaged("schemas is empty or missing, so the table has no columns")
+        _check_schema(metadata["schema"], "schema")
+        return
+    for place, schema in enumerate(schemas):
+        _check_schema(schema, f"schemas[{place}]")
+    ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
+    if version > 1:
+        _present(metadata, "current-schema-id")
+    if (current := metadata.get("current-schema-id")) is not None:
+        _named(current, ids, "current-schema-id", "schemas")
+
+
+def _check_schema(schema: Any, where: str) -> None:
+    _kind(schema, dict, where, "an object")
+    if schema.get("schema-id") is not None:
+        _whole(schema["schema-id"], f"{where}.schema-id")
+    _check_fields(schema.get("fields"), f"{where}.fields")
+
+
+def _check_fields(fields: Any, where: str) -> None:
+    for place, field in enumerate(_kind(fields, list, where, "a list")):
+        at = f"{where}[{place}]"
+        _kind(field, dict, at, "an object")
+        _whole(field.get("id"), f"{at}.id")
+        _kind(field.get("name"), str, f"{at}.name", "a text")
+        _check_type(field.get("type"), f"{at}.type")
+
+
+def _check_type(kind: Any, where: str) -> None:
+    if isinstance(kind, str):
+        return
+    if where.count(".") > _DEEPEST:
+        raise Damaged(f"{where[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
+    _kind(kind, dict, where, "a type")
+    match kind.get("type"):
+        case "struct":
+            _check_fields(kind.get("fields"), f"{where}.fields")
+        case "list":
+            _whole(kind.get("element-id"), f"{where}.element-id")
+            _kind(kind.get("element-required"), bool, f"{where}.element-required", "true or false")
+            _check_type(kind.get("element"), f"{where}.element")
+        case "map":
+            _whole(kind.get("key-id"), f"{where}.key-id")
+            _whole(kind.get("value-id"), f"{where}.value-id")
+            _kind(kind.get("value-required"), bool, f"{where}.value-required", "true or false")
+            _check_type(kind.get("key"), f"{where}.key")
+            _check_type(kind.get("value"), f"{where}.value")
+        case other:
+            raise Damaged(f"{where}.type is {_shown(other)}, and a nested type is a struct, a list or a map")
+
+
+def _check_specs(metadata: Mapping[str, Any], version: int) -> None:
+    specs = _objects(metadata, "partition-specs")
+    if not specs:
+        if version > 1:
+            raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
+        _check_spec_fields(metadata.get("partition-spec") or [], "partition-spec")
+        return
+    for place, spec in enumerate(specs):
+        _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")
+    ids = _unique((spec.get("spec-id") for spec in specs), "partition-specs", "spec-id")
+    if version > 1:
+        _present(metadata, "default-spec-id")
+    if (default := metadata.get("default-spec-id")) is not None:
+        _named(default, ids, "default-spec-id", "partition-specs")
+
+
+def _check_spec_fields(fields: Any, where: str) -> None:
+    for place, field in enumerate(_kind(fields, list, where, "a list")):
+        at = f"{where}[{place}]"
+        _kind(field, dict, at, "an object")
+        _kind(field.get("name"), str, f"{at}.name", "a text")
+        _kind(field.get("transform"), str, f"{at}.transform", "a text")
+        sources = (
+            [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
+        )
+        for source in sources:
+            _whole(source, f"{at}.source-id")
+        if field.get("field-id") is not None:
+            _whole(field["field-id"], f"{at}.field-id")
+
+
+def _check_orders(metadata: Mapping[str, Any]) -> None:
+    orders = _objects(metadata, "sort-orders")
+    for place, order in enumerate(orders):
+        for number, field in enumerate(_kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")):
+            at = f"sort-orders[{place}].fields[{number}]"
+            _kind(field, dict, at, "an object")
+            for key in ("transform", "direction", "null-order"):
+                _kind(field.get(key), str, f"{at}.{key}", "a text")
+    ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
+    if default := metadata.get("default-sort-order-id"):
+        _named(default, ids, "default-sort-order-id", "sort-orders")
+
+
+def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
+    snapshots = _objects(metadata, "snapshots")
+    last = _whole(_present(metadata, "last-sequence-number"), "last-sequence-number") if version > 1 else None
+    for place, snapshot in enumerate(snapshots):
+        _check_snapshot(snapshot, f"snapshots[{place}]", last)
+    ids = _unique((snapshot["snapshot-id"] for snapshot in snapshots), "snapshots", "snapshot-id")
+    current = metadata.get("current-snapshot-id")
+    if current not in _NONE:
+        _named(current, ids, "current-snapshot-id", "snapshots")
+    refs = _map(metadata, "refs")
+    for name, ref in refs.items():
+        _kind(ref, dict, f"refs.{name}", "an object")
+        if ref.get("type") not in _REF_TYPES:
+            raise Damaged(f"refs.{name}.type is {_shown(ref.get('type'))}, and a ref is a branch or a tag")
+        _named(ref.get("snapshot-id"), ids, f"refs.{name}.snapshot-id", "snapshots")
+        for key in ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep"):
+            if ref.get(key) is not None:
+                _whole(ref[key], f"refs.{name}.{key}")
+    head = refs["main"]["snapshot-id"] if "main" in refs else None
+    if head is not None and head != current:
+        raise Damaged(f"current-snapshot-id is {_shown(current)}, and refs.main.snapshot-id is {head}: they are one and the same")
+    _check_lineage(snapshots)
+
+
+def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:
+    _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
+    if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
+        raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, and must be milliseconds since 1970, before the year 10000")
+    for key in ("parent-snapshot-id", "schema-id", "sequence-number"):
+        if snapshot.get(key) is not None:
+            _whole(snapshot[key], f"{where}.{key}")
+    number = snapshot.get("sequence-number") or 0
+    if last is not None and number > last:
+        raise Damaged(f"{where}.sequence-number is {number}, and last-sequence-number is {last}: no commit can be newer than the last one")
+    listing = snapshot.get("manifest-list")
+    if listing is None:
+        _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a text")
+    else:
+        _kind(listing, str, f"{where}.manifest-list", "a text")
+    summary = _map(snapshot, "summary", f"{where}.summary")
+    for key, value in summary.items():
+        _kind(value, str, f"{where}.summary.{key}", "a text")
+    for key in _FIGURES:
+        if key in summary and not _FIGURE.fullmatch(summary[key]):
+            raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, and must be a whole number")
+
+
+def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
+    """Each snapshot's parents, every one walked once."""
+    by_id: dict[int | None, Mapping[str, Any]] = {snapshot["snapshot-id"]: snapshot for snapshot in snapshots}
+    done: set[object] = set()
+    for snapshot in snapshots:
+        walked = []
+        for ancestor in lineage(by_id, snapshot):
+            if ancestor["snapshot-id"] in done:
+                break
+            walked.append(ancestor["snapshot-id"])
+        done.update(walked)
+
+
+def _present(metadata: Mapping[str, Any], key: str) -> Any:
+    if metadata.get(key) is None:
+        raise Damaged(f"{key} is {'null' if key in metadata else 'missing'}")
+    return metadata[key]
+
+
+def _kind(value: Any, kind: type, where: str, wanted: str) -> Any:
+    if not isinstance(value, kind):
+        raise Damaged(f"{where} is {_shown(value)}, and must be {wanted}")
+    return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise Damaged(f"{where} is {_shown(value)}, and must be a whole number of 64 bits")
+    return value
+
+
+def _map(of: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _kind({} if of.get(key) is None else of[key], dict, where or key, "an object")
+    return found
+
+
+def _objects(metadata: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = _kind([] if metadata.get(key) is None else metadata[key], list, key, "a list")
+    for place, one in enumerate(found):
+        _kind(one, dict, f"{key}[{place}]", "an object")
+    return found
+
+
+def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
+    found: set[int] = set()
+    for place, one in enumerate(ids):
+        if _whole(one, f"{where}[{place}].{key}") in found:
+            raise Damaged(f"{where}[{place}].{key} is {one}, and another one of {where} has the same")
+        found.add(one)
+    return found
+
+
+def _named(value: Any, ids: set[int], where: str, among: str) -> None:
+    if _whole(value, where) not in ids:
+        there = f"{len(ids):,} others" if len(ids) > 1 else "one other" if ids else "nothing at all"
+        raise Damaged(f"{where} is {value}, which {among} does not have ({there})")
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON has it, and not all of a long one."""
+    text = {None: "missing or null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
+    text = text or ("a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,40 @@
+"""Read a table's metadata tables as the table is now: the one place that names them in a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: SQL for the content of an entry (0 data, 1 position deletes, 2 equality deletes) that no engine pushes into a scan:
+#: Iceberg 1.11 leaves out all delete manifests under a filter such as ``data_file.content <> 1``.
+CONTENT = "data_file.content + 0"
+
+
+def metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int | None = None) -> DataFrame:
+    """A metadata table (``entries``, ``all_files`` …) of a table that is named with its catalog; ``snapshot_id`` reads that snapshot.
+
+    What the session's catalog has cached is refreshed first: an older copy of the table does not
+    know a newer snapshot, and Iceberg then reads ``VERSION AS OF`` as empty, without an error.
+    """
+    return spark.sql(f"SELECT * FROM {metadata_table_sql(spark, table, name, snapshot_id)}")
+
+
+def metadata_table_sql(spark: SparkSession, table: Identifier, name: str, snapshot_id: int | None = None) -> str:
+    """SQL for what :func:`metadata_table` reads, refreshed now; for a statement that is run at once."""
+    spark.sql(f"REFRESH TABLE {identifier(*table)}")
+    if any("." in part for part in table):
+        # Iceberg's CachingCatalog takes the dot for a namespace's, and keeps the metadata tables of a table that was refreshed.
+        spark.sql(f"REFRESH TABLE {identifier(*table, name)}")
+    version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+    return f"{identifier(*table, name)}{version}"
+
+
+def spread(files: DataFrame, most: int) -> list[str]:
+    """At most so many of the paths in ``file_path``, from all over: in the order of a hash, so that each run takes the same."""
+    return [
+        str(row[0]) for row in files.selectExpr("file_path", "xxhash64(file_path) AS h").orderBy("h", "file_path").limit(most).collect()
+    ]

@@ -1,0 +1,243 @@
+"""Find the tables of a catalog that keep files where another table does, so that no table's files are taken for another's orphans."""
+
+from __future__ import annotations
+
+import math
+import os
+import posixpath
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+from icekit.catalog.session_tables import SessionTables
+from icekit.catalog.source import first_line
+from icekit.errors import NotATable, TableNotFound
+from icekit.facts.model import SharedPlace, Sharing
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import count, span
+
+if TYPE_CHECKING:
+    from icekit.catalog.lake import Lake
+    from icekit.catalog.source import Source
+
+Json = Mapping[str, Any]
+Say = Callable[[str], None]
+#: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
+Load = Callable[["Source"], Json]
+
+#: Choices: how long the tables of a catalog are compared, in seconds, and by how many threads.
+COMPARING_SECONDS = 900.0
+_AT_ONCE = 8
+_SAYING_SECONDS = 10.0
+#: Tables that a sentence says could not be read.
+_NAMED = 3
+
+#: The table properties that say where files are written, beside the location itself (LocationProviders, TableProperties).
+_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+# DeleteOrphanFiles takes s3, s3a and s3n for one; wasb and abfs are two ways to one account; an HDFS has several names.
+_FAMILIES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure"),
+    **dict.fromkeys(("hdfs", "webhdfs", "swebhdfs", "viewfs"), "hdfs"),
+}
+_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
+
+
+@dataclass
+class _Memory:
+    """What a catalog's tables have said of themselves, and when (monotonic seconds): a report asks for each table in turn."""
+
+    names: list[Identifier] = field(default_factory=list)
+    listed_at: float = -math.inf
+    tables: dict[Identifier, tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+
+
+# By the catalog's own object; a lake that is lent to another thread has the same.
+_memories: WeakKeyDictionary[Any, _Memory] = WeakKeyDictionary()
+
+
+class _Place(NamedTuple):
+    """A folder: its kind of storage (empty: not said), bucket or container, and every way to write its path."""
+
+    family: str
+    authority: str
+    paths: frozenset[str]
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Tell whether two paths may be the same folder, or one may be inside the other.
+
+    Schemes and authorities are compared as Iceberg does for orphans, and paths by all that they can mean: as they are
+    written, decoded, without ``..``, with symbolic links followed. In doubt it is so.
+    """
+    return _meet(_place(one), _place(other))
+
+
+def declared_paths(metadata: Json) -> tuple[str, ...]:
+    """Where a table says that its files are: its location, and the paths of its properties."""
+    properties = metadata.get("properties") or {}
+    return (str(metadata["location"]), *(str(properties[key]) for key in _PATHS if properties.get(key)))
+
+
+def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
+    """The files that a metadata file names by itself, and it: other metadata files, manifest lists and statistics."""
+    found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
+    found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
+    found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    return frozenset(found)
+
+
+def sharing(
+    lake: Lake, table: Identifier, load: Load, *, seconds: float = COMPARING_SECONDS, max_age: float = 0.0, say: Say | None = None
+) -> Sharing:
+    """Compare a table's paths with those of every other table of its catalog, clones included.
+
+    A table shares a place if its location or a path of its properties is the same as one of this table's, inside it or
+    around it, or if a metadata file, manifest list or statistics file of its lies there that this table does not name.
+    Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; data files are not
+    looked for. What cannot be read, or not within ``seconds``, is in ``unchecked``. What this process has read of other
+    tables in the last ``max_age`` seconds is not read again. ``say`` is told now and then how far it is.
+    Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
+    """
+    source = lake.tables.source(table)
+    metadata = load(source)
+    mine = [_place(path) for path in declared_paths(metadata)]
+    own_files = named_files(metadata, source.metadata_location)
+    memory = _memories.setdefault(lake.tables, _Memory())
+    since = time.monotonic() - max_age
+    try:
+        if memory.listed_at <= since:
+            memory.names, memory.listed_at = lake.tables.names(), time.monotonic()
+        names = memory.names
+    except Exception as error:
+        return Sharing(unchecked=f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}")
+    others = [name for name in names if name != table and not _is_alias(lake, name, table, source.metadata_location)]
+    if len(others) == len(names):
+        return Sharing(unchecked=f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it")
+
+    def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
+        path = next((path for path in paths if any(_meet(_place(path), place) for place in mine)), None)
+        return None if path is None else SharedPlace(display_name(name), path)
+
+    def compare(name: Identifier) -> SharedPlace | None:
+        at, declared, folders = memory.tables.get(name, (-math.inf, (), ()))
+        if at > since and (there := meeting(name, declared)):
+            return there
+        # Folders of files that this table may name too; which files those are is not remembered.
+        if at > since and not meeting(name, folders):
+            return None
+        began = time.monotonic()
+        declared, files = _paths(lake, name, load)
+        memory.tables[name] = began, declared, _folders(files)
+        return meeting(name, declared) or meeting(name, _folders(files - own_files))
+
+    compared, unread = _each(others, compare, seconds, say)
+    shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
+    return Sharing(tuple(shared), _unchecked(others, compared, unread, seconds))
+
+
+def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
+    """Tell whether a name is the table's own in other letters, as catalogs that ignore case list it."""
+    if ".".join(name).casefold() != ".".join(table).casefold():
+        return False
+    try:
+        return lake.tables.source(name).metadata_location == metadata_location
+    except Exception:
+        return False  # it is among those that are compared, which says what is wrong with it
+
+
+def _paths(lake: Lake, name: Identifier, load: Load) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The paths that another table declares, and the files that its metadata file names; none of one that is gone."""
+    try:
+        source = lake.tables.source(name)
+        metadata = load(source)
+    except TableNotFound:
+        return (), frozenset()  # dropped since it was listed
+    except NotATable:
+        return _location_of_another_format(lake, name), frozenset()
+    return declared_paths(metadata), named_files(metadata, source.metadata_location)
+
+
+def _folders(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({file.rpartition("/")[0] for file in files}))
+
+
+def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
+    """Where a table that is not Iceberg's keeps its files, as a session's catalog lists those too; none for a view."""
+    if not isinstance(lake.tables, SessionTables):
+        return ()
+    described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}").collect()
+    return tuple(str(row["data_type"]) for row in described if row["col_name"] == "Location" and row["data_type"])
+
+
+def _each(
+    names: list[Identifier], compare: Callable[[Identifier], SharedPlace | None], seconds: float, say: Say | None
+) -> tuple[dict[Identifier, SharedPlace | None], dict[Identifier, str]]:
+    """What comparing came to for each table, and why it failed for some; what is in neither was not reached in time."""
+    todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
+    compared: dict[Identifier, SharedPlace | None] = {}
+    unread: dict[Identifier, str] = {}
+
+    def work() -> None:
+        while not ended.is_set():
+            with one_at_a_time:
+                name = next(todo, None)
+            if name is None:
+                return
+            try:
+                compared[name] = compare(name)
+            except Exception as error:
+                unread[name] = first_line(error)
+
+    # Not an executor's, which would keep the process until a catalog that does not answer has been asked for every table.
+    threads = [threading.Thread(target=work, name="icekit-comparing", daemon=True) for _ in range(min(_AT_ONCE, len(names)))]
+    began = told = time.monotonic()
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and (now := time.monotonic()) < began + seconds:
+            if say is not None and now - told >= _SAYING_SECONDS:
+                told = now
+                say(f"  comparing locations: {len(compared) + len(unread):,} of {count(len(names), 'table')}")
+            next(thread for thread in [*filter(threading.Thread.is_alive, threads), threads[0]]).join(0.2)
+    finally:
+        ended.set()
+    return dict(compared), dict(unread)
+
+
+def _unchecked(
+    others: list[Identifier], compared: Mapping[Identifier, object], unread: Mapping[Identifier, str], seconds: float
+) -> str | None:
+    said = [f"{display_name(name)} cannot be read: {why}" for name, why in sorted(unread.items())[:_NAMED]]
+    if len(unread) > _NAMED:
+        said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
+    if late := len(others) - len(compared) - len(unread):
+        said.append(f"{len(others) - late:,} of {count(len(others), 'table')} compared within {span(seconds * 1000)}, and no more")
+    return "; ".join(said) or None
+
+
+@lru_cache(maxsize=65_536)
+def _place(path: str) -> _Place:
+    scheme, authority, rest = found.groups() if (found := _URI.fullmatch(path)) else ("", "", path)
+    family = _FAMILIES.get(scheme.lower(), scheme.lower())
+    # An HDFS has as many names as hosts; wasb and abfs name two hosts of one account.
+    authority = "" if family in {"file", "hdfs"} else (authority or "").lower().replace(".blob.", ".dfs.")
+    spellings = {rest, unquote(rest)}
+    spellings |= {posixpath.normpath("/" + spelling.lstrip("/")) for spelling in spellings}
+    if family in {"", "file"}:
+        spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
+    return _Place(family, authority, frozenset(spelling.rstrip("/") for spelling in spellings))
+
+
+def _meet(one: _Place, other: _Place) -> bool:
+    if one.family and other.family and one.family != other.family:
+        return False
+    if one.authority and other.authority and one.authority != other.authority:
+        return False
+    return any(a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/") for a in one.paths for b in other.paths)

@@ -1,0 +1,42 @@
+"""Print for people: the one place from which the command writes to a terminal, so that no name or message can command it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from typing import TextIO
+
+# Control characters but line ends and tabs, halves of characters, and those that turn or break a line.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def harmless(text: str) -> str:
+    """Replace what a terminal would obey, or XML has no place for."""
+    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def say(text: str, *, is_painted: bool = False, end: str = "\n", error: bool = False) -> None:
+    """Print at once, as a log is read while it grows; ``is_painted`` text has colours of icekit's own, and nothing else to obey."""
+    write((text if is_painted else harmless(text)) + end, sys.stderr if error else sys.stdout)
+
+
+def write(text: str, stream: TextIO | None) -> None:
+    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one nothing."""
+    if stream is None:
+        return
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as problem:
+            stream.write(text.encode(problem.encoding, "backslashreplace").decode(problem.encoding))
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What could not be written would be tried again, and fail again, as the process ends.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        error.filename = error.filename or "Standard output"
+        raise

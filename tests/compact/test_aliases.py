@@ -1,0 +1,67 @@
+"""A table is one table, whichever name its catalog goes by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import icekit
+from icekit.catalog import Lake
+from icekit.compact import clear
+from icekit.compact.claims import claimed
+from icekit.compact.ledger import opened
+from icekit.compact.records import DISPROVED, RunRecord
+from icekit.errors import RunDisproved, TableClaimed
+from icekit.sql import display_name
+from tests.compact.tables import Table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def aliases(lake: Lake, tmp_path: Path) -> tuple[Lake, Lake]:
+    """One catalog of a running session under two names."""
+    session = lake.spark.newSession()
+    for name in ("one", "two"):
+        session.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+        session.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
+        session.conf.set(f"spark.sql.catalog.{name}.warehouse", str(tmp_path / "warehouse"))
+    return icekit.connect("one", spark=session), icekit.connect("two", spark=session)
+
+
+@pytest.mark.parametrize("kept_in", ["file", "table"])
+def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
+    aliases: tuple[Lake, Lake], tmp_path: Path, kept_in: str
+) -> None:
+    one, two = aliases
+    ledger = "table" if kept_in == "table" else str(tmp_path / "shared.db")
+    table = Table(one, "db", "t", tmp_path).create(by="").fill()
+    plan = Table(two, "db", "t", tmp_path).plan()
+    assert plan.catalog == "two"
+
+    with (
+        opened(ledger, one) as book,
+        claimed(book, "one.db.t", "first", plan.table_uuid),
+        pytest.raises(TableClaimed, match=r"two\.db\.t \(which that run knows as one\.db\.t\) is being compacted by run first"),
+    ):
+        icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
+    assert table.file_count() == 5
+    assert icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
+    with opened(ledger, one) as book:
+        assert book.claims() == ()
+
+
+def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(aliases: tuple[Lake, Lake], tmp_path: Path) -> None:
+    one, two = aliases
+    ledger = str(tmp_path / "shared.db")
+    Table(one, "db", "t", tmp_path).create(by="").fill()
+    plan = Table(two, "db", "t", tmp_path).plan()
+    full = display_name(one.sql_name(("db", "t")))
+    with opened(ledger, one) as book:
+        book.save_run(RunRecord("r1", full, plan.table_uuid, DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
+
+    with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
+        icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
+    assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
+    assert icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"

@@ -1,0 +1,143 @@
+"""After a proof that failed nothing goes on until a person has looked; what was undone is not counted as done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from icekit.__main__ import main
+from icekit.catalog import Lake
+from icekit.compact import Outcome, Stop, clear, resume
+from icekit.compact.run import new_run_id
+from icekit.errors import ParameterError, RunDisproved
+from tests.compact.tables import Table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sick(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+    """Five small files in each of two partitions: a plan of two actions."""
+    return Table(lake, scratch, "sick", tmp_path).create().fill()
+
+
+def damaging(sick: Table, run_id: str) -> Callable[[str], None]:
+    """Tells of progress; when the first action begins a row goes, in a commit that carries the run's tags."""
+
+    def progress(line: str) -> None:
+        if not line.startswith("[1/2]"):
+            return
+        tags = {"icekit.run-id": run_id, "icekit.action-id": "a1"}
+        conf = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in tags.items()}
+        for key, value in conf.items():
+            sick.lake.spark.conf.set(key, value)
+        sick.sql("DELETE FROM {t} WHERE id = 0")
+        for key in conf:
+            sick.lake.spark.conf.unset(key)
+
+    return progress
+
+
+def stopping_at(stop: Stop, start: str) -> Callable[[str], None]:
+    return lambda line: stop.set() if line.startswith(start) else None
+
+
+def rolled_back(sick: Table, snapshot_id: int | None) -> None:
+    sick.sql(f"CALL lake.system.rollback_to_snapshot('{'.'.join(sick.name)}', {snapshot_id})")
+    sick.sql("REFRESH TABLE {t}")
+
+
+def again(sick: Table) -> Outcome:
+    return resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None)
+
+
+def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sick: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    before, good, run_id = sick.rows(), sick.snapshot_id(), new_run_id()
+    made = sick.plan(max_action_partitions=1)
+    outcome = sick.run(made, run_id=run_id, progress=damaging(sick, run_id))
+
+    assert (outcome.status, outcome.exit_status) == ("not proved", 1)
+    assert [a.status for a in outcome.actions] == ["disproved", "pending"]
+    here = sick.snapshot_id()
+    refused = rf"run {run_id}.* ROWS CHANGED.*rollback_to_snapshot.*--clear {run_id}"
+    with pytest.raises(RunDisproved, match=refused):
+        again(sick)
+    with pytest.raises(RunDisproved, match=refused):
+        sick.run(made)
+    command = ["compact", ".".join(sick.name), "--ledger", str(sick.book)]
+    assert main([*command, "--resume"]) == 1
+    assert sick.snapshot_id() == here
+
+    rolled_back(sick, good)
+    assert main([*command, "--clear", "another"]) == 2
+    assert main([*command, "--clear", run_id]) == 0
+    assert "plan again" in capsys.readouterr().out
+    with pytest.raises(ParameterError, match="No unfinished run"):
+        again(sick)
+    assert sick.compact().status == "done"
+    assert (sick.file_count(), sick.rows()) == (2, before)
+
+
+def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick: Table) -> None:
+    run_id = new_run_id()
+    sick.run(sick.plan(max_action_partitions=1), run_id=run_id, progress=damaging(sick, run_id))
+    sick.sql("DELETE FROM {t}")
+
+    with pytest.raises(RunDisproved, match=run_id):
+        sick.compact()
+    assert [record.run_id for record in clear(sick.lake, sick.name, ledger=str(sick.book))] == [run_id]
+    assert sick.compact().status == "nothing to do"
+
+
+def test_what_was_done_and_rolled_back_is_done_again_by_a_resume(sick: Table) -> None:
+    before, good, stop = sick.rows(), sick.snapshot_id(), Stop()
+    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=stopping_at(stop, "[2/2]"))
+    assert [a.status for a in outcome.actions] == ["done", "stopped"]
+    rolled_back(sick, good)
+
+    resumed = again(sick)
+    assert resumed.status == "done"
+    assert [a.actual.files_in for a in resumed.actions] == [5, 5]
+    assert (sick.file_count(), sick.rows()) == (2, before)
+
+
+def test_a_run_that_is_interrupted_before_its_last_proof_is_not_done(sick: Table) -> None:
+    def progress(line: str) -> None:
+        if line.startswith("  done"):
+            raise KeyboardInterrupt
+
+    outcome = sick.run(sick.plan(), progress=progress)
+    assert (outcome.status, outcome.exit_status, outcome.proof) == ("stopped", 1, None)
+
+    resumed = again(sick)
+    assert resumed.status == "done"
+    assert resumed.proof is not None
+    assert resumed.proof.ok is True
+
+
+def test_a_run_whose_work_is_done_and_proved_when_its_time_ends_is_done(sick: Table) -> None:
+    stop = Stop()
+    outcome = sick.run(sick.plan(), stop=stop, progress=stopping_at(stop, "  done"))
+
+    record = sick.ledger().run(str(outcome.run_id))
+    assert record is not None
+    assert (outcome.status, record.status) == ("done", "done")
+
+
+def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) -> None:
+    stop = Stop()
+
+    def progress(line: str) -> None:
+        if line.startswith("  done"):
+            # Another's expiry takes the snapshot that the commit would be compared with.
+            sick.sql("CALL lake.system.expire_snapshots(table => '" + ".".join(sick.name) + "', older_than => now(), retain_last => 1)")
+            stop.set()
+
+    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=progress)
+    assert [a.status for a in outcome.actions] == ["unproved", "pending"]
+
+    resumed = again(sick)
+    assert (resumed.status, resumed.exit_status) == ("not proved", 1)
+    assert [a.status for a in resumed.actions] == ["unproved", "done"]

@@ -1,0 +1,221 @@
+"""Tables that keep files in one place are found, however the place is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+import icekit
+from icekit.catalog import Lake
+from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.source import Source
+from icekit.errors import CatalogUnreachable
+from icekit.facts.collect import load_metadata
+from icekit.facts.model import SharedPlace, Sharing
+from icekit.facts.sharing import overlaps, sharing
+from icekit.sql import Identifier
+
+Create = Callable[..., str]
+A = ("db", "a")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake of its own, without Spark."""
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    return icekit.connect()
+
+
+@pytest.fixture
+def create(tmp_path: Path) -> Create:
+    """Make a table; returns its location."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("db")
+
+    def make(name: str, location: str | None = None, **properties: str) -> str:
+        table = catalog.create_table(
+            ("db", name),
+            Schema(NestedField(1, "id", LongType())),
+            location=location,
+            properties={key.replace("_", "."): value for key, value in properties.items()},
+        )
+        return str(table.location())
+
+    return make
+
+
+def found(lake: Lake, seconds: float = 600.0) -> Sharing:
+    return sharing(lake, A, load_metadata, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://b/w/a", "s3://b/w/a/"),
+        ("s3://b/w/a", "s3a://b/w/a"),
+        ("s3n://b/w/a", "S3://B/w/a"),
+        ("s3://b/w/a", "s3://b/w/a/data/deep"),
+        ("s3://b", "s3://b/w/a"),
+        ("s3://b/w/a b", "s3://b/w/a%20b"),
+        ("s3://b/w/x/../a", "s3://b/w/a"),
+        # As an object store has it, it is a key below x.
+        ("s3://b/w/x/../a", "s3://b/w/x"),
+        ("s3://b/w//a", "s3://b/w/a"),
+        ("file:/w/a", "file:///w/a"),
+        ("file:/w/a", "/w/a"),
+        ("file://localhost/w/a", "/w/./a"),
+        ("/w/%2e%2e/a", "file:/a"),
+        ("hdfs:///w/a", "hdfs://one:8020/w/a"),
+        ("hdfs://service/w/a", "hdfs://one:8020/w/a"),
+        ("/w/a", "hdfs://one:8020/w/a"),
+        ("abfss://c@acc.dfs.core.windows.net/w/a", "wasbs://c@acc.blob.core.windows.net/w/a"),
+    ],
+)
+def test_one_place_is_one_place_however_it_is_written(one: str, other: str) -> None:
+    assert overlaps(one, other)
+    assert overlaps(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://b/w/a", "s3://b/w/a_old"),
+        ("s3://b/w/a", "s3://other/w/a"),
+        ("s3://b/w/a", "gs://b/w/a"),
+        ("file:/w/a", "file:/w/b"),
+        ("abfss://c@acc.dfs.core.windows.net/w/a", "abfss://d@acc.dfs.core.windows.net/w/a"),
+    ],
+)
+def test_places_side_by_side_are_two(one: str, other: str) -> None:
+    assert not overlaps(one, other)
+    assert not overlaps(other, one)
+
+
+def test_a_symbolic_link_leads_to_the_same_place(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    assert overlaps(f"file:{tmp_path}/link/a", str(tmp_path / "real" / "a"))
+
+
+def test_a_table_beside_others_shares_nothing(lake: Lake, create: Create) -> None:
+    create("a")
+    create("a_old")
+
+    assert found(lake) == Sharing()
+
+
+@pytest.mark.parametrize("key", ["write_data_path", "write_metadata_path"])
+def test_every_path_that_a_table_writes_to_is_compared(lake: Lake, create: Create, key: str) -> None:
+    inside = f"{create('a')}/elsewhere"
+    create("b", **{key: inside})
+
+    assert found(lake).shared == (SharedPlace("db.b", inside),)
+
+
+@pytest.mark.parametrize("key", ["write.object-storage.path", "write.folder-storage.path"])
+def test_paths_of_older_writers_are_compared_too(lake: Lake, create: Create, key: str) -> None:
+    create("a", **{key: "s3://bucket/data"})
+    create("b", **{key: "s3a://bucket/data/"})
+
+    assert found(lake).shared == (SharedPlace("db.b", "s3a://bucket/data/"),)
+
+
+def test_a_table_around_this_one_is_named_with_its_path(lake: Lake, create: Create, tmp_path: Path) -> None:
+    create("a", f"file://{tmp_path}/big/a")
+    create("big", f"file://{tmp_path}/big")
+
+    assert found(lake).told == f"shared location with db.big (file://{tmp_path}/big)"
+
+
+def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(lake: Lake, create: Create, tmp_path: Path) -> None:
+    location = create("a")
+    create("moved", f"file://{tmp_path}/moved")
+    metadata = Path(lake.tables.source(("db", "moved")).metadata_location.removeprefix("file://"))
+    left_behind = Path(location.removeprefix("file://"), "metadata", "of-another.metadata.json")
+    left_behind.write_bytes(metadata.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        source = lake.tables.source
+        moved = type(source(A))(f"file://{left_behind}", source(A).read)
+        patch.setattr(EmbeddedTables, "source", lambda _, name: moved if name == ("db", "moved") else source(name))
+
+        assert [place.table for place in found(lake).shared] == ["db.moved"]
+
+
+def test_a_table_whose_metadata_is_gone_leaves_it_unknown(lake: Lake, create: Create) -> None:
+    create("a")
+    create("broken")
+    Path(lake.tables.source(("db", "broken")).metadata_location.removeprefix("file://")).unlink()
+
+    answer = found(lake)
+
+    assert (answer.unchecked or "").startswith("db.broken cannot be read: ")
+    assert "is not known" in (answer.refusal or "")
+
+
+def test_a_catalog_that_cannot_be_listed_leaves_it_unknown(lake: Lake, create: Create) -> None:
+    create("a")
+
+    class Unlisted(EmbeddedTables):
+        def names(self) -> list[Identifier]:
+            raise CatalogUnreachable("It does not answer.")
+
+    lake.tables = Unlisted(lake.tables.path)  # type: ignore[attr-defined]
+
+    assert found(lake).unchecked == "the tables of catalog 'lake' cannot be listed: It does not answer"
+
+
+def test_a_list_without_the_table_itself_is_not_complete(lake: Lake, create: Create) -> None:
+    create("a")
+
+    class Partly(EmbeddedTables):
+        def names(self) -> list[Identifier]:
+            return []
+
+    lake.tables = Partly(lake.tables.path)  # type: ignore[attr-defined]
+
+    assert "is not complete: db.a is not in it" in (found(lake).unchecked or "")
+
+
+def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, create: Create) -> None:
+    create("a")
+    create("b")
+    is_over = threading.Event()
+
+    def load(source: Source) -> Any:
+        if "/b/" in source.metadata_location:
+            is_over.wait(600)
+        return load_metadata(source)
+
+    answer = sharing(lake, A, load, seconds=0.1)
+    is_over.set()
+
+    assert "0 of 1 table compared within" in (answer.unchecked or "")
+
+
+def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, create: Create) -> None:
+    create("a")
+    create("b")
+    create("late", f"{create('c')}/inside")
+    read: list[str] = []
+
+    def load(source: Source) -> Any:
+        read.append(source.metadata_location)
+        return load_metadata(source)
+
+    def of(name: str, max_age: float = 0.0) -> Sharing:
+        read.clear()
+        return sharing(lake, ("db", name), load, max_age=max_age)
+
+    assert (of("a"), len(read)) == (Sharing(), 4)
+    assert (of("b", max_age=600.0), len(read)) == (Sharing(), 2)
+    assert (of("c", max_age=600.0).told.partition(" (")[0], len(read)) == ("shared location with db.late", 1)
+    # A removal looks at everything again.
+    assert (of("b"), len(read)) == (Sharing(), 4)

@@ -1,0 +1,41 @@
+"""A session with an older Iceberg, as somebody else's cluster may have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icekit.catalog.profile import ICEBERG, SPARK_RUNTIME, SQLITE_JDBC
+from icekit.sql import display_name
+from tests.resolve.tables import Table
+
+pytestmark = pytest.mark.spark
+
+
+def test_iceberg_1_11_converts_all_equality_deletes(table: Table, tmp_path: Path) -> None:
+    """Its metadata tables leave delete files out under some filters on ``content``."""
+    table.create().insert("VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    table.delete("id", "SELECT 1")
+    before, history = table.rows(), table.history()
+    packages = f"spark.jars.packages={SPARK_RUNTIME.replace(ICEBERG, '1.11.0')},{SQLITE_JDBC}"
+    environment = {**os.environ, "ICEKIT_SPARK_CONF": f"{os.environ['ICEKIT_SPARK_CONF']} {packages}"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "icekit", "convert", display_name(table.name), "--execute", "--ledger", str(tmp_path / "ledger.db")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no row changed" in done.stdout
+    table.files.refresh()
+    table.hold(before, history)
+    assert table.equality_deletes() == 0

@@ -1,0 +1,286 @@
+"""What goes wrong with input, disk, catalog and engine is said with the thing named; exit 3 is for bugs alone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from junitparser import JUnitXml
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from icekit.__main__ import main
+from icekit.boundary import outside
+from icekit.errors import IcekitError
+from icekit.saving import write_text
+
+COLUMNS = Schema(NestedField(1, "id", LongType(), required=False))
+ODD = "esc\x1b[31m\u202eodd"
+
+
+class Place:
+    """A lake without Spark, whose tables' metadata and properties a test may spoil."""
+
+    def __init__(self, path: Path) -> None:
+        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse"))
+        self.catalog.create_namespace("db")
+
+    def table(self, name: str = "t", **properties: str) -> Path:
+        """Make an empty table; returns its metadata file."""
+        made = self.catalog.create_table(("db", name), COLUMNS, properties=properties)
+        return Path(made.metadata_location.removeprefix("file://"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    made = Place(tmp_path / "lake")
+    yield made
+    made.catalog.close()
+
+
+@contextlib.contextmanager
+def no_file_larger_than(size_in_bytes: int) -> Iterator[None]:
+    """As on a disk that is full: what is written past the limit is refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_in_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command says on the terminal that ends with status 2, in one line and without a trace."""
+    status = main(list(arguments))
+    said = capsys.readouterr()
+    assert status == 2, said
+    assert "bug" not in said.err
+    assert "Traceback" not in said.err
+    return said.err
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("write.target-file-size-bytes", "0"),
+        ("write.target-file-size-bytes", "-1"),
+        ("write.target-file-size-bytes", "512 MB"),
+        ("write.target-file-size-bytes", "9" * 40),
+        ("write.delete.target-file-size-bytes", "0"),
+        ("commit.manifest.target-size-bytes", "0"),
+        ("write.parquet.row-group-size-bytes", "0"),
+        ("write.metadata.previous-versions-max", "many"),
+        ("write.metadata.metrics.max-inferred-column-defaults", "all"),
+        ("history.expire.max-snapshot-age-ms", "5 days"),
+        ("history.expire.min-snapshots-to-keep", ""),
+        ("read.split.target-size", "0"),
+        ("write.parquet.bloom-filter-ndv.column.id", "lots"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_by_the_name_of_the_property(
+    place: Place, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    place.table(**{name: value})
+
+    said = refused(capsys, "look", "db.t")
+
+    assert f"The table property {name} is {value[:30]!r}"[:80] in said
+    assert f"UNSET TBLPROPERTIES ('{name}')" in said
+
+
+def spoilt(path: Path, **changes: Any) -> None:
+    """Change what a metadata file says."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"current-snapshot-id": 99}, "current-snapshot-id is 99"),
+        ({"current-snapshot-id": 99, "snapshots": None}, "current-snapshot-id is 99"),
+        ({"format-version": 99}, "format-version is 99"),
+        ({"format-version": "two"}, "format-version is 'two'"),
+    ],
+)
+def test_a_card_is_not_drawn_of_damaged_metadata(
+    place: Place, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
+) -> None:
+    spoilt(place.table(), **changes)
+
+    assert said in refused(capsys, "look", "db.t")
+
+
+def test_a_report_of_damaged_metadata_is_not_a_healthy_one(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    spoilt(place.table(), **{"current-snapshot-id": 99})
+
+    assert main(["report", "db.t", "--fail-on", "warning", "--output", str(tmp_path / "out")]) == 2
+    assert "db.t: misconfigured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x1f\x8b\x08garbage", b"\x00\xff" * 50, b"[]"])
+def test_a_metadata_file_that_is_none_is_named(place: Place, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    path = place.table()
+    path.write_bytes(content)
+
+    assert path.name in refused(capsys, "look", "db.t")
+
+
+def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE2__URI", f"sqlite:///{tmp_path}/lake/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE2__TYPE", "sql")
+    path = place.table()
+    with contextlib.closing(sqlite3.connect(tmp_path / "lake" / "catalog.db")) as db, db:
+        db.execute("UPDATE iceberg_tables SET catalog_name = 'lake2'")
+        db.execute("UPDATE iceberg_namespace_properties SET catalog_name = 'lake2'")
+    spoilt(path, **{"format-version": "two"})
+
+    said = refused(capsys, "look", "db.t", "--catalog", "lake2")
+
+    assert "gives metadata that is damaged: " in said
+    assert "format-version" in said
+
+
+# Names
+
+
+def test_a_name_cannot_command_the_terminal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.table(ODD)
+
+    for arguments in (["tables"], ["look", f"db.{ODD}"], ["look", f"db.{ODD}x"], ["look", "db.t", f"--{ODD}"]):
+        with contextlib.suppress(SystemExit):
+            main(arguments)
+        said = capsys.readouterr()
+        assert said.out + said.err
+        assert not re.search(r"[\x1b\u202e]", said.out + said.err), arguments
+
+
+def test_a_name_that_xml_has_no_place_for_costs_no_other_table_its_case(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt(place.table(ODD), **{"format-version": 99})
+    spoilt(place.table("t"), **{"format-version": 99})
+    junit = tmp_path / "report.xml"
+
+    assert main(["report", "db.*", "--junit", str(junit), "--output", str(tmp_path / "out")]) == 2
+    assert "\x1b" not in capsys.readouterr().out
+    assert sorted(case.name for suite in JUnitXml.fromfile(str(junit)) for case in suite) == [
+        "db.`esc\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}odd`",
+        "db.t",
+    ]
+
+
+def test_a_name_of_half_characters_is_no_name(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place.table()
+
+    assert "is not a table name" in refused(capsys, "report", "db.\udcff", "--output", str(tmp_path / "out"))
+
+
+def test_everything_is_printed_from_one_place() -> None:
+    package = Path(__file__).parents[1] / "icekit"
+    alone = {"terminal.py", "stock.py"}  # the second is a process that talks to its parent
+
+    printing = [
+        f"{path.name}:{number}"
+        for path in package.rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if path.name not in alone and re.search(r"(?<![\w.])print\(|sys\.std(out|err)\.write", line)
+    ]
+
+    assert printing == []
+
+
+# Disks
+
+
+def test_a_full_disk_is_named_with_the_file_and_leaves_no_half_of_it(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large") as caught, no_file_larger_than(10):
+        write_text(tmp_path / "page.html", "x" * 100_000)
+
+    assert str(tmp_path / "page.html") in str(outside(caught.value))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place.table()
+    with no_file_larger_than(10):
+        status = main(["report", "db.t", "--output", str(tmp_path / "out")])
+
+    assert status == 2
+    assert re.search(r"out/\S+ cannot be written: .*--output", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("made", [lambda path: path.write_text(""), lambda path: (path / "run.jsonl.partial").mkdir(parents=True)])
+def test_a_folder_that_is_none_is_named(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, made: Callable[[Path], object]
+) -> None:
+    place.table()
+    made(tmp_path / "out")
+
+    assert str(tmp_path / "out") in refused(capsys, "report", "db.t", "--output", str(tmp_path / "out"))
+
+
+def test_a_name_that_is_too_long_for_a_file_is_shortened(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place.table()
+
+    said = refused(capsys, "report", "db.t", "--output", str(tmp_path / ("x" * 5000)))
+
+    assert "too long a name" in said
+    assert len(said) < 500
+
+
+def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place, tmp_path: Path) -> None:
+    place.table()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "icekit", "look", "db.t"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another folder with --output.\n"
+    )
+
+
+# What is no fault of icekit's
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EDQUOT, errno.ESTALE]
+)
+def test_whatever_a_disk_answers_is_said_of_its_file(number: int) -> None:
+    said = str(outside(OSError(number, os.strerror(number), "/somewhere/a.html")))
+
+    assert said.startswith("/somewhere/a.html ")
+    assert said.endswith(".")
+
+
+def test_a_lost_connection_too_many_files_and_no_memory_are_not_bugs() -> None:
+    errors: list[BaseException] = [ConnectionRefusedError(111, "refused"), OSError(errno.EMFILE, "too many"), MemoryError()]
+
+    assert [isinstance(outside(error), IcekitError) for error in errors] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "bug", [ZeroDivisionError("division by zero"), KeyError("x"), TypeError(), AssertionError(), ValueError("x"), RecursionError()]
+)
+def test_a_bug_stays_one(bug: Exception) -> None:
+    assert outside(bug) is None

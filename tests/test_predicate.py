@@ -1,0 +1,156 @@
+"""A condition that a person states is one boolean expression over the table's columns, or an error that says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import icekit.predicate
+from icekit.catalog import Lake
+from icekit.compact.equality_deletes import plan_conversion
+from icekit.errors import EXIT_MISCONFIGURED, ParameterError
+from icekit.predicate import LONGEST, read_predicate
+from icekit.sql import identifier
+from icekit.tune.filters import read_filters
+from icekit.tune.write_mode import choose_write_mode
+
+pytestmark = pytest.mark.spark
+NAME = ("scratch_predicates", "rows")
+ESCAPES = [
+    "id = 1) OR (1=1",
+    "id = 1 LIMIT 1",
+    "id = 1 GROUP BY id",
+    "id = 1 ORDER BY id",
+    "id = 1 UNION ALL SELECT id FROM lake.lab.evolved",
+    "id = 1; DROP TABLE lake.lab.evolved",
+    "id = 1 AS x",
+]
+NO_CONDITION = [
+    ("", "it is empty"),
+    (" \n ", "it is empty"),
+    ("id = 1 -- all of it", "comment"),
+    ("id = 1 /* all of it */", "comment"),
+    ("id = 1 /* all of it", "comment"),
+    ("name = 'open", "as one expression"),
+    ("`id = 1", "as one expression"),
+    ("(id = 1", "as one expression"),
+    ("id = 1 \u2014 2", "as one expression"),
+    ("n\u00e4me = 1", "back quoted"),
+    ("id = 1\x00", "control character"),
+    ("name = '${spark.app.name}'", "setting's value"),
+    ("id", "not true or false"),
+    ("nmae = 'a'", "did you mean name"),
+    ("no_function(id) = 1", "no_function"),
+    ("id = 'x'", "cannot be cast"),
+    ("id = ?", "parameter marker"),
+    ("EXISTS (SELECT 1 FROM lake.lab.evolved)", "subquery"),
+    ("id IN (SELECT 1)", "subquery"),
+    ("id = (SELECT max(id) FROM lake.lab.evolved)", "subquery"),
+    ("count(*) > 1", "aggregate"),
+    ("row_number() OVER (ORDER BY id) = 1", "window function"),
+    ("explode(array(true))", "generator"),
+    ("rand() < 0.5", "each time it is asked"),
+    ("java_method('java.lang.System', 'lineSeparator') = name", "each time it is asked"),
+]
+# What only Iceberg refuses: each is a condition, and none that files can be chosen by.
+NOT_FOR_FILES = ["length(name) = 3", "name LIKE '%a'", "id + 1 = 2", "isnan(CAST(id AS double))", "_file = 'a'"]
+
+
+@pytest.fixture(scope="module")
+def table(lake: Lake) -> Iterator[Lake]:
+    """A lake with a table of the tests' own, which nothing here writes to."""
+    lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAME[0])}")
+    name = identifier(*lake.sql_name(NAME))
+    lake.spark.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT id, string(id) AS name, id AS `odd name` FROM range(10)")
+    yield lake
+    lake.spark.sql(f"DROP TABLE {name} PURGE")
+
+
+def read(lake: Lake, text: str) -> icekit.predicate.Predicate:
+    return read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(NAME))), text)
+
+
+@pytest.mark.parametrize(("text", "why"), [(text, "as one expression") for text in ESCAPES] + NO_CONDITION)
+@pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
+def test_what_is_no_condition_of_a_row_is_refused_by_name(
+    table: Lake, monkeypatch: pytest.MonkeyPatch, text: str, why: str, bridge: bool
+) -> None:
+    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    if not bridge and why == "cannot be cast":
+        pytest.skip("only the optimizer says so, which nobody can ask there")
+
+    with pytest.raises(ParameterError) as refused:
+        read(table, text)
+
+    said = str(refused.value)
+    assert refused.value.exit_status == EXIT_MISCONFIGURED
+    assert said.startswith(f"The filter {text!r} cannot be used: ")
+    assert why in said
+    assert "SQLSTATE" not in said
+
+
+@pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
+def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch: pytest.MonkeyPatch, bridge: bool) -> None:
+    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    rows = table.spark.table(identifier(*table.sql_name(NAME)))
+    texts = {
+        "name = '-- /* ; ) OR (' OR id = 1": 1,
+        "`odd name` IN (1, 2) AND name <> 'it''s'": 2,
+        "name = r'\\' OR id < 3": 3,
+        "id = 1 OR\n\tid = 2": 2,
+        "_file LIKE '%.parquet'": 10,
+        "id < 4 AND current_date() > DATE '2020-01-01'": 4,
+    }
+
+    for text, expected in texts.items():
+        stated = read(table, text)
+        assert stated.text == text
+        assert rows.where(f"{stated.sql} AND {stated.sql}").count() == expected
+
+
+def test_a_condition_names_the_columns_that_it_reads(table: Lake) -> None:
+    assert read(table, "id = 1 OR `odd name` = 2").columns == frozenset({"id", "odd name"})
+
+
+def test_a_condition_too_long_to_plan_is_refused_by_its_size(table: Lake) -> None:
+    with pytest.raises(ParameterError, match=r"characters, and Spark plans") as refused:
+        read(table, f"id IN ({', '.join(map(str, range(LONGEST)))})")
+
+    assert len(str(refused.value)) < 1_000
+
+
+def test_what_is_refused_is_told_once_and_not_traced(table: Lake, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ParameterError):
+        read(table, "no_such = 1")
+
+    assert "SQLQueryContextLogger" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_no_filter_escapes_its_place(table: Lake, text: str) -> None:
+    facts = table.observe(NAME)
+
+    with pytest.raises(ParameterError, match="as one expression"):
+        read_filters(table, facts, sql=[text])
+    with pytest.raises(ParameterError, match="as one expression"):
+        choose_write_mode(table, NAME, read_filter=text)
+    with pytest.raises(ParameterError, match="as one expression"):
+        plan_conversion(table, NAME, where=text)
+
+
+@pytest.mark.parametrize("text", NOT_FOR_FILES)
+def test_a_condition_that_iceberg_cannot_choose_files_by_is_refused_by_name(table: Lake, text: str) -> None:
+    with pytest.raises(ParameterError, match="Iceberg cannot choose partitions by the filter") as refused:
+        plan_conversion(table, NAME, where=text)
+
+    assert repr(text) in str(refused.value)
+
+
+def test_a_statement_that_changes_rows_is_no_query_to_read_filters_of(table: Lake) -> None:
+    name = identifier(*table.sql_name(NAME))
+
+    with pytest.raises(ParameterError, match="changes something"):
+        read_filters(table, table.observe(NAME), sql=[f"WITH one AS (SELECT 1 AS id) DELETE FROM {name} WHERE id IN (SELECT id FROM one)"])
+
+    assert table.spark.table(name).count() == 10
