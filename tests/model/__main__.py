@@ -41,7 +41,8 @@ def main() -> int:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            traceback.print_exc()
+            # Java's part of it is long and says little.
+            print("".join(traceback.format_exception(error)).split("\n\tat ")[0][-3000:], flush=True)
             failed.append(seed)
             said = "✖"
         print(f"seed {seed}: {Machine.steps - before} steps in {time.monotonic() - began:.0f} s  {said}", flush=True)

@@ -28,8 +28,9 @@ from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.errors import IcekitError
-from icekit.findings import Findings, Thresholds
+from icekit.findings import Thresholds
 from icekit.maintain import Retention, plan_maintenance_table
+from icekit.maintain.plan import PROCEDURES
 from icekit.resolve import convert as converting
 from icekit.sql import identifier
 from tests.model.model import ID, MAIN, Column, K, Model, P, Row, V
@@ -348,16 +349,13 @@ class Machine(RuleBasedStateMachine):
     def convert_in_slices(self, which: int, slices: int, meanwhile: Meanwhile) -> None:
         self._icekit(which, lambda model: converting.convert(self.lake.spark, self.lake.sql_name(model.name), slices=slices), meanwhile)
 
-    @rule(
-        which=which,
-        what=st.sampled_from(["snapshots_piling_up", "fragmented_manifests", "position_deletes", "v2_position_deletes", "orphan_files"]),
-        meanwhile=meanwhile,
-    )
-    def maintain(self, which: int, what: str, meanwhile: Meanwhile) -> None:
+    @rule(which=which, procedure=st.sampled_from(PROCEDURES), meanwhile=meanwhile)
+    def maintain(self, which: int, procedure: Any, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome | None:
-            facts = self.lake.observe(model.name, storage=what == "orphan_files", size_ratios=THRESHOLDS.size_ratios)
-            findings = Findings(f for f in diagnose(facts, THRESHOLDS) if f.name == what)
-            plan = plan_maintenance_table(self.lake, facts, findings, Retention(keep_last=2, keep_hours=1), thresholds=THRESHOLDS)
+            facts = self.lake.observe(model.name, storage=procedure == "remove_orphan_files", size_ratios=THRESHOLDS.size_ratios)
+            findings = diagnose(facts, THRESHOLDS)
+            retention = Retention(keep_last=2, keep_hours=1)
+            plan = plan_maintenance_table(self.lake, facts, findings, retention, thresholds=THRESHOLDS, procedures=[procedure])
             return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
         self._icekit(which, work, meanwhile)

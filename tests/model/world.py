@@ -39,7 +39,7 @@ _CROSSINGS = (
     (converting, "commit"),
     (attempt, "execute"),
     (checkpointed.Run, "_part"),
-    (checkpointed.Run, "_prove"),
+    (checkpointed.Run, "_proof"),
 )
 
 
