@@ -27,11 +27,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)), help="default: 1 to 20")
     parser.add_argument("--histories", type=int, default=5, help="a seed (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=25, help="a history (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=1, help="real kills a history at most (default: %(default)s)")
     given = parser.parse_args()
     LAKE.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("ICEKIT_LAKE", str(LAKE.resolve()))
     os.environ.setdefault("ICEKIT_SPARK_CONF", CONF)
     Machine.lake = icekit.connect()
+    Machine.kills = given.kills
     failed, started = [], time.monotonic()
     for seed in given.seeds:
         before, began = Machine.steps, time.monotonic()

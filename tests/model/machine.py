@@ -6,6 +6,8 @@ Each rule does one thing to a real table and to its model; after each, :meth:`Wo
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,11 +18,12 @@ from typing import Any, ClassVar
 
 from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.catalog import Lake
-from icekit.clone import clone
+from icekit.clone import clone, remove_stale
 from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.compact.ledger import SqliteLedger, let_go_of_dead
 from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
@@ -32,7 +35,7 @@ from icekit.findings import Thresholds
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.maintain.plan import PROCEDURES
 from icekit.resolve import convert as converting
-from icekit.sql import identifier
+from icekit.sql import display_name, identifier
 from tests.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from tests.model.world import NAMESPACE, Killed, PlannedRewrite, World
 
@@ -59,6 +62,8 @@ class Machine(RuleBasedStateMachine):
     lake: ClassVar[Lake]
     world: ClassVar[World | None] = None
     steps: ClassVar[int] = 0
+    #: Real kills of a history, each of which starts a process with a JVM.
+    kills: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.planned: dict[int, PlannedRewrite] = {}
         self.stamp = 0
         self.is_sound = False
+        self.kills_left = self.kills
 
     def teardown(self) -> None:
         """See to the past, and leave nothing."""
@@ -277,11 +283,11 @@ class Machine(RuleBasedStateMachine):
         options |= {"use-starting-sequence-number": str(with_sequence).lower(), "remove-dangling-deletes": str(with_sequence).lower()}
         self.real.call("rewrite_data_files", self._model(which), here=here, options=options)
 
-    @rule(which=which)
-    def plan_a_rewrite(self, which: int) -> None:
+    @rule(which=which, place=st.none() | st.integers(0, 3))
+    def plan_a_rewrite(self, which: int, place: int | None) -> None:
         """Read and write what a rewrite comes to; it is committed later, or never."""
         model = self._model(which)
-        if (planned := self.real.plan_rewrite(model)) is not None:
+        if (planned := self.real.plan_rewrite(model, place)) is not None:
             self.planned[id(model)] = planned
 
     @rule(which=which, with_sequence=st.booleans())
@@ -368,6 +374,20 @@ class Machine(RuleBasedStateMachine):
             return resume(self.lake, model.name, command=command, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
         self._icekit(which, work, meanwhile)
+
+    @precondition(lambda self: self.kills_left > 0)
+    @rule(which=which, ids=ids)
+    def kill_a_conversion(self, which: int, ids: set[int]) -> None:
+        """A process that dies when its delete files are written and nothing names them yet; then go on."""
+        self.kills_left -= 1
+        self.upsert(which, ids, 0, True, MAIN)
+        table = display_name(self._model(which).name)
+        command = [sys.executable, "-m", "tests.resolve.killed", table, self.real.ledger]
+        child = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert child.returncode in {0, 2, 9}, child.stdout + child.stderr
+        self.go_on(which, "compact", None)
+        remove_stale(self.lake)
+        let_go_of_dead(SqliteLedger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name)))
 
     @rule(which=which, ids=ids, p=partitions, adopted=st.booleans(), other=st.none() | events)
     def clone(self, which: int, ids: set[int], p: int, adopted: bool, other: str | None) -> None:

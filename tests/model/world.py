@@ -144,8 +144,8 @@ class World:
         model.change(without, branch)
         model.append(rows or (), branch)
 
-    def plan_rewrite(self, model: Model) -> PlannedRewrite | None:
-        """Write what a rewrite of one partition's data files comes to, and do not commit it."""
+    def plan_rewrite(self, model: Model, place: int | None = None) -> PlannedRewrite | None:
+        """Write what a rewrite of one partition's data files (or one of them) comes to, and do not commit it."""
         files = self.files(model)
         table = files.table()
         snapshot = table.currentSnapshot()
@@ -157,6 +157,7 @@ class World:
         if not groups:
             return None
         tasks = max(groups.values(), key=len)
+        tasks = tasks if place is None else [tasks[place % len(tasks)]]
         old = tuple({str(task.file().location()): task.file() for task in tasks}.values())
         vectors = {str(d.contentOffset()) + str(d.location()): d for task in tasks for d in task.deletes() if str(d.format()) == "PUFFIN"}
         spec = self.specs(table)[int(old[0].specId())]
