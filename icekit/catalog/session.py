@@ -88,7 +88,10 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
             except SparkUnavailable:
                 context.stop()
                 raise
-            _started = SparkSession.Builder().config(map=settings).getOrCreate()
+            builder: SparkSession.Builder = SparkSession.Builder()
+            for key, value in settings.items():
+                builder = builder.config(key, value)
+            _started = builder.getOrCreate()
         except SparkUnavailable:
             raise
         except Exception as error:
@@ -201,5 +204,7 @@ def _is_alive(spark: SparkSession) -> bool:
 
 def _reason(said: str) -> str | None:
     """The line of a failed start that names the cause."""
+    if wrong := re.findall(r"^(?:Invalid|Unrecognized) .*$", said, re.M):  # the JVM's own options
+        return str(wrong[0]).strip()[:300].rstrip(".")
     lines: Sequence[str] = re.findall(r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M)
-    return lines[-1].strip()[:300] if lines else None
+    return lines[-1].strip()[:300].rstrip(".") if lines else None
