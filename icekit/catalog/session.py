@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
 from icekit.errors import SparkUnavailable
@@ -76,20 +76,29 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
     settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
     require_java()
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    builder: SparkSession.Builder = SparkSession.Builder()
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with stderr_to_file() as log:
         try:
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+            try:
+                check_settings(context._jvm, {key: str(value) for key, value in context.getConf().getAll()})
+            except SparkUnavailable:
+                context.stop()
+                raise
+            builder: SparkSession.Builder = SparkSession.Builder()
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             _started = builder.getOrCreate()
+        except SparkUnavailable:
+            raise
         except Exception as error:
             said = scrub(log.read_text(errors="replace"))
             raise SparkUnavailable(
                 f"Spark did not start: {_reason(said) or type(error).__name__}. "
-                "Check Java (17 to 22) and that Maven packages can be fetched, then try again.",
+                "Check Java (17 to 22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again.",
                 detail=scrub(f"{said}\n{error}"),
             ) from None
     # Not among the settings it starts with: those are on the JVM's command line, for all to read.
@@ -108,6 +117,29 @@ def own_settings(text: str) -> dict[str, str]:
         if not key or not equals:
             raise SparkUnavailable(f"{form}; {key + equals + value!r} is none.")
     return {key: value for key, _, value in pairs}
+
+
+def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
+    """Raise SparkUnavailable for a setting of Spark SQL that it refuses, by name, before there is a session.
+
+    PySpark asks the session's settings how to show an error; where those are the error, it asks for many minutes.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    scratch = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key, value in settings.items():
+        if key.startswith("spark.sql."):
+            try:
+                scratch.setConfString(key, value)
+            except Exception as error:
+                if not isinstance(error, Py4JJavaError) and type(error).__module__.partition(".")[0] != "pyspark":
+                    raise
+                said = scrub(str(error)).strip()
+                cause = re.findall(r"^: \S+?: (.+)$", said, re.M)
+                raise SparkUnavailable(
+                    f"Spark refuses the setting {key}: {(cause or said.splitlines())[0][:300].rstrip('.')}. Correct it (ICEKIT_SPARK_CONF).",
+                    detail=said,
+                ) from None
 
 
 def is_own(spark: SparkSession) -> bool:
@@ -172,5 +204,7 @@ def _is_alive(spark: SparkSession) -> bool:
 
 def _reason(said: str) -> str | None:
     """The line of a failed start that names the cause."""
+    if wrong := re.findall(r"^(?:Invalid|Unrecognized) .*$", said, re.M):  # the JVM's own options
+        return str(wrong[0]).strip()[:300].rstrip(".")
     lines: Sequence[str] = re.findall(r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M)
-    return lines[-1].strip()[:300] if lines else None
+    return lines[-1].strip()[:300].rstrip(".") if lines else None

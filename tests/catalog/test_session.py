@@ -9,8 +9,9 @@ import pytest
 import icekit
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
+from icekit.catalog.session import check_settings
 from icekit.catalog.session_tables import SessionTables
-from icekit.errors import MetadataUnreadable, NotATable, TableNotFound
+from icekit.errors import MetadataUnreadable, NotATable, SparkUnavailable, TableNotFound
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +86,12 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
 
     with pytest.raises(MetadataUnreadable, match="corrupt"):
         borrowed.observe("db.events", collector=collector)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("spark.sql.shuffle.partitions", "abc"), ("spark.sql.shuffle.partitions", "-1"), ("spark.sql.session.timeZone", "Mars")],
+)
+def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
+    with pytest.raises(SparkUnavailable, match=f"Spark refuses the setting {key}: .*'{value}'"):
+        check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
