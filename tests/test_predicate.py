@@ -110,7 +110,7 @@ def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch:
 
 
 def test_a_condition_names_the_columns_that_it_reads(table: Lake) -> None:
-    assert read(table, "id = 1 OR `odd name` = 2").columns == {"id", "odd name"}
+    assert read(table, "id = 1 OR `odd name` = 2").columns == frozenset({"id", "odd name"})
 
 
 def test_a_condition_too_long_to_plan_is_refused_by_its_size(table: Lake) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
 from icekit.errors import SparkUnavailable
@@ -19,6 +19,7 @@ from icekit.quiet import stderr_to_file
 from icekit.secrets import scrub
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: Marks a catalog of the session as one that icekit has configured.
@@ -86,7 +87,10 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with stderr_to_file() as log:
         try:
+            _context(settings)
             _started = builder.getOrCreate()
+        except SparkUnavailable:
+            raise
         except Exception as error:
             said = scrub(log.read_text(errors="replace"))
             raise SparkUnavailable(
@@ -97,6 +101,38 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     # Not among the settings it starts with: those are on the JVM's command line, for all to read.
     add_catalog(_started, conf)
     return _started
+
+
+def _context(settings: Mapping[str, str]) -> SparkContext:
+    """Start Spark without a session, and refuse a setting that a session could not take.
+
+    A session with one fails at its first use, and PySpark, to say why, uses the session: it recurses for minutes.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    if why := unusable(context, settings):
+        context.stop()
+        raise SparkUnavailable(f"{why}; change ICEKIT_SPARK_CONF.")
+    return context
+
+
+def unusable(context: SparkContext, settings: Mapping[str, str]) -> str | None:
+    """Which of some settings no session takes, and why; None if all are fine."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    jvm: Any = context._jvm
+    checked = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key, value in settings.items():
+        try:
+            if key.startswith("spark.sql."):
+                checked.setConfString(key, value)
+        except (PySparkException, Py4JError) as error:
+            found = re.search(r"Exception: (?:\[\S+\] )?(.*?)(?: SQLSTATE|$)", scrub(str(error)), re.M)
+            said = found[1] if found else scrub(str(error)).strip().split("\n", 1)[0]
+            return f"Spark cannot take {key}={value!r} ({said.rstrip('. ')})"
+    return None
 
 
 def is_own(spark: SparkSession) -> bool:

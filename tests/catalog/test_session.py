@@ -9,6 +9,7 @@ import pytest
 import icekit
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
+from icekit.catalog.session import unusable
 from icekit.catalog.session_tables import SessionTables
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound
 
@@ -27,6 +28,15 @@ def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     session.sql("CREATE NAMESPACE mine.db")
     session.sql("CREATE TABLE mine.db.events AS SELECT id FROM range(3)")
     return icekit.connect("mine", spark=session)
+
+
+@pytest.mark.parametrize(("key", "value"), [("spark.sql.session.timeZone", "Mars/Base"), ("spark.sql.shuffle.partitions", "many")])
+def test_a_setting_that_no_session_takes_is_named_before_there_is_one(lake: Lake, key: str, value: str) -> None:
+    said = unusable(lake.spark.sparkContext, {"spark.sql.session.timeZone": "Europe/Berlin", key: value})
+
+    assert said is not None
+    assert said.startswith(f"Spark cannot take {key}='{value}' (")
+    assert unusable(lake.spark.sparkContext, {"spark.sql.session.timeZone": "+02:00", "spark.app.name": "any"}) is None
 
 
 def test_its_catalogs_need_no_profile(borrowed: Lake) -> None:
