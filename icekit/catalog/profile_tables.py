@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ class ProfileTables:
         if self._catalog is None:
             from pyiceberg.catalog import load_catalog
 
+            _import_client(self.name, self.properties)
             self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
         return self._catalog
 
@@ -148,6 +150,20 @@ class ProfileTables:
             return bool(self.catalog.view_exists(table))
         except Exception:  # most catalogs know no views
             return False
+
+
+def _import_client(name: str, properties: Mapping[str, str]) -> None:
+    """Import what talks to such a catalog and its storage, which takes seconds on a busy machine and is no waiting for an answer.
+
+    What cannot be imported is told by pyiceberg itself, when it needs it.
+    """
+    from pyiceberg.catalog import infer_catalog_type
+
+    with contextlib.suppress(Exception):
+        kind = properties.get("type") or infer_catalog_type(name, dict(properties))
+        importlib.import_module(f"pyiceberg.catalog.{getattr(kind, 'value', kind)}")
+    with contextlib.suppress(Exception):
+        importlib.import_module("pyiceberg.io.pyarrow")
 
 
 def _read_all(io: Any, location: str) -> bytes:

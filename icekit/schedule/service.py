@@ -18,9 +18,10 @@ from icekit.schedule.lock import LONGEST, one_at_a_time
 from icekit.schedule.model import Policy
 from icekit.schedule.monitoring import of_pass, writers
 from icekit.schedule.one_pass import Clock, run_pass
+from icekit.schedule.places import check_places
 from icekit.schedule.result import Pass
 from icekit.schedule.state import State, state_path
-from icekit.schedule.telling import send, urls
+from icekit.schedule.telling import check_receivers, send, urls
 from icekit.secrets import scrub
 
 
@@ -41,6 +42,9 @@ def run_policy(
     path = state_path(policy)
     state = State(path)
     if dry_run:
+        for unchecked in check_receivers(policy):
+            say(unchecked)
+        check_places(policy)
         made = run_pass(policy, state, dry_run=True, clock=clock, say=say)
         say("\n" + document.text(made))
         return made
@@ -48,6 +52,7 @@ def run_policy(
     # A pass may end somewhat after its time, as what is committed is still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
+            check_places(policy)
             # Before the pass adds to it: it is told beside what the pass itself does.
             lately = state.lately()
             made = replace(run_pass(policy, state, clock=clock, say=say), lately=lately)
