@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from icekit.secrets import scrub
+
 EXIT_HEALTHY = 0
 EXIT_UNHEALTHY = 1
 EXIT_MISCONFIGURED = 2
@@ -17,13 +19,13 @@ EXIT_CRASHED = 3
 
 
 class IcekitError(Exception):
-    """Something a person can mend; the message says how."""
+    """Something a person can mend; the message says how, and holds no secret wherever it is shown."""
 
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.detail = detail
+        super().__init__(scrub(message))
+        self.detail = None if detail is None else scrub(detail)
 
 
 class ProfileError(IcekitError):

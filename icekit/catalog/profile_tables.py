@@ -20,6 +20,7 @@ from icekit.catalog.source import (
     within,
 )
 from icekit.errors import CatalogUnreachable, IcekitError, PermissionDenied
+from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier
 
 T = TypeVar("T")
@@ -59,10 +60,12 @@ class ProfileTables:
                 f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
+            _remember_sent(error)
             raise PermissionDenied(
                 f"Catalog {self.name!r} refuses: {first_line(error)}. Check the profile's credential or token."
             ) from None
         except Exception as error:
+            _remember_sent(error)
             if _is_missing(error):
                 raise
             raise CatalogUnreachable(
@@ -142,6 +145,15 @@ class ProfileTables:
 def _read_all(io: Any, location: str) -> bytes:
     with io.new_input(location).open() as stream:
         return bytes(stream.read())
+
+
+def _remember_sent(error: BaseException) -> None:
+    """Note what the failed request was signed with: a token that a server handed out stands in no profile."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:  # of the library requests
+            remember({f"header.{name}": str(value) for name, value in request.headers.items() if is_secret(name)})
+        cause = cause.__cause__ or cause.__context__
 
 
 def _is_missing(error: BaseException) -> bool:
