@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest
-from icekit.secrets import scrub
+from icekit.secrets import scrub, scrubbed_output
 from icekit.terminal import harmless, say, write
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ def _lab(arguments: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
+@scrubbed_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)

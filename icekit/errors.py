@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from icekit.secrets import scrub
 from icekit.units import shorten
 
 EXIT_HEALTHY = 0
@@ -31,13 +32,13 @@ def shortened(message: str) -> str:
 
 
 class IcekitError(Exception):
-    """Something a person can mend; the message says how."""
+    """Something a person can mend; the message says how, and holds no secret wherever it is shown."""
 
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(shortened(message))
-        self.detail = detail
+        super().__init__(shortened(scrub(message)))
+        self.detail = None if detail is None else scrub(detail)
 
 
 class ProfileError(IcekitError):

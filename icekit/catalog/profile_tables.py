@@ -23,6 +23,7 @@ from icekit.catalog.source import (
     within,
 )
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied
+from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier
 
 T = TypeVar("T")
@@ -65,10 +66,12 @@ class ProfileTables:
                 f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
+            _remember_sent(error)
             raise PermissionDenied(
                 f"Catalog {self.name!r} refuses: {first_line(error)}. Check the profile's credential or token."
             ) from None
         except Exception as error:
+            _remember_sent(error)
             if _is_missing(error):
                 raise
             if damage := _damage(error):
@@ -180,6 +183,15 @@ def _damage(error: BaseException) -> str:
     if not isinstance(found, ValidationError):
         return ""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
+
+
+def _remember_sent(error: BaseException) -> None:
+    """Note what the failed request was signed with: a token that a server handed out stands in no profile."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:  # of the library requests
+            remember({f"header.{name}": str(value) for name, value in request.headers.items() if is_secret(name)})
+        cause = cause.__cause__ or cause.__context__
 
 
 def _is_missing(error: BaseException) -> bool:

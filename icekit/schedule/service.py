@@ -75,13 +75,11 @@ def run_policy(
 
 def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
-    status, said = EXIT_CRASHED, f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
+    status, said = EXIT_CRASHED, scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
     if (known := outside(problem)) is not None:
         status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
     now = clock() if clock else dt.datetime.now(dt.UTC)
-    return Pass(
-        policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=scrub(said), failure_status=status
-    )
+    return Pass(policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=said, failure_status=status)
 
 
 def _write(made: Pass, policy: Policy, junit: Path | None, prometheus: Path | None) -> list[Path]:

@@ -116,8 +116,8 @@ class _Listening(logging.Handler):
             self._heard.append(record.getMessage())
 
     def said(self) -> str:
-        """What it heard, in one line."""
-        return "; ".join(" ".join(one.split()) for one in self._heard)[:300]
+        """What it heard, in one line; half a secret would not be known for one."""
+        return scrub("; ".join(" ".join(one.split()) for one in self._heard))[:300]
 
     def __enter__(self) -> _Listening:
         self._before = (self._log.propagate, self._log.level)

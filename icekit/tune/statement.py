@@ -168,9 +168,9 @@ def _parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
     try:
         return getattr(spark._jsparkSession.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        said = next(line for line in str(error).splitlines() if line.strip())
+        said = next(line for line in scrub(str(error)).splitlines() if line.strip())
         raise StatementRefused(
-            f"Spark cannot parse the statement: {scrub(said.strip()).rstrip('.')}; mend it and try again.", detail=scrub(str(error))
+            f"Spark cannot parse the statement: {said.strip().rstrip('.')}; mend it and try again.", detail=str(error)
         ) from None
 
 

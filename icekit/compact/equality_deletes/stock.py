@@ -97,7 +97,7 @@ def _read(said: str, seconds: float) -> tuple[Any, float, str]:
             return "finished", told["seconds"], f"It rewrote {told['files']:,} data files."
     if any(sign in said for sign in _OUT_OF_MEMORY):
         return "out of memory", seconds, ""
-    return "failed", seconds, scrub(next((line for line in reversed(said.splitlines()) if line.strip()), ""))[:300]
+    return "failed", seconds, next((line for line in reversed(scrub(said).splitlines()) if line.strip()), "")[:300]
 
 
 def _end(child: Popen[str]) -> None:
