@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest
-from icekit.secrets import scrub
+from icekit.secrets import scrub, scrubbed_output
 from icekit.terminal import harmless, say, write
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _parser() -> _Parser:
         "report",
         parents=[common, observing, judging],
         help="HTML and JSON reports of tables, by the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table), 3 crashed or timed out. Every report is written before a gate fails.",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, a history that was not written), 3 crashed or timed out. Every report is written before a gate fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
@@ -170,6 +170,7 @@ def _lab(arguments: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
+@scrubbed_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)

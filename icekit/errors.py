@@ -8,9 +8,11 @@ sentence that ends in the next step, its ``exit_status`` is what a scheduler see
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 
+from icekit.secrets import scrub
 from icekit.units import shorten
 
 EXIT_HEALTHY = 0
@@ -30,13 +32,13 @@ def shortened(message: str) -> str:
 
 
 class IcekitError(Exception):
-    """Something a person can mend; the message says how."""
+    """Something a person can mend; the message says how, and holds no secret wherever it is shown."""
 
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(shortened(message))
-        self.detail = detail
+        super().__init__(shortened(scrub(message)))
+        self.detail = None if detail is None else scrub(detail)
 
 
 class ProfileError(IcekitError):
@@ -131,7 +133,26 @@ class HistoryUnusable(IcekitError):
     """The history of tables' health cannot be read or written."""
 
 
+#: The longest wait that can be asked for, in seconds: some 30 years, which a thread still takes as a wait.
+LONGEST_WAIT = 1e9
+
+
+def require_seconds(name: str, value: object) -> None:
+    """Refuse what is no length of time to wait for; raises :class:`ParameterError`, which says what is allowed."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST_WAIT:
+        raise ParameterError(f"{name} is {value!r}; give a number of seconds above 0 and up to {LONGEST_WAIT:,.0f}.")
+
+
+def require_number(name: str, value: object, *, above: bool = False) -> None:
+    """Refuse what is not a finite number of 0 or more (``above``: more than 0); None is what was not given."""
+    if value is None:
+        return
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (above and value == 0):
+        raise ParameterError(f"{name} must be {'more than 0' if above else '0 or more'}, and finite, not {value!r}.")
+
+
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
-    near = difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
+    # A text that long is no misspelt name, and comparing it takes long.
+    near = [] if len(name) > 200 else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
     return f"; did you mean {', '.join(near)}?" if near else ""

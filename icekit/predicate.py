@@ -17,6 +17,7 @@ from icekit.errors import ParameterError, nearest
 from icekit.facts.bridge import has_bridge
 from icekit.quiet import quiet_errors
 from icekit.secrets import scrub
+from icekit.sql import unquoted
 from icekit.units import shorten
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 #: Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again and again.
 LONGEST = 50_000
 _SHOWN = 200
-# A text in quotes or backticks, with what escapes a quote in it; a comment; or any other character.
-_TOKEN = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`|(?P<comment>--|/\*)|.""", re.S)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _OF_SEVERAL_ROWS = "it has an aggregate, a window function or a generator, which has no value for a single row"
 # Why Spark refuses a filter, by what its error's name begins with.
@@ -100,7 +99,7 @@ def _wrong_with_text(text: object) -> str | None:
         return f"it has {len(text):,} characters, and Spark plans more than {LONGEST:,} too slowly; ask for ranges, or in parts"
     if found := _CONTROL.search(text):
         return f"it has a control character ({found[0]!r})"
-    if any(token["comment"] for token in _TOKEN.finditer(text)):
+    if re.search(r"--|/\*", unquoted(text)):
         return "it has a comment (-- or /*); leave it out"
     if "${" in text:
         return "Spark puts a setting's value in the place of ${…}; write the value itself, and a dollar sign in a text as \\u0024"

@@ -1,25 +1,121 @@
-"""Remember what is secret and keep it out of everything that is shown or saved."""
+"""Keep what is secret out of everything that is shown or saved: what was remembered, and what looks like a secret."""
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import unquote
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
 
-# The words by which pyiceberg, Iceberg and the clouds name what must not be seen.
-_SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key|sas-|header\.|connection-string|^auth|\.auth\.", re.I)
-# Keys that hold such a word and say where or how, not what.
-_NO_SECRET = re.compile(r"(-uri|-url|-enabled|-expires-at|\.type|-endpoint|-key-id)$", re.I)
-_URI_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
+#: The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular expression is one to Java too.
+SECRET_KEY = (
+    r"(?i)secret|token|passw|passphrase|pwd|credential|access[-._]?key|account[-._]?key|api[-._]?key|private[-._]?key"
+    r"|sse\.key|sas[-._]|header\.|connection[-._]string|^auth|\.auth\.|authorization"
+)
+_SECRET_KEY = re.compile(SECRET_KEY)
+# Keys that hold such a word and say where, how or how long, not what.
+_NO_SECRET = re.compile(r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I)
+_URI_PASSWORD = re.compile(r"""(?<=://)([^/\s:@?#"'<>\\]*):([^/\s?#"'<>\\]+)@""")
+# As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
+_SQL_PASSWORD = re.compile(r"(?<!http)(?<!https)://[^/\s:@]*:([^\s@]+)@")
 # Masking a common word would mangle every text that has it; headers are often just words.
-_SHORTEST, _SHORTEST_HEADER = 4, 8
+_SHORTEST, _SHORTEST_HEADER, _SHORTEST_LINE = 4, 8, 16
 _COMMON = frozenset({"true", "false", "none", "null", "http", "https", "bearer", "basic"})
 _known: set[str] = set()
+
+# How texts quote: as they are, inside other JSON, and in HTML.
+_Q = r"""(?:\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;|&apos;)"""
+# A value goes on to what closes it in running text, JSON, HTML or a URL; bounded, so that no text takes long.
+_END = r"""\s"'<>\\,;)\]}"""
+_VALUE = rf"(?:[^{_END}&]|&(?!quot;|#|lt;|gt;|amp;|apos;))"
+_WORDS = (
+    r"(?:token|secret|passw(?:or)?d|pwd|credentials?|signature|authorization|cookie"
+    r"|(?:access|account|api|private|shared|secret)[-_. ]?(?:access[-_]?)?(?:api[-_]?)?key)"
+)
+_NAME = rf"[\w.\-]{{0,60}}?{_WORDS}[\w.\-]{{0,60}}"
+_PROSE = r"(?!(?:tokens?|realm|scheme|errors?|auth\w*|credentials?|challenge|is|was|of|or|and|not)\b)"
+
+
+def _named(match: re.Match[str]) -> str:
+    return match[0] if _NO_SECRET.search(match["key"]) else f"{match['before']}{MASK}{match['after'] or ''}"
+
+
+def _map(match: re.Match[str]) -> str:
+    return _IN_MAP.sub(_named, match[0])
+
+
+_IN_MAP = re.compile(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)(?P<after>)", re.I)
+# What gives a secret away where it was never remembered (a token that a server handed out and an error repeats): words one of which
+# is in a text that has it, in lower case; the pattern; and what to write instead.
+_PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], Any], ...] = (
+    (
+        ("private key",),
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+        ),
+        MASK,
+    ),
+    # {"access_token": "…"}, as JSON, Python and HTML write it.
+    (
+        ("token", "secret", "passw", "pwd", "credential", "key", "authorization", "signature", "cookie"),
+        re.compile(
+            rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
+            re.I | re.S,
+        ),
+        _named,
+    ),
+    # {token=…, uri=…}, as Java writes a map.
+    (("{",), re.compile(r"\{[^{}\n]{1,20000}\}"), _map),
+    (
+        ("authorization", "x-", "cookie"),
+        re.compile(
+            rf"(?<![\w-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
+            rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?:(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ ]+)?{_VALUE}+)",
+            re.I,
+        ),
+        rf"\g<before>{MASK}",
+    ),
+    (("bearer",), re.compile(rf"\b(bearer(?:[ ]|%20|\+)+){_PROSE}{_VALUE}+", re.I), rf"\1{MASK}"),
+    # "Basic" is also a word: what follows must look like base64.
+    (
+        ("basic ",),
+        re.compile(r"\b([Bb]asic +)(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2}"),
+        rf"\1{MASK}",
+    ),
+    (("aws4-hmac",), re.compile(rf"\b((?:Signature|Credential)=){_VALUE}+"), rf"\1{MASK}"),
+    # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
+    (
+        ("=", "%3d"),
+        re.compile(rf"((?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*", re.I),
+        rf"\1{MASK}",
+    ),
+    (
+        ("sig=", "_token=", "_secret=", "accountkey=", "sharedaccess"),
+        re.compile(
+            rf"(?<![\w.-])((?:client_secret|(?:access|refresh|id|subject)_token|AccountKey|SharedAccessKey|SharedAccessSignature)="
+            rf"|sig=(?={_VALUE}{{16}})){_VALUE}+",
+            re.I,
+        ),
+        rf"\1{MASK}",
+    ),
+    # "invalid token eyJ…": long, and no word.
+    (
+        ("token", "secret", "password", "credential"),
+        re.compile(r"""\b((?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}""", re.I),
+        rf"\1{MASK}",
+    ),
+    (("eyj",), re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), MASK),
+    # An account and its password, or a key alone; abfss://container@account is no such thing.
+    (("://",), _URI_PASSWORD, rf"\1:{MASK}@"),
+    (("http",), re.compile(r"""(https?://)[^/\s:@?#"'<>\\]+@""", re.I), rf"\1{MASK}@"),
+)
+# A PNG in base64: most of a page, and nothing to read in it.
+_PICTURE = re.compile(r"(iVBORw0KGgo[A-Za-z0-9+/=]{1000,})")
 
 
 def is_secret(key: str) -> bool:
@@ -27,31 +123,56 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_KEY.search(key)) and not _NO_SECRET.search(key)
 
 
+def is_masked(key: str, value: str) -> bool:
+    """Tell whether a setting holds anything that must not be seen: by its name, or by what is in its value."""
+    return is_secret(key) or scrub(value) != value
+
+
 def remember(properties: Mapping[str, str]) -> None:
     """Note the secret values of a profile, so that :func:`scrub` can take them out."""
     for key, value in properties.items():
         if is_secret(key):
-            shortest = _SHORTEST_HEADER if key.startswith("header.") else _SHORTEST
-            # Client credentials are "id:secret"; the secret alone gives them away.
-            halves = value.split(":", 1)[1:] if key.endswith("credential") else []
-            for part in (value, *halves):
-                if len(part) >= shortest and part.lower() not in _COMMON:
+            is_header = "header." in key
+            # Client credentials are "id:secret"; the secret alone gives them away, as does what follows "Bearer".
+            parts = [value, *(value.split(":", 1)[1:] if key.endswith("credential") else []), *(value.split()[1:] if is_header else [])]
+            for part in parts:
+                if len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST) and part.lower() not in _COMMON:
                     _remember_one(part)
-        for match in _URI_PASSWORD.finditer(value):
-            _remember_one(match[2])
+            for line in value.splitlines()[1:] and value.splitlines():
+                if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
+                    _remember_one(line)
+        for match in (*_URI_PASSWORD.finditer(value), *_SQL_PASSWORD.finditer(value)):
+            _remember_one(match[match.re.groups])
 
 
 def _remember_one(value: str) -> None:
-    """Note a value as it is, and as URLs, JSON and HTML spell it."""
+    """Note a value as it is, and as URLs, JSON, XML and HTML spell it."""
     for plain in (value, unquote(value)):
-        _known.update({plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], html.escape(plain), repr(plain)[1:-1]})
+        spelt = {plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
+        spelt |= {html.escape(plain), html.escape(plain, quote=False), quote(plain), quote(plain, safe=""), quote_plus(plain)}
+        _known.update(spelt)
 
 
 def scrub(text: str) -> str:
-    """Replace every remembered secret, and any password inside a URI, by ``***``."""
+    """Replace by ``***`` every remembered secret, and what looks like one wherever it comes from.
+
+    That is tokens and headers that prove who asks, signatures of presigned URLs, secrets that JSON, query strings and
+    connection strings name, accounts inside URIs, and private keys.
+    """
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, MASK)
-    return _URI_PASSWORD.sub(rf"\1:{MASK}@", text)
+    pieces = _PICTURE.split(text)
+    # Every other one is a picture.
+    pieces[::2] = (_without_patterns(piece) for piece in pieces[::2])
+    return "".join(pieces)
+
+
+def _without_patterns(text: str) -> str:
+    lowered = text.lower()
+    for words, pattern, instead in _PATTERNS:
+        if any(word in lowered for word in words):
+            text = pattern.sub(instead, text)
+    return text
 
 
 def scrub_data(value: Any) -> Any:
@@ -63,3 +184,32 @@ def scrub_data(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [scrub_data(item) for item in value]
     return value
+
+
+class _Scrubbed:
+    """A stream that takes secrets out of what is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(scrub(text))
+        return len(text)
+
+    def writelines(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def scrubbed_output() -> Iterator[None]:
+    """Take secrets out of all that is printed, warned of or logged to the terminal meanwhile."""
+    import sys
+
+    out: Any = _Scrubbed(sys.stdout)
+    err: Any = _Scrubbed(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield

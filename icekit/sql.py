@@ -150,6 +150,14 @@ def transform_of(column: str, transform: str) -> str:
     return column if kind == "identity" else f"{kind}s({column})"
 
 
+_QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`""", re.S)
+
+
+def unquoted(text: str) -> str:
+    """What stands in a text outside quotes and backticks; each quoted part is left as a pair of quotes."""
+    return _QUOTED.sub("''", text)
+
+
 def statements(text: str) -> tuple[str, ...]:
     """Split a text at its semicolons, those inside quotes and backticks left alone; empty parts are dropped."""
     parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from icekit.errors import ProfileError, nearest
@@ -66,7 +66,7 @@ class SparkCatalogConf:
     Maven coordinates for ``spark.jars.packages``.
     """
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     packages: tuple[str, ...]
 
 

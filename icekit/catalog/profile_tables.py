@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from icekit.catalog.source import (
     within,
 )
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied
+from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier
 
 T = TypeVar("T")
@@ -46,6 +48,7 @@ class ProfileTables:
         if self._catalog is None:
             from pyiceberg.catalog import load_catalog
 
+            _import_client(self.name, self.properties)
             self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
         return self._catalog
 
@@ -63,10 +66,12 @@ class ProfileTables:
                 f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
+            _remember_sent(error)
             raise PermissionDenied(
                 f"Catalog {self.name!r} refuses: {first_line(error)}. Check the profile's credential or token."
             ) from None
         except Exception as error:
+            _remember_sent(error)
             if _is_missing(error):
                 raise
             if damage := _damage(error):
@@ -150,6 +155,20 @@ class ProfileTables:
             return False
 
 
+def _import_client(name: str, properties: Mapping[str, str]) -> None:
+    """Import what talks to such a catalog and its storage, which takes seconds on a busy machine and is no waiting for an answer.
+
+    What cannot be imported is told by pyiceberg itself, when it needs it.
+    """
+    from pyiceberg.catalog import infer_catalog_type
+
+    with contextlib.suppress(Exception):
+        kind = properties.get("type") or infer_catalog_type(name, dict(properties))
+        importlib.import_module(f"pyiceberg.catalog.{getattr(kind, 'value', kind)}")
+    with contextlib.suppress(Exception):
+        importlib.import_module("pyiceberg.io.pyarrow")
+
+
 def _read_all(io: Any, location: str) -> bytes:
     with io.new_input(location).open() as stream:
         return bytes(stream.read())
@@ -164,6 +183,15 @@ def _damage(error: BaseException) -> str:
     if not isinstance(found, ValidationError):
         return ""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
+
+
+def _remember_sent(error: BaseException) -> None:
+    """Note what the failed request was signed with: a token that a server handed out stands in no profile."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:  # of the library requests
+            remember({f"header.{name}": str(value) for name, value in request.headers.items() if is_secret(name)})
+        cause = cause.__cause__ or cause.__context__
 
 
 def _is_missing(error: BaseException) -> bool:

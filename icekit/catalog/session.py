@@ -11,12 +11,12 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
-from icekit.errors import SparkUnavailable
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
-from icekit.secrets import scrub
+from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +35,8 @@ _OWN_SESSION = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
+    # What Spark itself masks, in the event log and on its pages, of the settings that it starts with.
+    "spark.redaction.regex": SECRET_KEY,
     # The cache of delete files can hang, and can ignore equality deletes (apache/iceberg
     # issues 10987 and 15039); figures that others rely on are not made with it.
     "spark.sql.iceberg.executor-cache.enabled": "false",
@@ -75,24 +77,36 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
         return _started
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
     settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
+    remember(settings)
     require_java()
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    builder: SparkSession.Builder = SparkSession.Builder()
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with stderr_to_file() as log:
         try:
+            # The JVM's command line is for all to read; what is secret follows by the bridge's socket.
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+            try:
+                check_settings(context._jvm, {key: str(value) for key, value in context.getConf().getAll()})
+            except SparkUnavailable:
+                context.stop()
+                raise
+            builder: SparkSession.Builder = SparkSession.Builder()
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             _started = builder.getOrCreate()
+        except SparkUnavailable:
+            raise
         except Exception as error:
             said = scrub(log.read_text(errors="replace"))
             raise SparkUnavailable(
                 f"Spark did not start: {_reason(said) or type(error).__name__}. "
-                "Check Java (17 to 22) and that Maven packages can be fetched, then try again.",
+                "Check Java (17 to 22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again.",
                 detail=scrub(f"{said}\n{error}"),
             ) from None
-    # Not among the settings it starts with: those are on the JVM's command line, for all to read.
     add_catalog(_started, conf)
     return _started
 
@@ -110,6 +124,29 @@ def own_settings(text: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
+    """Raise SparkUnavailable for a setting of Spark SQL that it refuses, by name, before there is a session.
+
+    PySpark asks the session's settings how to show an error; where those are the error, it asks for many minutes.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    scratch = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key, value in settings.items():
+        if key.startswith("spark.sql."):
+            try:
+                scratch.setConfString(key, value)
+            except Exception as error:
+                if not isinstance(error, Py4JJavaError) and type(error).__module__.partition(".")[0] != "pyspark":
+                    raise
+                said = scrub(str(error)).strip()
+                cause = re.findall(r"^: \S+?: (.+)$", said, re.M)
+                raise SparkUnavailable(
+                    f"Spark refuses the setting {key}: {(cause or said.splitlines())[0][:300].rstrip('.')}. Correct it (ICEKIT_SPARK_CONF).",
+                    detail=said,
+                ) from None
+
+
 def is_own(spark: SparkSession) -> bool:
     """Tell whether icekit started this session, and so may stop it."""
     return spark is _started
@@ -124,12 +161,61 @@ def stop_own() -> None:
 
 
 def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
-    """Configure a catalog in a running session, unless the session has one of that name."""
+    """Configure a catalog in a running session, unless the session has one of that name.
+
+    What is secret never becomes a setting of the session, as Spark writes those in plain text into its event log (the
+    properties of each job and stage, whatever ``spark.redaction.regex`` is) and onto its pages. The catalog is opened with it
+    instead, and Spark keeps the open catalog. Raises :class:`~icekit.errors.ProfileError` where that cannot be and the
+    session has an event log, and :class:`~icekit.errors.CatalogUnreachable` if the catalog cannot be opened.
+    """
     base = min(conf.settings, key=len)
-    if spark.conf.get(base, None) is None:
-        spark.conf.set(f"{base}.{ADDED}", "true")
-        for key, value in conf.settings.items():
+    if spark.conf.get(base, None) is not None:
+        return
+    secret = {
+        k: v
+        for k, v in conf.settings.items()
+        if (is_masked(k.removeprefix(f"{base}."), v) or "access-key" in k) and spark.conf.get(k, None) != v
+    }
+    if secret:
+        if hasattr(spark, "_jsparkSession"):
+            _open(spark, base, conf.settings)
+        elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
+            name, keys = base.rpartition(".")[2], ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
+            raise ProfileError(
+                f"Profile {name!r} cannot be used in this session: it is a remote one with an event log, and Spark would write {keys} there in plain text. "
+                f"Put {base} and the settings under it into the cluster's own configuration, or turn spark.eventLog.enabled off."
+            )
+        else:
+            secret = {}
+    spark.conf.set(f"{base}.{ADDED}", "true")
+    for key, value in conf.settings.items():
+        if key not in secret and spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
+
+
+def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
+    """Let a session open a catalog with settings that it does not get: this thread lends it those of another session."""
+    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    own: Any = spark._jsparkSession
+    lender = own.newSession()
+    for key, value in settings.items():
+        lender.conf().set(key, value)
+    before = sessions.getActiveSession()
+    # A catalog that is opened asks the session that is active in its thread for its settings.
+    sessions.setActiveSession(lender)
+    try:
+        own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
+    except Exception as error:
+        from icekit.facts.bridge import reason
+
+        raise CatalogUnreachable(
+            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check its profile and the network.", detail=str(error)
+        ) from None
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 @contextlib.contextmanager
@@ -172,5 +258,7 @@ def _is_alive(spark: SparkSession) -> bool:
 
 def _reason(said: str) -> str | None:
     """The line of a failed start that names the cause."""
+    if wrong := re.findall(r"^(?:Invalid|Unrecognized) .*$", said, re.M):  # the JVM's own options
+        return str(wrong[0]).strip()[:300].rstrip(".")
     lines: Sequence[str] = re.findall(r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M)
-    return lines[-1].strip()[:300] if lines else None
+    return lines[-1].strip()[:300].rstrip(".") if lines else None

@@ -65,7 +65,8 @@ class SessionTables:
             return within(seconds, question)
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network."
+                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network, and the table's metadata file: "
+                "Iceberg reads a damaged one again and again."
             ) from None
 
     def source(self, table: Identifier) -> Source:

@@ -72,7 +72,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         ) from None
     except PermissionError:
         raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         # pyarrow and fsspec have no class for it.
         if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
             raise PermissionDenied(

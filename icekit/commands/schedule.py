@@ -101,7 +101,12 @@ def policy(arguments: argparse.Namespace) -> int:
     if arguments.clear is not None:
         say(_cleared(wanted, arguments.clear))
         return EXIT_HEALTHY
-    say(in_words(wanted))
+    from icekit.schedule.places import check_places
+    from icekit.schedule.telling import check_receivers
+
+    unchecked = check_receivers(wanted)
+    check_places(wanted)
+    say("\n".join([in_words(wanted), *unchecked]))
     return EXIT_HEALTHY
 
 

@@ -24,6 +24,7 @@ from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
 from icekit.errors import IcekitError, ParameterError
+from icekit.facts.bridge import iceberg_version
 from icekit.facts.metadata import settings
 from icekit.maintain.guard import Guard, guard_of
 from icekit.prove import Proof
@@ -71,6 +72,7 @@ class Run:
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
+        version = iceberg_version(self.lake.spark, self.lake.name)
         uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
         with claimed(self.ledger, self.table, self.run_id, uuid) as held:
             # Not before: another run may have ended so a moment ago.
@@ -109,6 +111,7 @@ class Run:
             leftovers,
             clean_up,
             tuple(self.notes),
+            iceberg_version=version,
         )
 
     def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:

@@ -30,7 +30,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "planned_at": dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
         "snapshot_id": plan.snapshot_id,
         "seconds": round(outcome.seconds, 3),
-        "versions": versions(),
+        "versions": versions() | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
         "predicted": asdict(plan.prediction) if plan.actions else None,
         "actual": None if outcome.is_dry_run else asdict(outcome.actual),
         "actions": [_action(one) for one in outcome.actions],

@@ -17,6 +17,7 @@ from icekit.compact.records import DISPROVED, ActionRecord, RunRecord, from_json
 from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.patience import patiently
+from icekit.saving import is_sqlite
 from icekit.secrets import scrub
 
 T = TypeVar("T")
@@ -203,6 +204,8 @@ class SqliteLedger(Ledger):
 
     @contextlib.contextmanager
     def _connection(self, mode: str) -> Iterator[sqlite3.Connection]:
+        if not is_sqlite(self.path):
+            raise _not_ours(self.path, "file is not a database")
         # Closing it rolls back what was not committed.
         uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
         db = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)
@@ -220,7 +223,7 @@ class SqliteLedger(Ledger):
         if version == 0 and application == 0 and tables == 0:
             return 0
         if application != _APPLICATION:
-            raise LedgerUnusable(f"{self.path} is another program's database; name a file for the ledger with ICEKIT_LEDGER.")
+            raise _not_ours(self.path, "it is another program's database")
         if version > _SCHEMA:
             raise LedgerUnusable(
                 f"The ledger {self.path} was written by a newer icekit (schema {version}, and this one knows {_SCHEMA}); "
@@ -253,10 +256,26 @@ def _is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
+def _is_marked(path: Path) -> bool:
+    """Tell whether a file begins as a ledger of icekit's does, whatever has become of the rest."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        header = file.read(72)
+        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == _APPLICATION
+    return False
+
+
+def _not_ours(path: Path, why: str) -> LedgerUnusable:
+    return LedgerUnusable(
+        f"{path} is not a ledger of icekit ({why}) and is left as it is; name another path with --ledger or ICEKIT_LEDGER."
+    )
+
+
 def _unusable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnusable:
     said = scrub(str(error))
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if not _is_marked(path):
+            return _not_ours(path, said)
         return LedgerUnusable(
             f"The ledger {path} is corrupt ({said}); move it away (and {path.name}-wal and {path.name}-shm beside it) "
             "and run again: a new one is begun, and tables are planned afresh.",

@@ -41,7 +41,8 @@ class Outcome:
 
     ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
     that failed attempts wrote and no snapshot names, with ``clean_up`` the command that would
-    remove them. ``then`` is what came of a compaction that a conversion was followed by. ``exit_status`` is 0 when everything planned is done and proved.
+    remove them. ``then`` is what came of a compaction that a conversion was followed by,
+    ``iceberg_version`` that of the session it was run in. ``exit_status`` is 0 when everything planned is done and proved.
     """
 
     plan: Plan
@@ -53,6 +54,7 @@ class Outcome:
     clean_up: str | None = None
     notes: tuple[str, ...] = ()
     then: Outcome | None = None
+    iceberg_version: str | None = None
 
     @property
     def is_dry_run(self) -> bool:

@@ -57,7 +57,11 @@ def plan(
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
     options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole) if cluster else ({}, ())
-    notes: list[str] = []
+    notes = (
+        ["The columns are not used: binpack orders no rows; sort, zorder and hilbert do."]
+        if policy.columns and policy.strategy == "binpack"
+        else []
+    )
     actions: list[Action] = []
     spent = 0
     for place, batch in enumerate(batches):
@@ -110,9 +114,13 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
 
     Raises :class:`~icekit.errors.ParameterError` for an unknown column, or where none is known.
     """
+    known = {column.name: column for column in facts.columns}
+    for name in policy.columns:
+        if name not in known:
+            what = "order rows" if policy.strategy == "binpack" else policy.strategy
+            raise ParameterError(f"There is no column {name!r} to {what} by{nearest(name, known) or '; there are ' + _some(known) + '.'}")
     if policy.strategy == "binpack":
         return Order()
-    known = {column.name: column for column in facts.columns}
     wanted = policy.columns
     if not wanted and policy.strategy == "sort" and facts.sort_order:
         return Order("sort")
@@ -123,8 +131,6 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
             f"{facts.name} has no sort order and declares no filter columns; name the columns to {policy.strategy} by (columns: a,b), or set the table property icekit.filter-columns."
         )
     for name in wanted:
-        if name not in known:
-            raise ParameterError(f"There is no column {name!r} to {policy.strategy} by{nearest(name, known) or '.'}")
         path = known[name].names
         if policy.strategy != "sort" and (len(path) > 1 or "." in path[0] or "`" in path[0]):
             raise ParameterError(
@@ -132,6 +138,11 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
             )
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
     return Order(policy.strategy, tuple((known[name].names, direction) for name in wanted))
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:10]) + (", …" if len(listed) > 10 else "")
 
 
 def _choose(

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, nearest, require_number
 
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]
 
 _SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_LARGEST = 10**21
+_LONGEST = 100 * 366 * 86_400
 _SPAN_UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "week": 604800}
 
 
@@ -89,12 +91,9 @@ class Policy:
         if self.since and self.until and self.since >= self.until:
             raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
         for name in ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "min_win"):
-            if getattr(self, name) < 0:
-                raise ParameterError(f"{name} must be 0 or more, not {getattr(self, name)!r}.")
+            require_number(name, getattr(self, name))
         for name in ("min_files", "max_action_bytes", "max_action_partitions", "budget_bytes", "budget_files", "budget_minutes"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ParameterError(f"{name} must be more than 0, not {value!r}.")
+            require_number(name, getattr(self, name), above=True)
 
 
 def _parsed(name: str, value: Any) -> dict[str, Any]:
@@ -147,7 +146,10 @@ def size_in_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].lower() not in _SIZE_UNITS:
         raise ParameterError(f"{text!r} is no size; write it as 200 GB or 64 MiB.")
-    return int(float(found[1]) * _SIZE_UNITS[found[2].lower()])
+    size = float(found[1]) * _SIZE_UNITS[found[2].lower()]
+    if size > _LARGEST:
+        raise ParameterError(f"{text!r} is more than any storage holds; write a size such as 200 GB.")
+    return int(size)
 
 
 def seconds(text: str) -> float:
@@ -158,7 +160,10 @@ def seconds(text: str) -> float:
     unit = unit if unit in _SPAN_UNITS or len(unit) < 3 else unit.removesuffix("s")
     if not found or unit not in _SPAN_UNITS:
         raise ParameterError(f"{text!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
-    return float(found[1]) * _SPAN_UNITS[unit]
+    span = float(found[1]) * _SPAN_UNITS[unit]
+    if span > _LONGEST:
+        raise ParameterError(f"{text!r} is more than 100 years; write a length of time such as 30 minutes, 2 hours or 7 days.")
+    return span
 
 
 def moment(value: object) -> dt.datetime:

@@ -15,6 +15,8 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts"})
+# What every manifest has of a file, whatever wrote it.
+_OF_FILE = frozenset({"partition", "record_count", "file_size_in_bytes", "file_format"})
 # What every manifest list says of each manifest, whatever wrote it.
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 
@@ -38,7 +40,9 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         wanted = {"status": None, "sequence_number": None, "data_file": dict.fromkeys(file_fields)}
-        read = record_reader(inlined(blocks.writer_schema), wanted)
+        schema = inlined(blocks.writer_schema)
+        _check_fields(schema, file_fields)
+        read = record_reader(schema, wanted)
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):
@@ -58,6 +62,19 @@ def contains(raw: bytes, location: str, text: str) -> bool:
         return any(wanted in block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
     except Exception as error:
         raise _corrupt(location, error) from None
+
+
+def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
+    """See that a manifest's own schema has what every manifest has; a byte of it may be wrong too."""
+    entry = {field["name"]: field["type"] for field in schema["fields"]}
+    file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
+    if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
+        raise KeyError(*missing)
+    for name in file_fields & file.keys() & (BOUND_FIELDS | COUNT_FIELDS):
+        branches = file[name] if isinstance(file[name], list) else [file[name]]
+        pair = next(branch["items"] for branch in branches if isinstance(branch, dict))
+        if {field["name"] for field in pair["fields"]} != {"key", "value"}:
+            raise KeyError(name)
 
 
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:

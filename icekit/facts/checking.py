@@ -150,6 +150,8 @@ def _check_orders(metadata: Mapping[str, Any]) -> None:
             _kind(field, dict, at, "an object")
             for key in ("transform", "direction", "null-order"):
                 _kind(field.get(key), str, f"{at}.{key}", "a text")
+            if field.get("source-id") is not None:
+                _whole(field["source-id"], f"{at}.source-id")
     ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
     if default := metadata.get("default-sort-order-id"):
         _named(default, ids, "default-sort-order-id", "sort-orders")

@@ -100,8 +100,8 @@ def sharing(
 
     A table shares a place if its location or a path of its properties is the same as one of this table's, inside it or
     around it, or if a metadata file, manifest list or statistics file of its lies there that this table does not name.
-    Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; data files are not
-    looked for. What cannot be read, or not within ``seconds``, is in ``unchecked``. What this process has read of other
+    Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; neither data files
+    nor views are looked at. What cannot be read, or not within ``seconds``, is in ``unchecked``. What this process has read of other
     tables in the last ``max_age`` seconds is not read again. ``say`` is told now and then how far it is.
     Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
     """
@@ -112,12 +112,14 @@ def sharing(
     memory = _memories.setdefault(lake.tables, _Memory())
     since = time.monotonic() - max_age
     try:
-        if memory.listed_at <= since:
+        if memory.listed_at <= since or table not in memory.names:
             memory.names, memory.listed_at = lake.tables.names(), time.monotonic()
         names = memory.names
     except Exception as error:
         return Sharing(unchecked=f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}")
-    others = [name for name in names if name != table and not _is_alias(lake, name, table, source.metadata_location)]
+    others = [name for name in names if name != table]
+    if table not in names:
+        others = [name for name in names if not _is_alias(lake, name, table, source.metadata_location)]
     if len(others) == len(names):
         return Sharing(unchecked=f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it")
 
@@ -143,7 +145,7 @@ def sharing(
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
-    """Tell whether a name is the table's own in other letters, as catalogs that ignore case list it."""
+    """Tell whether a name is that of a table which is not listed, in other letters, as catalogs that ignore case have it."""
     if ".".join(name).casefold() != ".".join(table).casefold():
         return False
     try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from icekit.errors import HistoryUnusable
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.store import DRAWN, LAST, Lately, Store
+from icekit.saving import is_sqlite
 
 T = TypeVar("T")
 
@@ -118,6 +119,8 @@ class SqliteStore(Store):
     def _connected(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
         if writing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not is_sqlite(self.path):
+            raise sqlite3.DatabaseError("file is not a database")
         connection: Any = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         with contextlib.closing(connection):
             connection.row_factory = sqlite3.Row

@@ -17,7 +17,7 @@ from icekit.report.observing import timed_out
 from icekit.report.page import write_page
 from icekit.report.rows import Options
 from icekit.saving import slug, write_text
-from icekit.secrets import scrub
+from icekit.secrets import scrub, scrub_data
 from icekit.sql import Identifier, display_name
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
     except papermill.PapermillExecutionError as problem:
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
-    # papermill wrote it as it ran; secrets must not stay in it.
-    write_text(executed, executed.read_text(encoding="utf-8"))
+    # papermill wrote it as it ran; secrets must not stay in it. A file has a text's lines one by one, where a key of several is not seen.
+    notebook = nbformat.from_dict(scrub_data(notebook))  # type: ignore[no-untyped-call]
+    write_text(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     return notebook, error
 
 

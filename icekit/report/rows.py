@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
 from icekit.report.document import Outcome
 from icekit.report.wins import Wins
@@ -53,8 +53,8 @@ class Options:
     fresh_kernels: bool = False
 
     def __post_init__(self) -> None:
-        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
-            raise ParameterError(f"The timeout of a table must be more than 0 seconds, not {self.timeout_seconds:g}.")
+        if self.timeout_seconds is not None:
+            require_seconds("The timeout of a table", self.timeout_seconds)
         if self.jobs < 1:
             raise ParameterError(f"The number of jobs must be 1 or more, not {self.jobs}.")
 

@@ -73,6 +73,8 @@ class Work:
 
 def act(work: Work, studied: Studied, share: Share, *, dry_run: bool) -> None:
     """Go through the actions of a table's plans; ``work.note`` gets a step for each, run or not."""
+    if studied.refusal:
+        work.note(Step("maintain", "reported", studied.refusal))
     changed = False
     for action in ACTIONS:
         plan = studied.plans.get(action)

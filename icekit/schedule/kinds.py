@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from icekit.compact.policy import Policy as CompactPolicy
 from icekit.compact.policy import seconds
-from icekit.errors import IcekitError, ParameterError
+from icekit.errors import LONGEST_WAIT, IcekitError, ParameterError, require_seconds
 from icekit.schedule.windows import Hours
 
 
@@ -91,7 +91,15 @@ def _hours(value: Any) -> tuple[Hours, ...]:
 
 
 def _span(value: Any) -> float:
-    return float(value) if isinstance(value, float) else seconds(str(value))
+    if isinstance(value, float) and not 0 <= value <= LONGEST_WAIT:
+        raise ParameterError(f"{value!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
+    return value if isinstance(value, float) else seconds(str(value))
+
+
+def _patience(value: Any) -> float:
+    found = _span(value)
+    require_seconds("It", found)
+    return found
 
 
 Flag = StrictBool
@@ -101,3 +109,5 @@ Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
 #: Seconds.
 Span = Annotated[float, by(_span)]
+#: Seconds that something may take: more than none.
+Patience = Annotated[float, by(_patience)]

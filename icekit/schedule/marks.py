@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from icekit.errors import ParameterError
+from icekit.secrets import scrub
 
 #: Where a value is: keys and places in lists, from the top.
 Place = tuple[str | int, ...]
@@ -63,7 +64,7 @@ def read_marked(text: str) -> Marked:
             said += "; indent with spaces"
         return Marked(None, {}, (Problem(mark.line + 1 if mark else 1, "", said),))
     except (yaml.YAMLError, RecursionError) as error:
-        return Marked(None, {}, (Problem(1, "", f"this is not YAML: {str(error).splitlines()[0]}"),))
+        return Marked(None, {}, (Problem(1, "", f"this is not YAML: {scrub(str(error)).splitlines()[0]}"),))
     finally:
         loader.dispose()
     return Marked(data, found.lines, tuple(found.problems))

@@ -16,7 +16,7 @@ from icekit.findings import Thresholds
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate, sampled
-from icekit.schedule.kinds import Budget, Flag, Limits, Span, Texts, Times, Zone, by, told
+from icekit.schedule.kinds import Budget, Flag, Limits, Patience, Span, Texts, Times, Zone, by, told
 
 #: What a rule may do beside reporting, in the order in which it is done.
 ACTIONS = ("convert", "compact", "maintain")
@@ -217,7 +217,7 @@ class Policy(_Section):
     url: str = ""
     ledger: str = ""
     history: str = ""
-    timeout: Span | None = None
+    timeout: Patience | None = None
     state: Path | None = None
     budget: Limits = Budget()
     monitoring: Monitoring = Monitoring()

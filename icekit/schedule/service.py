@@ -18,9 +18,10 @@ from icekit.schedule.lock import LONGEST, one_at_a_time
 from icekit.schedule.model import Policy
 from icekit.schedule.monitoring import of_pass, writers
 from icekit.schedule.one_pass import Clock, run_pass
+from icekit.schedule.places import check_places
 from icekit.schedule.result import Pass
 from icekit.schedule.state import State, state_path
-from icekit.schedule.telling import send, urls
+from icekit.schedule.telling import check_receivers, send, urls
 from icekit.secrets import scrub
 
 
@@ -41,6 +42,9 @@ def run_policy(
     path = state_path(policy)
     state = State(path)
     if dry_run:
+        for unchecked in check_receivers(policy):
+            say(unchecked)
+        check_places(policy)
         made = run_pass(policy, state, dry_run=True, clock=clock, say=say)
         say("\n" + document.text(made))
         return made
@@ -48,6 +52,7 @@ def run_policy(
     # A pass may end somewhat after its time, as what is committed is still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
+            check_places(policy)
             # Before the pass adds to it: it is told beside what the pass itself does.
             lately = state.lately()
             made = replace(run_pass(policy, state, clock=clock, say=say), lately=lately)
@@ -70,13 +75,11 @@ def run_policy(
 
 def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
-    status, said = EXIT_CRASHED, f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
+    status, said = EXIT_CRASHED, scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
     if (known := outside(problem)) is not None:
         status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
     now = clock() if clock else dt.datetime.now(dt.UTC)
-    return Pass(
-        policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=scrub(said), failure_status=status
-    )
+    return Pass(policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=said, failure_status=status)
 
 
 def _write(made: Pass, policy: Policy, junit: Path | None, prometheus: Path | None) -> list[Path]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from icekit.compact.ledger import default_path
 from icekit.errors import LedgerUnusable
+from icekit.saving import is_sqlite
 from icekit.schedule.model import Policy
 from icekit.schedule.result import Did
 from icekit.schedule.triggers import Seen
@@ -177,14 +178,22 @@ class State:
         try:
             if not uri.endswith("mode=ro"):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not is_sqlite(self.path):
+                raise sqlite3.DatabaseError("file is not a database")
             with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=15, isolation_level=None)) as db:
-                if _kind_of(db) not in {0, _APPLICATION}:
-                    raise sqlite3.DatabaseError("it holds something else")
+                if not _is_ours(db):
+                    raise sqlite3.DatabaseError("it is another program's database")
                 yield db
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnusable(
-                f"The record of passes {self.path} cannot be used ({error}); make it writable, or move it away: every table is then at its first pass."
+                f"The record of passes {self.path} cannot be used ({error}); make it writable, or name another file with `state:` in the policy: every table is then at its first pass."
             ) from error
+
+
+def _is_ours(db: sqlite3.Connection) -> bool:
+    """Tell whether a file is a record of passes, or empty."""
+    kind = _kind_of(db)
+    return kind == _APPLICATION or (kind == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def _kind_of(db: sqlite3.Connection) -> int:

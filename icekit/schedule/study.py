@@ -30,11 +30,13 @@ T = TypeVar("T")
 class Studied:
     """The plans that have something to do, by action, in the order in which they are done.
 
-    ``offers`` are the partitions of the compaction, for the budget that tables share.
+    ``offers`` are the partitions of the compaction, for the budget that tables share. ``refusal`` is why orphan files stay
+    though the rule names their removal.
     """
 
     plans: Mapping[str, Plan]
     offers: tuple[Offer, ...] = ()
+    refusal: str | None = None
 
     @property
     def convert_reads(self) -> tuple[int, int]:
@@ -75,7 +77,8 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
             bought = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
     if rule.maintain and (maintaining := maintenance(lake, facts, findings, rule)).actions:
         plans["maintain"] = maintaining
-    return Studied(plans, bought)
+    names_orphans = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
+    return Studied(plans, bought, facts.storage.sharing.refusal if facts.storage and names_orphans else None)
 
 
 def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = None) -> tuple[TableFacts, Findings]:

@@ -41,6 +41,25 @@ def urls(policy: Policy, environment: Mapping[str, str] | None = None) -> dict[s
     return found
 
 
+def check_receivers(policy: Policy, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Check each receiver's address as far as it is known here; a sentence for each that needs a variable which is not set.
+
+    A check may run where the secrets are not. Raises :class:`~icekit.errors.ParameterError` as :func:`urls` does.
+    """
+    given = os.environ if environment is None else environment
+    unknown = {one.name: [n for n in _VARIABLE.findall(one.to) if not given.get(n)] for one in policy.notify}
+    urls(policy.model_copy(update={"notify": tuple(one for one in policy.notify if not unknown[one.name])}), environment)
+    for one in policy.notify:
+        scheme, _, rest = one.to.partition("://")
+        if unknown[one.name] and "$" not in scheme and not (rest and _is_service(scheme)):
+            raise _no_address(one.name, scheme if rest else "?")
+    return [
+        f"{name}'s address was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
+        for name, names in unknown.items()
+        if names
+    ]
+
+
 def send(messages: Iterable[Message], to: Mapping[str, str]) -> dict[str, str | None]:
     """Send every message; returns, per receiver, None or why it was not told."""
     return {message.receiver: _sent(message, to[message.receiver]) for message in messages if message.title}
@@ -52,10 +71,19 @@ def _known(found: Mapping[str, str]) -> None:
     with _Listening():
         for name, url in found.items():
             if Apprise.instantiate(url) is None:
-                scheme = url.partition("://")[0] if "://" in url else "?"
-                raise ParameterError(
-                    f"Receiver {name} has an address that Apprise cannot use (it begins with {scrub(scheme)}://); see https://github.com/caronc/apprise/wiki for the form of each service."
-                )
+                raise _no_address(name, url.partition("://")[0] if "://" in url else "?")
+
+
+def _no_address(name: str, scheme: str) -> ParameterError:
+    return ParameterError(
+        f"Receiver {name} has an address that Apprise cannot use (it begins with {scrub(scheme)}://); see https://github.com/caronc/apprise/wiki for the form of each service."
+    )
+
+
+def _is_service(scheme: str) -> bool:
+    from apprise import Apprise
+
+    return any(scheme.lower() in [*one["protocols"], *one["secure_protocols"]] for one in Apprise().details()["schemas"])
 
 
 def _sent(message: Message, url: str) -> str | None:
@@ -88,8 +116,8 @@ class _Listening(logging.Handler):
             self._heard.append(record.getMessage())
 
     def said(self) -> str:
-        """What it heard, in one line."""
-        return "; ".join(" ".join(one.split()) for one in self._heard)[:300]
+        """What it heard, in one line; half a secret would not be known for one."""
+        return scrub("; ".join(" ".join(one.split()) for one in self._heard))[:300]
 
     def __enter__(self) -> _Listening:
         self._before = (self._log.propagate, self._log.level)

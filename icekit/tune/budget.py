@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
+from icekit.errors import require_seconds
 from icekit.units import size
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Budget:
     """So many seconds and, if given, so many bytes written, from now on."""
 
     def __init__(self, seconds: float, size_in_bytes: int | None = None) -> None:
+        require_seconds("budget_seconds", seconds)
         self.seconds, self.bytes = seconds, size_in_bytes
         self.bytes_written = 0
         self._ends = time.monotonic() + seconds

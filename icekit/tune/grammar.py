@@ -45,7 +45,9 @@ class Tree:
         reader = generated.SqlBaseParser(antlr.CommonTokenStream(lexer))
         reader.removeErrorListeners()
         self.sql = sql
+        self._reader: Any = reader
         self._trees = antlr.tree.Trees
+        self._paths = antlr.tree.xpath.XPath
         self._grammar = generated.SqlBaseParser
         self._root: Any = reader.singleStatement()
         self.has_errors = int(reader.getNumberOfSyntaxErrors()) > 0
@@ -126,9 +128,15 @@ class Tree:
                 if given or name:
                     yield node, (given,) if given else name or ()
 
+    def count(self, rule: str) -> int:
+        """How many nodes of a grammar's rule there are; one call, however many."""
+        return int(self._trees.findAllRuleNodes(self._root, getattr(self._grammar, f"RULE_{rule}")).size())
+
     def columns(self) -> Iterator[tuple[Any, Parts]]:
         """Qualified columns, wherever they are written, and what is assigned to; whole chains only."""
-        for node in self.all("primaryExpression"):
+        # By their dots: there may be thousands of literals, and each question to the JVM takes its time.
+        for dot in elements(self._paths.findAll(self._root, "//primaryExpression/'.'", self._reader)):
+            node = dot.getParent()
             if kind(node) == "Dereference" and kind(node.getParent()) != "Dereference":
                 parts = self.parts(node)
                 if parts:

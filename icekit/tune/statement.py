@@ -6,6 +6,7 @@ has one more condition, keeps its comments, its line breaks and its spelling.
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from icekit.compact.predict import is_case_sensitive
 from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
 from icekit.facts.bridge import has_bridge
 from icekit.secrets import scrub
-from icekit.sql import Identifier, identifier
+from icekit.sql import Identifier, identifier, unquoted
 from icekit.tune.grammar import Parts, Span, Tree, kind, spliced
 from icekit.tune.target import BRANCH, resolved
 
@@ -29,6 +30,7 @@ _CLAUSES = {
     "NotMatchedBySourceClause": "not matched by source",
 }
 _MARKERS = {"NamedParameterLiteral", "PosParameterLiteral"}
+_MARKER_SIGN = re.compile(r"[:?]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,14 @@ def parse(spark: SparkSession, sql: str) -> Statement:
             f"This {wanted} is spelt in a way that only this session's parser settings allow; write it as plain Spark SQL, "
             "with names in backticks, or set spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers back."
         )
-    if any(kind(c) in _MARKERS for c in tree.all("constant")):
+    if _MARKER_SIGN.search(unquoted(text)) and any(kind(c) in _MARKERS for c in tree.all("constant")):
         raise StatementRefused("The statement has parameter markers, whose values are not known here; write the values in their places.")
     return _read(spark, tree, node, wanted)
+
+
+def literal_count(spark: SparkSession, statement: Statement) -> int:
+    """How many literals a statement has."""
+    return Tree(spark, statement.sql).count("constant")
 
 
 def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> Statement:
@@ -161,9 +168,9 @@ def _parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
     try:
         return getattr(spark._jsparkSession.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        said = next(line for line in str(error).splitlines() if line.strip())
+        said = next(line for line in scrub(str(error)).splitlines() if line.strip())
         raise StatementRefused(
-            f"Spark cannot parse the statement: {scrub(said.strip()).rstrip('.')}; mend it and try again.", detail=scrub(str(error))
+            f"Spark cannot parse the statement: {said.strip().rstrip('.')}; mend it and try again.", detail=str(error)
         ) from None
 
 

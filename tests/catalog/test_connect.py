@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -205,6 +206,23 @@ def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(CatalogUnreachable, match="'down' cannot be used"):
         icekit.connect("down").observe("db.t")
+
+
+def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {"URI": f"sqlite:///{tmp_path}/other.db", "WAREHOUSE": str(tmp_path), "TYPE": "sql"}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{key}", value)
+    monkeypatch.setattr("icekit.catalog.profile_tables.DEADLINE_SECONDS", 1.0)
+    # Imported anew, and slowly.
+    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.sql")
+
+    class Slow:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "pyiceberg.catalog.sql":
+                time.sleep(1.2)
+
+    monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
+
+    assert icekit.connect("other").tables.names() == []
 
 
 def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

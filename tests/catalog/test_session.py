@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import icekit
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
+from icekit.catalog.profile import spark_conf
+from icekit.catalog.session import add_catalog, check_settings
 from icekit.catalog.session_tables import SessionTables
-from icekit.errors import MetadataUnreadable, NotATable, TableNotFound
+from icekit.errors import CatalogUnreachable, MetadataUnreadable, NotATable, ProfileError, SparkUnavailable, TableNotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +91,80 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
 
     with pytest.raises(MetadataUnreadable, match="corrupt"):
         borrowed.observe("db.events", collector=collector)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("spark.sql.shuffle.partitions", "abc"), ("spark.sql.shuffle.partitions", "-1"), ("spark.sql.session.timeZone", "Mars")],
+)
+def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
+    with pytest.raises(SparkUnavailable, match=f"Spark refuses the setting {key}: .*'{value}'"):
+        check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
+
+
+@pytest.fixture
+def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """A session that icekit did not start, and a profile of secrets; the catalog's very address is one of them."""
+    for key, value in {"URI": f"sqlite:///{tmp_path}/it.db", "WAREHOUSE": str(tmp_path), "TOKEN": "canary-of-token"}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__SECRETIVE__{key}", value)
+    monkeypatch.setenv("PYICEBERG_CATALOG__SECRETIVE__SPARK.URI", f"jdbc:sqlite:file:{tmp_path}/it.db?access_token=canary-of-uri")
+    return lake.spark.newSession()
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+
+def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(secretive: SparkSession) -> None:
+    active = secretive._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession()  # type: ignore[union-attr]
+    spark = icekit.connect("secretive", spark=secretive).spark
+
+    assert secretive._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession() == active  # type: ignore[union-attr]
+    assert "canary" not in str(settings(spark))
+    assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(settings(spark))
+    spark.sql("CREATE NAMESPACE secretive.db")
+    spark.sql("CREATE TABLE secretive.db.events AS SELECT id FROM range(3)")
+    assert spark.table("secretive.db.events").count() == 3
+    # Iceberg's rewrites work in a clone of the session.
+    spark.sql("INSERT INTO secretive.db.events SELECT id FROM range(3)")
+    (row,) = spark.sql("CALL secretive.system.rewrite_data_files(table => 'db.events', options => map('rewrite-all', 'true'))").collect()
+    assert row["failed_data_files_count"] == 0
+    assert row["rewritten_data_files_count"] > 1
+
+
+def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows_no_secret(
+    secretive: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__SECRETIVE__SPARK.URI", "jdbc:sqlite:file:/nowhere/it.db?access_token=canary-of-uri")
+    connected = icekit.connect("secretive", spark=secretive)
+
+    with pytest.raises(CatalogUnreachable, match="cannot open catalog 'secretive'") as raised:
+        _ = connected.spark
+    assert "canary" not in f"{raised.value} {raised.value.detail}"
+    assert "secretive" not in str(settings(secretive))
+
+
+class Remote:
+    """As much of a session of Spark Connect as a catalog is added to."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings = {key.replace("_", "."): value for key, value in settings.items()}
+        self.conf = self
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        return self.settings.get(key, default)
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+
+
+def test_a_remote_session_with_an_event_log_is_refused_by_the_names_of_what_it_would_show() -> None:
+    conf = spark_conf("prod", {"type": "rest", "uri": "http://host", "token": "canary"})
+    remote: Any = Remote(spark_eventLog_enabled="true")
+
+    with pytest.raises(ProfileError, match=r"'prod'.* event log.* write token there.*cluster's own configuration"):
+        add_catalog(remote, conf)
+    assert list(remote.settings) == ["spark.eventLog.enabled"]
+    remote.set("spark.sql.catalog.prod.token", "canary")
+    add_catalog(remote, conf)
+    assert remote.get("spark.sql.catalog.prod.uri") == "http://host"

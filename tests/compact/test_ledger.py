@@ -220,13 +220,30 @@ def test_another_programs_database_is_left_alone(ledger: SqliteLedger) -> None:
 
 
 def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
-    ledger.path.parent.mkdir()
-    ledger.path.write_bytes(b"no database at all, " * 500)
+    ledger.save_run(RUN)
+    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    whole = ledger.path.read_bytes()
+    ledger.path.write_bytes(whole[:100] + b"no database any more" * 500)
 
     with pytest.raises(LedgerUnusable, match=r"is corrupt .*move it away"):
         ledger.claims()
     with pytest.raises(LedgerUnusable, match="move it away"):
         ledger.claim(TABLE, "r1")
+
+
+@pytest.mark.parametrize("text", ["x", "root:x:0:0:root:/root:/bin/bash\n" * 40], ids=["a letter", "a text"])
+def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_it(ledger: SqliteLedger, text: str) -> None:
+    ledger.path.parent.mkdir()
+    ledger.path.write_text(text)
+
+    for ask in (ledger.claims, lambda: ledger.save_run(RUN)):
+        with pytest.raises(LedgerUnusable, match=r"is not a ledger of icekit .*name another path with --ledger") as refused:
+            ask()
+        assert "move" not in str(refused.value)
+
+    assert ledger.path.read_text() == text
+    assert [path.name for path in ledger.path.parent.iterdir()] == [ledger.path.name]
 
 
 def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path: Path) -> None:

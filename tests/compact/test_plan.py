@@ -134,6 +134,14 @@ def test_an_unknown_column_is_refused_with_the_nearest_and_none_at_all_with_what
         made(of(small()), strategy="zorder")
 
 
+def test_columns_are_looked_at_also_where_no_rows_are_ordered() -> None:
+    with pytest.raises(ParameterError, match=r"no column 'carier' to order rows by; did you mean carrier"):
+        plan(of(small()), SMALL, Policy(columns=("carier",)), now=NOW)
+    with pytest.raises(ParameterError, match=r"no column 'zz' to order rows by; there are "):
+        plan(of(small()), SMALL, Policy(columns=("zz",)), now=NOW)
+    assert any("The columns are not used" in note for note in plan(of(small()), SMALL, Policy(columns=("carrier",)), now=NOW).notes)
+
+
 def test_odd_column_names_are_quoted_part_by_part() -> None:
     columns = (
         *COLUMNS,

@@ -167,11 +167,20 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
         ("max_action_bytes", "0", "more than 0"),
         ("budget_files", -3, "more than 0"),
         ("columns", 5, "columns"),
+        ("budget_bytes", "9" * 400, "more than any storage holds"),
+        ("skip_last", f"{'9' * 400} days", "more than 100 years"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any, said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         Policy.of({name: value})
+
+
+@pytest.mark.parametrize("name", ["skip_last_hours", "leave_alone_minutes", "delete_ratio", "budget_minutes", "max_action_bytes"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_number_that_is_none_is_refused_however_it_comes(name: str, value: float) -> None:
+    with pytest.raises(ParameterError, match=f"{name} must be "):
+        Policy(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:

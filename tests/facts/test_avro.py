@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from icekit.errors import MetadataUnreadable
-from icekit.facts.avro import FILE_FIELDS, entries
+from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
 
 DECIMAL = {"type": "fixed", "name": "decimal_9_2", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}
 
@@ -88,3 +88,22 @@ def test_bytes_that_are_cut_short_are_corrupt() -> None:
     for cut in range(len(whole) - 2000, len(whole), 97):
         with pytest.raises(MetadataUnreadable, match="here is corrupt"):
             list(entries(whole[:cut], "here"))
+
+
+@pytest.mark.parametrize("field", [b"status", b"data_file", b"partition", b"record_count", b"value_counts", b"key"])
+def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
+    whole = manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)])
+    damaged = whole.replace(b'"name": "' + field, b'"name": "Q' + field[1:])
+
+    assert damaged != whole
+    if field == b"value_counts":
+        # Writers may leave it out.
+        assert list(entries(damaged, "here", FILE_FIELDS | {"value_counts"}))
+        return
+    with pytest.raises(MetadataUnreadable, match="here is corrupt"):
+        list(entries(damaged, "here", FILE_FIELDS | {"value_counts"}))
+
+
+def test_a_list_of_manifests_that_is_none_is_corrupt() -> None:
+    with pytest.raises(MetadataUnreadable, match="here is corrupt"):
+        manifest_list(manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)]), "here")

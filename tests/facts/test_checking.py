@@ -207,6 +207,16 @@ WRONG: dict[str, tuple[Any, str]] = {
         table(**{"sort-orders": [{"order-id": 0, "fields": [{"transform": "identity", "source-id": 1}]}]}),
         r"sort-orders\[0\].fields\[0\].direction is missing",
     ),
+    "an order by a list": (
+        table(
+            **{
+                "sort-orders": [
+                    {"order-id": 0, "fields": [{"transform": "identity", "source-id": [], "direction": "asc", "null-order": "nulls-first"}]}
+                ]
+            }
+        ),
+        r"sort-orders\[0\].fields\[0\].source-id is a list",
+    ),
     "a log of texts": (table(**{"metadata-log": ["x"]}), r"metadata-log\[0\] is 'x'"),
     "version 1 without a schema": ({**V1, "schema": None}, "schemas is empty or missing"),
     "version 1 with a dangling snapshot": ({**V1, "current-snapshot-id": 8}, "current-snapshot-id is 8"),

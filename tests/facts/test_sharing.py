@@ -219,3 +219,13 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, cr
     assert (of("c", max_age=600.0).told.partition(" (")[0], len(read)) == ("shared location with db.late", 1)
     # A removal looks at everything again.
     assert (of("b"), len(read)) == (Sharing(), 4)
+
+
+def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(lake: Lake, create: Create) -> None:
+    create("a")
+    found(lake)
+    location = create("b")
+
+    assert sharing(lake, ("db", "b"), load_metadata, max_age=600.0) == Sharing()
+    create("c", f"{location}/inside")
+    assert sharing(lake, ("db", "b"), load_metadata).shared == (SharedPlace("db.c", f"{location}/inside"),)

@@ -137,6 +137,15 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -
     assert path.read_bytes() == before
 
 
+def test_a_short_text_is_no_empty_history(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+
+    with pytest.raises(HistoryUnusable, match="not a database; give another file"):
+        SqliteStore(path).append([record()])
+    assert path.read_text() == "mine"
+
+
 def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> None:
     (tmp_path / "warehouse").mkdir()
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import math
 import os
 import signal
 import subprocess
@@ -349,7 +350,10 @@ def test_going_on_with_other_options_is_refused(tmp_path: Path) -> None:
         begin(["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"timeout_seconds": 0}, "more than 0 seconds"), ({"jobs": 0}, "1 or more")])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [*(({"timeout_seconds": n}, "seconds above 0") for n in (0, -1.0, math.nan, math.inf, 1e300)), ({"jobs": 0}, "1 or more")],
+)
 def test_limits_that_allow_nothing_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         Options(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,18 @@ def test_iceberg_1_11_converts_all_equality_deletes(table: Table, tmp_path: Path
     environment = {**os.environ, "ICEKIT_SPARK_CONF": f"{os.environ['ICEKIT_SPARK_CONF']} {packages}"}
 
     done = subprocess.run(
-        [sys.executable, "-m", "icekit", "convert", display_name(table.name), "--execute", "--ledger", str(tmp_path / "ledger.db")],
+        [
+            sys.executable,
+            "-m",
+            "icekit",
+            "convert",
+            display_name(table.name),
+            "--execute",
+            "--ledger",
+            str(tmp_path / "ledger.db"),
+            "--output",
+            str(tmp_path),
+        ],
         env=environment,
         capture_output=True,
         text=True,
@@ -36,6 +48,8 @@ def test_iceberg_1_11_converts_all_equality_deletes(table: Table, tmp_path: Path
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no row changed" in done.stdout
+    (document,) = (json.loads(path.read_text()) for path in tmp_path.glob("*.json"))
+    assert document["versions"]["iceberg"] == "1.11.0"
     table.files.refresh()
     table.hold(before, history)
     assert table.equality_deletes() == 0

@@ -96,8 +96,8 @@ def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
     before = dict(told(made(UNHEALTHY), by).told)
     lost = failed(by, ConnectionError("the catalog does not answer"), lambda: NOW)
     message = told(lost, by, before)
-    assert (lost.exit_status, message.is_grave, set(message.told)) == (3, True, {"policy"})
-    assert "the pass itself failed: ConnectionError: the catalog does not answer" in message.body
+    assert (lost.exit_status, message.is_grave, set(message.told)) == (2, True, {"policy"})
+    assert "the pass itself failed: A connection broke (ConnectionError: the catalog does not answer)" in message.body
     assert told(lost, by, {**before, **message.told}, NOW_MS + HOUR_MS) is None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
 from icekit.catalog import Lake
@@ -172,3 +173,19 @@ def test_storage_is_listed_for_a_plan_only_where_a_rule_names_the_removal_of_orp
     assert default.maintain is not None
     assert default.maintain.procedures == ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
     assert listed == [False, True]
+
+
+def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_path: Path) -> None:
+    location = lake.observe(("db", "a")).location
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
+        catalog.create_table(("db", "inside"), catalog.load_table(("db", "a")).schema(), location=f"{location}/inside")
+    wanted, said = (
+        by(tmp_path, "    exclude: [db.b, db.inside]\n    maintain: {execute: true, procedures: remove_orphan_files}\n"),
+        list[str](),
+    )
+
+    made = run_pass(wanted, State(state_path(wanted)), say=said.append)
+
+    told = "db.a: maintain reported: Orphan files are not removed: shared location with db.inside"
+    assert any(line.startswith(told) for line in said), said
+    assert made.tables[0].steps[0].status == "reported"

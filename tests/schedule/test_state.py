@@ -83,8 +83,30 @@ def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
 
 def test_a_file_of_another_kind_is_refused_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_text("not a database at all, but long enough to be read as one" * 20)
-    with pytest.raises(LedgerUnusable, match="move it away"):
+    with pytest.raises(LedgerUnusable, match="name another file"):
         State(tmp_path / "s.db").seen("a.b")
+
+
+def test_a_short_text_is_no_empty_record(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+
+    with pytest.raises(LedgerUnusable, match="not a database"):
+        State(path).keep("a.b", {}, SEEN)
+
+    assert path.read_text() == "mine"
+
+
+def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+
+    with pytest.raises(LedgerUnusable, match="another program's database"):
+        State(path).keep("a.b", {}, SEEN)
+
+    assert path.read_bytes() == before
 
 
 def test_a_record_that_may_only_be_read_is_read_and_an_empty_file_is_an_empty_memory(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from icekit.catalog import Lake, connect
 from icekit.catalog.session_tables import SessionTables
 from icekit.clone import clone, remove_stale, stale_clones
 from icekit.compact.equality_deletes.executor import Executor
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, require_seconds
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name
 from icekit.units import span
@@ -60,6 +60,7 @@ def stock_rewrite(lake: Lake, table: Identifier | str, executor: Executor | str,
         raise ParameterError(
             "A catalog of the running session cannot be opened by another process; configure a profile to try a stock run."
         )
+    require_seconds("limit_seconds", limit_seconds)
     name = lake.identifier(table) if isinstance(table, str) else table
     wanted = Executor.parse(executor) if isinstance(executor, str) else executor
     settings = {
@@ -96,7 +97,7 @@ def _read(said: str, seconds: float) -> tuple[Any, float, str]:
             return "finished", told["seconds"], f"It rewrote {told['files']:,} data files."
     if any(sign in said for sign in _OUT_OF_MEMORY):
         return "out of memory", seconds, ""
-    return "failed", seconds, scrub(next((line for line in reversed(said.splitlines()) if line.strip()), ""))[:300]
+    return "failed", seconds, next((line for line in reversed(scrub(said).splitlines()) if line.strip()), "")[:300]
 
 
 def _end(child: Popen[str]) -> None:

@@ -79,8 +79,8 @@ def why(error: BaseException, stop: Stop) -> str:
         return "Cancelled."
     if isinstance(error, IcekitError):
         return scrub(str(error))
-    first = (str(error).strip().splitlines() or [""])[0][:300]
-    return scrub(f"{type(error).__name__}: {first}")
+    first = (scrub(str(error)).strip().splitlines() or [""])[0][:300]
+    return f"{type(error).__name__}: {first}"
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def tune_layout(
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
-    _check(filters, max_sort_columns, budget_seconds)
+    _check(filters, max_sort_columns)
     budget, most_sampled = Budget(budget_seconds, size_in_bytes(budget_bytes)), size_in_bytes(sample_bytes)
     with session_of(lake):
         facts = lake.observe(table, collector="spark")
@@ -283,12 +283,10 @@ def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
     return tuple(sorted(merged, key=lambda f: -f.weight)[:MOST_BOUND])
 
 
-def _check(filters: Sequence[str], max_sort_columns: int, budget_seconds: float) -> None:
+def _check(filters: Sequence[str], max_sort_columns: int) -> None:
     if isinstance(filters, str) or not all(isinstance(f, str) for f in filters):
         raise ParameterError(
             f"filters is {filters!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]')."
         )
     if max_sort_columns < 1:
         raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
-    if not budget_seconds > 0:
-        raise ParameterError(f"budget_seconds is {budget_seconds}; give a number of seconds above 0.")

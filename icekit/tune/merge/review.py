@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import is_case_sensitive, load
-from icekit.errors import StatementRefused
+from icekit.errors import StatementRefused, require_seconds
 from icekit.facts.bridge import elements, explain
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
@@ -19,10 +19,14 @@ from icekit.tune.merge.keys import keys_of, unstable_writes
 from icekit.tune.merge.model import Review
 from icekit.tune.merge.partitioned_join import partitioned_join
 from icekit.tune.merge.rewrite import partitioning, rewrite
-from icekit.tune.statement import parse
+from icekit.tune.statement import literal_count, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: Literals of a statement that is reviewed: Spark's rules walk all of them for each plan.
+MOST_LITERALS = 5_000
 
 
 def review_merge(
@@ -36,10 +40,17 @@ def review_merge(
     rows, bytes, shuffle and time, until ``budget_seconds`` or ``budget_bytes`` (data written) are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
     finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
     """
+    require_seconds("budget_seconds", budget_seconds)
+    most_bytes = size_in_bytes(budget_bytes)
     with session_of(where) as spark:
         statement = parse(spark, sql)
         if statement.kind != "MERGE":
             raise StatementRefused(f"This is {_a(statement.kind)}; review_merge reads MERGE statements.")
+        if (literals := literal_count(spark, statement)) > MOST_LITERALS:
+            raise StatementRefused(
+                f"The MERGE has {literals:,} literals. A review plans it several times, and with more than {MOST_LITERALS:,} that takes minutes; "
+                "write the values to a table, and join it in USING."
+            )
         try:
             table = load(spark, statement.target)
             plan = planned(spark, statement.sql)
@@ -69,7 +80,7 @@ def review_merge(
         return review
     from icekit.tune.merge.trial import try_review
 
-    trials, stopped = try_review(where, review, Budget(budget_seconds, size_in_bytes(budget_bytes)))
+    trials, stopped = try_review(where, review, Budget(budget_seconds, most_bytes))
     return replace(review, trials=trials, stopped=stopped)
 
 

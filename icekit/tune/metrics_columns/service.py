@@ -62,8 +62,6 @@ def tune_metrics_columns(
     read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter that is none, an event
     log or scan report that cannot be read, a budget that is none.
     """
-    if not budget_seconds > 0:
-        raise ParameterError(f"budget_seconds is {budget_seconds}; give a number above 0.")
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     bytes_read = size_in_bytes(sample_bytes)
     facts = lake.observe(table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.compact.lineage import head
 from icekit.compact.policy import size_in_bytes
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, require_number
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.predicate import read_predicate
@@ -109,7 +109,7 @@ def choose_write_mode(
     Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
     _check(statement, [share, operation, spread, file_share], commits=commits, repeats=repeats, compact_every=compact_every)
-    _check_numbers(margin=margin, budget_seconds=budget_seconds, reads_per_day=reads_per_day, reads_per_commit=reads_per_commit)
+    _check_numbers(margin=margin, reads_per_day=reads_per_day, reads_per_commit=reads_per_commit)
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     with session_of(lake):
         said: Statement | None = None
@@ -237,8 +237,7 @@ def _check(statement: str | None, shape: Sequence[object], **positive: int | Non
 
 def _check_numbers(**given: float | None) -> None:
     for name, value in given.items():
-        if value is not None and not value >= 0:
-            raise ParameterError(f"{name} is {value}; give a number that is not negative.")
+        require_number(name, value)
 
 
 def _check_target(lake: Lake, table: str | Identifier, said: Statement) -> None:

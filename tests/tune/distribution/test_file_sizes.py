@@ -115,7 +115,7 @@ def test_bad_input_is_a_clear_sentence(lake: Lake, scratch: str) -> None:
 def test_a_budget_that_is_spent_ends_the_trial_and_says_so(lake: Lake, scratch: str) -> None:
     table = made(lake, scratch, "spent", BATCH.format(0))
 
-    answer = tune(lake, table, budget_seconds=0)
+    answer = tune(lake, table, budget_seconds=1e-9)
 
     assert answer.stopped is not None
     assert not answer.mode_trials

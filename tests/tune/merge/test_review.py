@@ -33,6 +33,15 @@ def state(lake: Lake) -> tuple[Any, ...]:
     return current, lake.tables.names_in((NAMESPACE,)), lake.spark.conf.getAll, lake.tables.names()
 
 
+def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> None:
+    values = ", ".join(map(str, range(20_000)))
+
+    with pytest.raises(IcekitError, match=r"has 20,000 literals.* write the values to a table"):
+        lake.review_merge(LAB.replace(" WHEN MATCHED", f" AND t.flight IN ({values}) WHEN MATCHED"))
+    with pytest.raises(IcekitError, match="budget_seconds is nan"):
+        lake.review_merge(LAB, budget_seconds=float("nan"))
+
+
 def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(lake: Lake, tmp_path: Path) -> None:
     before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
 

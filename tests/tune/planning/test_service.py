@@ -50,10 +50,10 @@ def test_what_is_healthy_is_left_alone(lake: Lake, table: str) -> None:
 
 
 def test_a_trial_ends_at_its_budget_and_says_so(lake: Lake) -> None:
-    answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=0)
+    answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=1e-9)
 
     assert answer.stopped is not None
-    assert "Partial: the budget of 0 s was spent." in repr(answer)
+    assert "Partial: the budget of 1e-09 s was spent." in repr(answer)
 
 
 def test_repeats_are_at_least_one(lake: Lake) -> None:

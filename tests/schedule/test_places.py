@@ -1,0 +1,75 @@
+"""What a policy says of places and receivers is checked before a pass has done its work, and nothing is made by that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icekit.__main__ import main
+from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, ParameterError
+from icekit.schedule.places import check_places
+from icekit.schedule.reading import PolicyError, read_policy
+from icekit.schedule.telling import check_receivers
+
+RULES = "tables:\n  - match: '*'\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(f"version: 1\n{text}{RULES}")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("output: taken\n", "output: .*taken is a file and not a folder"),
+        ("output: taken/below\n", "output: .*below cannot be made, as .*taken is a file"),
+        ("ledger: folder\n", "ledger: .*folder is a folder and not a file"),
+        ("history: folder\n", "history: .*folder is a folder"),
+        ("state: taken/x.db\n", "state: .*x.db cannot be made"),
+        ("monitoring: {junit: folder}\n", r"monitoring\.junit: .*folder is a folder"),
+        (f"output: {'x' * 300}\n", "output: .*cannot be used"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_by_its_key(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "taken").touch()
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(ParameterError, match=said):
+        check_places(read_policy(written(tmp_path, text)))
+
+
+def test_places_that_are_not_there_yet_are_fine_and_are_not_made(tmp_path: Path) -> None:
+    check_places(read_policy(written(tmp_path, "output: a/b\nledger: c/d.db\nhistory: table\n")))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
+
+
+def test_an_address_is_checked_as_far_as_its_variables_are_set(tmp_path: Path) -> None:
+    of = "notify:\n  - name: ops\n    to: {}\n"
+
+    with pytest.raises(ParameterError, match="Receiver ops has an address that Apprise cannot use"):
+        check_receivers(read_policy(written(tmp_path, of.format("nonsense://here"))), {})
+    with pytest.raises(ParameterError, match="Receiver ops has an address that Apprise cannot use"):
+        check_receivers(read_policy(written(tmp_path, of.format("nonsense://${TOKEN}"))), {})
+    assert check_receivers(read_policy(written(tmp_path, of.format("json://localhost"))), {}) == []
+    said = check_receivers(read_policy(written(tmp_path, of.format("json://user:${TOKEN}@localhost"))), {})
+    assert said == ["ops's address was not checked: TOKEN is not set here."]
+
+
+@pytest.mark.parametrize("text", ["output: taken\n", "notify:\n  - name: ops\n    to: nonsense://here\n"])
+def test_the_policy_command_refuses_what_a_pass_could_not_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (tmp_path / "taken").touch()
+
+    assert main(["policy", str(written(tmp_path, text))]) == EXIT_MISCONFIGURED
+    assert "icekit: " in capsys.readouterr().err
+    assert main(["run", str(written(tmp_path, text)), "--dry-run"]) == EXIT_MISCONFIGURED
+    assert main(["policy", str(written(tmp_path, ""))]) == EXIT_HEALTHY
+
+
+@pytest.mark.parametrize("given", [".nan", ".inf", "-1.0", "0.0", "0 minutes", "0", "1e300", "soon", f"{'9' * 400} days"])
+def test_a_timeout_that_is_no_length_of_time_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(PolicyError, match="timeout: "):
+        read_policy(written(tmp_path, f"timeout: {given}\n"))
