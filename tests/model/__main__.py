@@ -43,8 +43,9 @@ def main() -> int:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            # Java's part of it is long and says little.
-            print("".join(traceback.format_exception(error)).split("\n\tat ")[0][-3000:], flush=True)
+            # Java's part of it is long and says little; the steps are notes on the error.
+            said = "".join(traceback.format_tb(error.__traceback__)[-4:]) + str(error).split("\n\tat ")[0][:3000]
+            print("\n".join([said, *getattr(error, "__notes__", ())]), flush=True)
             failed.append(seed)
             said = "✖"
         print(f"seed {seed}: {Machine.steps - before} steps in {time.monotonic() - began:.0f} s  {said}", flush=True)
