@@ -568,6 +568,14 @@ def test_deletes_that_are_older_than_every_row_are_dropped(table: Table) -> None
     assert table.ids() == [1, 1]
 
 
+def test_a_table_all_of_whose_files_were_deleted_is_left_alone(table: Table) -> None:
+    table.create().insert("VALUES (1, 'a')").sql("DELETE FROM {t} WHERE id = 1")
+    table.sql("DELETE FROM {t}")
+    table.sql("TRUNCATE TABLE {t}")
+
+    table.converted()
+
+
 def test_deletes_of_a_table_that_has_no_data_file(table: Table) -> None:
     table.create().commit().deletes("id", "SELECT 1").done()
 
