@@ -15,7 +15,7 @@ from tests.model.machine import Machine
 
 pytestmark = pytest.mark.spark
 
-SEEDS = (101, 102, 103)
+SEEDS = (101, 102, 103, 104)
 
 
 @pytest.fixture(autouse=True)
