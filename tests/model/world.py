@@ -26,6 +26,7 @@ from icekit.compact.ledger import SqliteLedger
 from icekit.facts.bridge import elements
 from icekit.resolve import convert as converting
 from icekit.sql import Argument, call, display_name, identifier, literal
+from tests.elsewhere import elsewhere
 from tests.model.model import MAIN, Model, P, Row, State, Text
 from tests.resolve.writing import Files
 
@@ -67,12 +68,8 @@ class World:
     def __init__(self, lake: Lake, folder: Path) -> None:
         self.lake = lake
         self.here = lake.spark
-        self.elsewhere = lake.spark.newSession()
-        base = f"spark.sql.catalog.{lake.name}"
-        for key, value in lake.spark.conf.getAll.items():
-            if key.startswith(base):
-                self.elsewhere.conf.set(key, value)
-        self.elsewhere.conf.set(f"{base}.cache-enabled", "false")
+        self.elsewhere = elsewhere(lake.spark)
+        self.elsewhere.conf.set(f"spark.sql.catalog.{lake.name}.cache-enabled", "false")
         self.elsewhere.conf.set("spark.sql.iceberg.executor-cache.enabled", "false")
         self.elsewhere.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
         self.ledger = str(folder / "ledger.db")
