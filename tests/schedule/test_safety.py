@@ -257,3 +257,15 @@ def test_a_budget_is_shared_among_those_who_may_run_and_what_was_resumed_is_paid
     assert passing._work_on(night).permit().why.startswith("outside its hours")
     day.steps.append(Step("compact", "done", "", run_id="r", bytes_in=700, files_in=7))
     assert shares(wanted.budget, [night, day], passing._permit)["db.b"].is_nothing
+
+
+def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = "The history was not written: the disk is full."
+    monkeypatch.setattr(
+        "icekit.schedule.one_pass.reported",
+        lambda _policy, _rule, tables, **_: ({one: ("healthy", health(), None) for one in tables}, [lost]),
+    )
+
+    made = one_pass(by(tmp_path)).go()
+
+    assert (made.exit_status, made.problems) == (2, (lost,))
