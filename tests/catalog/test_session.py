@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import icekit
+from icekit.boundary import outside
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
 from icekit.catalog.session import check_settings
 from icekit.catalog.session_tables import SessionTables
-from icekit.errors import MetadataUnreadable, NotATable, SparkUnavailable, TableNotFound
+from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, NotATable, SparkUnavailable, TableNotFound
 
 pytestmark = pytest.mark.spark
 
@@ -95,3 +98,22 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
 def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
     with pytest.raises(SparkUnavailable, match=f"Spark refuses the setting {key}: .*'{value}'"):
         check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
+
+
+def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(lake: Lake) -> None:
+    jvm: Any = lake.spark._jvm
+
+    def raised(work: Callable[[], object]) -> IcekitError | None:
+        with pytest.raises(Exception) as caught:  # noqa: PT011  of Java's many, the one that comes
+            work()
+        return outside(caught.value)
+
+    divided = raised(lambda: lake.spark.sql("SELECT 1 / (id - id) FROM range(1)").collect())
+    assert isinstance(divided, EngineFailed)
+    assert "DIVIDE_BY_ZERO" in str(divided)
+    missing = raised(lambda: lake.spark.sql("SELECT * FROM nowhere.db.t"))
+    assert isinstance(missing, EngineFailed)
+    absent = raised(lambda: jvm.java.lang.Class.forName("org.nowhere.Absent"))
+    assert "lacks a class" in str(absent)
+    assert raised(lambda: jvm.java.lang.System.nothing()) is None
+    assert raised(lambda: lake.spark.sql("SELEKT")) is None
