@@ -49,11 +49,12 @@ bench-equality-deletes:  ## measure the conversion of equality deletes beside th
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench.equality_deletes --long
 
-soak:  ## kill compactions at random moments, and write while they run
+soak:  ## kill compactions at random moments, write while they run, and run long random histories
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.soak
 	$(RUN) python -m tests.soak --writer
 	$(RUN) python -m tests.soak --convert
+	$(RUN) python -m tests.model
 	$(RUN) python -m pytest -m soak
 
 mutants:  ## change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
