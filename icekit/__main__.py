@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
 from icekit.secrets import scrub, scrubbed_output
 from icekit.terminal import harmless, say, write
 
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
         hint = nearest(unknown[0].partition("=")[0], self.known(), count=1) if unknown else ""
-        self.exit(EXIT_MISCONFIGURED, f"icekit: {message}{hint}\nTry `{self.prog} --help`.\n")
+        self.exit(EXIT_MISCONFIGURED, f"icekit: {shortened(message)}{hint}\nTry `{self.prog} --help`.\n")
 
     def known(self) -> list[str]:
         """Every option of this parser and of its commands."""

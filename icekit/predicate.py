@@ -67,15 +67,7 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
     """
     from pyspark.errors import PySparkException
 
-    def refused(why: str, error: Exception | None = None) -> ParameterError:
-        given = shorten(str(text), _SHOWN)
-        return ParameterError(
-            f"The {what} {given!r} cannot be used: {why.rstrip('.')}. Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'.",
-            detail=scrub(str(error)) if error else None,
-        )
-
-    if why := _wrong_with_text(text):
-        raise refused(why)
+    check_text(text, what=what)
     try:
         with quiet_errors():
             _parse(spark, rows, text)
@@ -84,10 +76,24 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
             found.schema  # noqa: B018  under Connect nothing is analysed before
             why = _depends_on_more(spark, rows, found, text)
     except PySparkException as error:
-        raise refused(_why(error, rows.columns), error) from None
+        raise _refused(what, text, _why(error, rows.columns), error) from None
     if why:
-        raise refused(why)
+        raise _refused(what, text, why)
     return Predicate(text, _columns(found) if has_bridge(spark) else None)
+
+
+def check_text(text: str, *, what: str = "filter") -> None:
+    """The part of :func:`read_predicate` that needs neither Spark nor a table; raises as that does."""
+    if why := _wrong_with_text(text):
+        raise _refused(what, text, why)
+
+
+def _refused(what: str, text: object, why: str, error: Exception | None = None) -> ParameterError:
+    return ParameterError(
+        f"The {what} {shorten(str(text), _SHOWN)!r} cannot be used: {why.rstrip('.')}. "
+        "Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'.",
+        detail=scrub(str(error)) if error else None,
+    )
 
 
 def _wrong_with_text(text: object) -> str | None:

@@ -204,7 +204,7 @@ def _moment(kind: str, moment: dt.datetime) -> str:
 def literal_of(kind: str, value: Scalar) -> str:
     """A partition value, as facts keep it, as a literal of the column's type.
 
-    Raises ValueError or OverflowError for a time that Spark has no literal for.
+    Raises ValueError or OverflowError for a time that Spark has no literal for, and for bytes that are none.
     """
     name = kind.partition("(")[0].partition("[")[0]
     if name == "date" and isinstance(value, int):
@@ -218,7 +218,8 @@ def literal_of(kind: str, value: Scalar) -> str:
     if name == "decimal":
         return f"CAST({literal(str(value))} AS {kind.upper()})"
     if name in {"binary", "fixed"}:
-        return f"X'{value}'"
+        # It may come from a log, which anybody may have written.
+        return f"X'{bytes.fromhex(str(value)).hex()}'"
     if name == "long":
         return f"{value}L"
     return literal(value)

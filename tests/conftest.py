@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.catalog import Lake
@@ -114,5 +113,7 @@ def _drop_all(lake: Lake, namespace: str) -> None:
             lake.spark.sql(f"DROP TABLE {name} PURGE")
         except Exception:
             # Spark drops nothing that it cannot load.
+            from pyiceberg.catalog.sql import SqlCatalog
+
             with SqlCatalog(lake.name, uri=f"sqlite:///{TEST_LAKE}/catalog.db", warehouse="") as catalog:
                 catalog.drop_table(table)

@@ -129,10 +129,8 @@ def sharing(
 
     def compare(name: Identifier) -> SharedPlace | None:
         at, declared, folders = memory.tables.get(name, (-math.inf, (), ()))
-        if at > since and (there := meeting(name, declared)):
-            return there
-        # Folders of files that this table may name too; which files those are is not remembered.
-        if at > since and not meeting(name, folders):
+        # Only a no is taken from memory: the other table may be gone since, or this one may name the same files.
+        if at > since and not meeting(name, (*declared, *folders)):
             return None
         began = time.monotonic()
         declared, files = _paths(lake, name, load)

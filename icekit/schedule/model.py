@@ -11,11 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from icekit.commands.compact import SETTINGS
 from icekit.compact.policy import Policy as CompactPolicy
+from icekit.compact.policy import size_in_bytes
 from icekit.errors import IcekitError
 from icekit.findings import Thresholds
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate, sampled
+from icekit.predicate import check_text
 from icekit.schedule.kinds import Budget, Flag, Limits, Patience, Span, Texts, Times, Zone, by, told
 
 #: What a rule may do beside reporting, in the order in which it is done.
@@ -107,6 +109,17 @@ class Convert(_Section):
     prove: Proved = "full"
     where: str | None = None
     batch_bytes: str | None = None
+
+    @field_validator("where")
+    @classmethod
+    def _condition(cls, value: str | None) -> str | None:
+        """As far as that can be told without the table."""
+        return value if value is None else _checked(lambda: check_text(value), value)
+
+    @field_validator("batch_bytes")
+    @classmethod
+    def _size(cls, value: str | None) -> str | None:
+        return value if value is None else _checked(lambda: size_in_bytes(value), value)
 
 
 class Maintain(_Section):

@@ -83,7 +83,7 @@ def _no_address(name: str, scheme: str) -> ParameterError:
 def _is_service(scheme: str) -> bool:
     from apprise import Apprise
 
-    return any(scheme.lower() in [*one["protocols"], *one["secure_protocols"]] for one in Apprise().details()["schemas"])
+    return any(scheme.lower() in [*(one["protocols"] or ()), *(one["secure_protocols"] or ())] for one in Apprise().details()["schemas"])
 
 
 def _sent(message: Message, url: str) -> str | None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import icekit
+from icekit.boundary import outside
 from icekit.catalog import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
 from icekit.catalog.profile import spark_conf
 from icekit.catalog.session import add_catalog, check_settings
 from icekit.catalog.session_tables import SessionTables
-from icekit.errors import CatalogUnreachable, MetadataUnreadable, NotATable, ProfileError, SparkUnavailable, TableNotFound
+from icekit.errors import (
+    CatalogUnreachable,
+    EngineFailed,
+    IcekitError,
+    MetadataUnreadable,
+    NotATable,
+    ProfileError,
+    SparkUnavailable,
+    TableNotFound,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,3 +179,22 @@ def test_a_remote_session_with_an_event_log_is_refused_by_the_names_of_what_it_w
     remote.set("spark.sql.catalog.prod.token", "canary")
     add_catalog(remote, conf)
     assert remote.get("spark.sql.catalog.prod.uri") == "http://host"
+
+
+def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(lake: Lake) -> None:
+    jvm: Any = lake.spark._jvm
+
+    def raised(work: Callable[[], object]) -> IcekitError | None:
+        with pytest.raises(Exception) as caught:  # noqa: PT011  of Java's many, the one that comes
+            work()
+        return outside(caught.value)
+
+    divided = raised(lambda: lake.spark.sql("SELECT 1 / (id - id) FROM range(1)").collect())
+    assert isinstance(divided, EngineFailed)
+    assert "DIVIDE_BY_ZERO" in str(divided)
+    missing = raised(lambda: lake.spark.sql("SELECT * FROM nowhere.db.t"))
+    assert isinstance(missing, EngineFailed)
+    absent = raised(lambda: jvm.java.lang.Class.forName("org.nowhere.Absent"))
+    assert "lacks a class" in str(absent)
+    assert raised(lambda: jvm.java.lang.System.nothing()) is None
+    assert raised(lambda: lake.spark.sql("SELEKT")) is None

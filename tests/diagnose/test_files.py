@@ -8,7 +8,7 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.errors import ParameterError
-from icekit.facts.model import FileGroup, Partition, PartitionSpec, StorageFacts, TableFacts
+from icekit.facts.model import FileGroup, Partition, PartitionSpec, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.findings import Finding
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, UNPARTITIONED, empty_facts, file_group, healthy_groups, partition, table_facts
 
@@ -140,6 +140,26 @@ def test_orphans_are_named_only_when_storage_was_listed() -> None:
     assert finding is not None
     assert finding.where == ("s3://bucket/a",)
     assert "dry_run => true" in finding.sql[0]
+
+
+def test_a_location_that_another_table_shares_is_named_in_place_of_orphans() -> None:
+    sharing = Sharing(tuple(SharedPlace(f"db.t{n}", "s3://bucket/db/events") for n in range(7)))
+    facts = dataclasses.replace(table_facts(), storage=StorageFacts(0, 0, sharing=sharing))
+
+    assert found(facts, "orphan_files") is None
+    finding = found(facts, "shared_location")
+    assert finding is not None
+    assert "shared location with db.t0 (s3://bucket/db/events), " in finding.evidence
+    assert "and 2 more tables; " in finding.evidence
+    assert finding.sql == ()
+
+
+def test_orphans_that_may_be_another_tables_say_so() -> None:
+    unknown = StorageFacts(0, 3, sharing=Sharing(unchecked="db.broken cannot be read: it is gone"))
+    finding = found(dataclasses.replace(table_facts(), storage=unknown), "orphan_files")
+
+    assert finding is not None
+    assert "whether they are another table's is not known (db.broken cannot be read: it is gone)" in finding.evidence
 
 
 def test_an_unpartitioned_table_is_one_partition_without_a_name() -> None:

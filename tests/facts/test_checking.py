@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -271,3 +273,10 @@ def test_a_lineage_that_goes_round_ends_with_the_name_of_the_circle() -> None:
 
     with pytest.raises(Damaged, match=r"9 → 8 → 7 → 6 → 5 → … → 9"):
         list(lineage(snapshots_by_id(metadata), metadata["snapshots"][-1]))
+
+
+def test_parents_are_walked_in_one_place() -> None:
+    package = Path(__file__).parents[2] / "icekit"
+    walks = re.compile(r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf")
+
+    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"snapshots.py"}

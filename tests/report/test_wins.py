@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.facts.model import Kind, Ref, StorageFacts, TableFacts
+from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.storage import weighed
 from icekit.history.store import Lately
 from icekit.report import Row
@@ -172,6 +172,12 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     assert None not in dataclasses.astuple(listed)
     # What nobody reads is spared to no scan.
     assert listed.spared == unlisted.spared
+
+
+def test_no_orphan_is_counted_where_another_table_shares_the_location() -> None:
+    shared = StorageFacts(0, 0, sharing=Sharing((SharedPlace("db.other", "s3://bucket/db"),)))
+
+    assert won(table_facts(storage=shared)).orphan_files is None
 
 
 def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:

@@ -69,6 +69,18 @@ def test_the_policy_command_refuses_what_a_pass_could_not_use(tmp_path: Path, ca
     assert main(["policy", str(written(tmp_path, ""))]) == EXIT_HEALTHY
 
 
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [("where: id = 1 -- all", "it has a comment"), ("where: ''", "it is empty"), ("batch_bytes: lots", "'lots' is no size")],
+)
+def test_what_a_conversion_is_asked_is_checked_as_far_as_it_can_be_without_the_table(tmp_path: Path, section: str, said: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"version: 1\n{RULES}    convert:\n      {section}\n")
+
+    with pytest.raises(PolicyError, match=said):
+        read_policy(path)
+
+
 @pytest.mark.parametrize("given", [".nan", ".inf", "-1.0", "0.0", "0 minutes", "0", "1e300", "soon", f"{'9' * 400} days"])
 def test_a_timeout_that_is_no_length_of_time_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(PolicyError, match="timeout: "):

@@ -321,3 +321,15 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     assert "may be worked on again" in capsys.readouterr().out
     with opened(wanted.ledger, lake) as book:
         assert book.disproved() == ()
+
+
+def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = "The history was not written: the disk is full."
+    monkeypatch.setattr(
+        "icekit.schedule.one_pass.reported",
+        lambda _policy, _rule, tables, **_: ({one: ("healthy", health(), None) for one in tables}, [lost]),
+    )
+
+    made = one_pass(by(tmp_path)).go()
+
+    assert (made.exit_status, made.problems) == (2, (lost,))

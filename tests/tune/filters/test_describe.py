@@ -92,3 +92,10 @@ def test_a_filter_knows_its_columns_and_what_it_asks_of_one() -> None:
     assert asked.columns == ("delay", "tailnum")
     assert asked.only("delay").tree == Leaf("delay", "=", (5,))
     assert asked.only("flight_date").tree == Anything()
+
+
+def test_what_a_log_says_is_bytes_and_is_none_becomes_no_sql() -> None:
+    tree = parse("raw = X'00'OR'1'='1'", COLUMNS)
+
+    with pytest.raises(ValueError, match="hexadecimal"):
+        sql(tree, COLUMNS)
