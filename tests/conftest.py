@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import icekit
-from icekit.catalog import Lake
+from icekit.catalog import Lake, session
 
 # Not the person's own lake. The notebooks' tests use it too, so it is built once for both.
 LAB = Path(__file__).parents[1] / "build" / "lake"
@@ -71,7 +71,10 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     connected = icekit.connect()
     build(connected)
     assert connected.spark is not None
-    yield connected
+    # A command that a test runs in this process ends with its own lake, and would take the session of all along.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "stop_own", lambda: None)
+        yield connected
     connected.close()
 
 

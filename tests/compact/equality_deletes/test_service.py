@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
+from icekit.catalog import Lake
 from icekit.compact.equality_deletes import convert_equality_deletes, plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
 from icekit.prove.conversions import prove_conversion
@@ -17,12 +17,6 @@ from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def _keep_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command closes its lake, and with it the session that the tests share."""
-    monkeypatch.setattr(session, "stop_own", lambda: None)
 
 
 @pytest.fixture

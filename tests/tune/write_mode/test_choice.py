@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
+from icekit.catalog import Lake
 from icekit.clone import NAMESPACE
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, identifier
@@ -211,10 +211,9 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
 
 
 def test_the_command_prints_the_answer_and_writes_it_as_json(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = Table(lake, scratch, "commanded")
-    monkeypatch.setattr(session, "stop_own", lambda: None)
     file = tmp_path / "night.sql"
     file.write_text(f"DELETE FROM {table.sql_name} WHERE id % 10 = 3;\n")
 
