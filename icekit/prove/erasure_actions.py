@@ -88,7 +88,7 @@ def _rewrite(now: Situation) -> list[str]:
     hidden = now.rows_held > now.rows_live or now.position_deletes_held
     table = display_name(now.table[1:])
     if now.equality_deletes_held:
-        options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
+        options = {"rewrite-all": "true", "remove-dangling-deletes": "true", "use-starting-sequence-number": "false"}
         return [call(now.table[0], "rewrite_data_files", table=table, options=options)]
     if not hidden and not (now.rows_live and now.merge_on_read):
         return []

@@ -296,6 +296,8 @@ class Machine(RuleBasedStateMachine):
 
     def _commit_planned(self, model: Model, with_sequence: bool = True) -> None:
         if planned := self.planned.pop(id(model), None):
+            # Else Iceberg's own commit drops deletes that what it adds still needs, as icekit's compaction knows.
+            with_sequence = with_sequence and self.real.has_older(model, planned)
             try:
                 self.real.commit_rewrite(model, planned, with_sequence=with_sequence)
             except Exception as error:

@@ -167,6 +167,12 @@ class World:
             new = files.data(rows, values, spec=int(spec.specId()), format="parquet")
         return PlannedRewrite(int(snapshot.snapshotId()), int(snapshot.sequenceNumber()), old, tuple(vectors.values()), new)
 
+    def has_older(self, model: Model, planned: PlannedRewrite) -> bool:
+        """Tell whether a data file stays that is as old as what a rewrite began from."""
+        replaced = {str(file.location()) for file in planned.old}
+        live = [task.file() for task in elements(self.files(model).table().newScan().planFiles())]
+        return any(str(file.location()) not in replaced and (file.dataSequenceNumber() or 0) <= planned.sequence for file in live)
+
     def commit_rewrite(self, model: Model, planned: PlannedRewrite, *, with_sequence: bool) -> None:
         """Commit it as the stock ``rewrite_data_files`` does; ``with_sequence`` gives the new file its old sequence number."""
         rewrite = self.files(model).table().newRewrite().validateFromSnapshot(planned.start)

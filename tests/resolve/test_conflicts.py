@@ -256,6 +256,27 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(ta
     table.converted(slices=2)
 
 
+def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: Table) -> None:
+    """Why icekit's own rewrites of every file take a new sequence number; once this fails, they need not."""
+    table.create().commit().data("SELECT id, 'a' FROM range(3)").done()
+    planned = table.files.table().currentSnapshot()
+    old = live_data_files(table.files.table())
+    new = table.files.data(f"SELECT * FROM {table.sql_name}", None, spec=None, format="parquet")
+    table.delete("id", "SELECT 1")
+    table.commit().data("SELECT 7, 'new'").deletes("id", "SELECT 7").done()
+    before = table.rows()
+
+    def rewrite() -> Any:
+        return table.files.table().newRewrite().validateFromSnapshot(planned.snapshotId()).deleteFile(old[0]).addFile(new)
+
+    with pytest.raises(Exception, match="found new delete for replaced data file"):
+        rewrite().commit()
+    rewrite().dataSequenceNumber(planned.sequenceNumber()).commit()
+
+    table.files.refresh()
+    assert table.rows() - before == {(1, "a"): 1}
+
+
 @both_versions
 def test_an_upsert_between_two_slices_keeps_its_deletes(table: Table, between_slices: Before, version: int) -> None:
     """The slice that is over has not seen them."""
