@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # In the summary of each commit, to know it by when the catalog's answer is lost.
 _MARK = "icekit.commit-id"
 #: What Iceberg raises when it has looked at the table and made no commit.
-_REFUSALS = frozenset({"ValidationException", "CommitFailedException"})
+_REFUSALS = frozenset({"ValidationException", "CommitFailedException", "IllegalArgumentException"})
 
 
 class CommitConflict(Exception):
@@ -178,7 +178,9 @@ def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: s
     """
     if isinstance(error, (Py4JError, PySparkException)):
         cause: Any = getattr(error, "java_exception", None)
-        if cause is None or str(cause.getClass().getSimpleName()) not in _REFUSALS:
+        # PySpark has a name of its own for what Iceberg checks by its arguments.
+        name_of_it = type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
+        if name_of_it not in _REFUSALS:
             return False
     try:
         table = load_table(spark, name)
