@@ -200,7 +200,7 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
         (ParameterError, "share of rows", {"share": 2.0}),
         (ParameterError, "commits is 0", {"commits": 0}),
         (ParameterError, "margin must be 0 or more", {"margin": -1.0}),
-        (ParameterError, "cannot read with the filter", {"read_filter": "nope = 1"}),
+        (ParameterError, "cannot be used: A column", {"read_filter": "nope = 1"}),
         (ParameterError, "state reads_per_commit", {"reads_per_day": 10.0}),
     ):
         with pytest.raises(error, match=match):
