@@ -263,7 +263,7 @@ class Machine(RuleBasedStateMachine):
         if len(self.real.models) > 2:
             return
         old = self.real.models[0]
-        name, new = old.name[-1], f"{old.name[-1]}_old{len(self.real.models)}"
+        name, new = old.name[-1], f"{old.name[-1]}_old{self._stamp()}"
         self.real.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(NAMESPACE, new)}", old, here=here)
         old.name = (NAMESPACE, new)
         self._create(name, version)
