@@ -12,7 +12,7 @@ from icekit.errors import IcekitError
 from icekit.facts.avro import contains, entries, manifest_list
 from icekit.facts.bridge import elements, explain
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import Json
+from icekit.facts.metadata import Json, named_files
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
@@ -42,8 +42,7 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     old = {s["snapshot-id"] for s in known.get("snapshots") or () if mark not in (s.get("manifest-list") or "")}
     lists = [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list") and s["snapshot-id"] not in old]
     manifests = {m["manifest_path"] for path in lists for m in manifest_list(source.read(path), path) if m["added_snapshot_id"] not in old}
-    paths = [source.metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()), *lists, *manifests]
-    paths += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    paths = [*named_files(metadata, source.metadata_location), *manifests]
     for path in sorted(manifests):
         raw = source.read(path)
         if contains(raw, path, mark):

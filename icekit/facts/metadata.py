@@ -258,3 +258,11 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
 
     visit({"type": "struct", "fields": fields})
     return found
+
+
+def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
+    """The files that a metadata file names by itself, and it: other metadata files, manifest lists and statistics."""
+    found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
+    found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
+    found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    return frozenset(found)

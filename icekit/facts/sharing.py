@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import first_line
 from icekit.errors import NotATable, TableNotFound
+from icekit.facts.metadata import named_files
 from icekit.facts.model import SharedPlace, Sharing
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count, span
@@ -83,14 +84,6 @@ def declared_paths(metadata: Json) -> tuple[str, ...]:
     """Where a table says that its files are: its location, and the paths of its properties."""
     properties = metadata.get("properties") or {}
     return (str(metadata["location"]), *(str(properties[key]) for key in _PATHS if properties.get(key)))
-
-
-def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
-    """The files that a metadata file names by itself, and it: other metadata files, manifest lists and statistics."""
-    found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
-    found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
-    found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
-    return frozenset(found)
 
 
 def sharing(

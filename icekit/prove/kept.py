@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import IcekitError
 from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import named_files
 from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.prove.fingerprint import Print, prints, row_hash
 from icekit.prove.proof import Check, Kept
@@ -128,9 +129,7 @@ def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
     name = lake.sql_name(table)
     source = lake.tables.source(table)
     metadata = load_metadata(source)
-    named = [source.metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
-    named += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
-    named += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    named = named_files(metadata, source.metadata_location)
     spark = lake.spark
     known = metadata_table(spark, name, "all_files").selectExpr("file_path AS path")
     known = known.unionAll(metadata_table(spark, name, "all_manifests").select("path"))
