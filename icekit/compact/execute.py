@@ -28,6 +28,7 @@ Failure = Literal["conflict", "capacity", "other"]
 Reason = Literal["person", "clock", "claim"]
 
 _LAST_WAIT_SECONDS = 20.0
+_DANGLING_TRIES = 5
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 # Matched against the class names and messages of the whole chain of causes. A commit whose
@@ -181,10 +182,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         result = _with_tags(rewrite, tags).execute()
         answer = Answer(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
         if action.options.get("remove-dangling-deletes") == "true":
-            dangling = actions.removeDanglingDeleteFiles(load(spark, name))
-            if action.branch:
-                dangling = dangling.toBranch(action.branch)
-            _with_tags(dangling, tags).execute()
+            _drop_dangling(spark, actions, action, tags)
     elif action.procedure == "rewrite_position_delete_files":
         deletes = actions.rewritePositionDeletes(table)
         for key, value in action.options.items():
@@ -212,6 +210,20 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         return _by_sql(spark, action, tags)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
+
+
+def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:
+    """Drop dangling deletes; Iceberg 1.12 refuses if any commit comes meanwhile, so this commit alone is tried again."""
+    for tries_left in reversed(range(_DANGLING_TRIES)):
+        dangling = actions.removeDanglingDeleteFiles(load(spark, (action.catalog, *action.table)))
+        if action.branch:
+            dangling = dangling.toBranch(action.branch)
+        try:
+            _with_tags(dangling, tags).execute()
+            return
+        except Exception as error:
+            if not tries_left or kind_of(error) != "conflict":
+                raise
 
 
 def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:

@@ -15,6 +15,8 @@ import pytest
 
 from icekit.catalog import Lake
 from icekit.compact import Limits, Outcome, resume
+from icekit.compact import execute as execution
+from icekit.compact import predict as engine
 from icekit.compact.limits import Retry
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
@@ -205,6 +207,29 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
     by_action = {o.action.action_id: o.actual.commits for o in outcome.actions}
     assert {i: tags(sick.summaries()).count((outcome.run_id, i)) for i in by_action} == by_action
     assert by_action[next(a.action_id for a in plan.actions if "remove-dangling-deletes" in a.options)] == 2
+
+
+def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_writer_came_first(
+    table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sick = table().create(**MERGE_ON_READ).fill()
+    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
+    plan = sick.plan()
+    loads: list[Any] = []
+
+    def load_and_write(*arguments: Any) -> Any:
+        loads.append(engine.load(*arguments))
+        if len(loads) == 2:  # the first of an action is for the rewrite, the second for the dangling deletes
+            sick.sql("INSERT INTO {t} VALUES (1000, 1, 'late')")
+        return loads[-1]
+
+    monkeypatch.setattr(execution, "load", load_and_write)
+    outcome = sick.run(plan)
+
+    assert outcome.status == "done"
+    assert [a.attempts for a in outcome.actions] == [1] * len(plan.actions)
+    assert sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+    assert sick.sql("SELECT count(*) FROM {t}")[0][0] == 31
 
 
 def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -> None:
