@@ -21,6 +21,7 @@ from icekit.compact.limits import Retry
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
+from tests.elsewhere import elsewhere
 
 pytestmark = pytest.mark.spark
 
@@ -220,7 +221,7 @@ def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_write
     def load_and_write(*arguments: Any) -> Any:
         loads.append(engine.load(*arguments))
         if len(loads) == 2:  # the first of an action is for the rewrite, the second for the dangling deletes
-            sick.sql("INSERT INTO {t} VALUES (1000, 1, 'late')")
+            elsewhere(sick.lake.spark).sql(f"INSERT INTO {sick.sql_name} VALUES (1000, 1, 'late')")
         return loads[-1]
 
     monkeypatch.setattr(execution, "load", load_and_write)
