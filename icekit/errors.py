@@ -116,9 +116,13 @@ class TableClaimed(IcekitError):
 
 
 class RunDisproved(IcekitError):
-    """A run's proof failed, and no person has looked at the table since; the message says what to do."""
+    """The proof of run ``run_id`` failed, and no person has looked at the table since; the message says what to do."""
 
     exit_status = EXIT_UNHEALTHY
+
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class ClaimLost(IcekitError):

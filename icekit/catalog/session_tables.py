@@ -44,7 +44,7 @@ class SessionTables:
                 if len(parts) <= len(parent):
                     continue
                 rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
-                found.extend((*parts, row["tableName"]) for row in rows)
+                found.extend((*parts, row["tableName"]) for row in rows if not row["isTemporary"])
                 walk(parts)
 
         self._ask(walk, LISTING_SECONDS)
@@ -60,7 +60,7 @@ class SessionTables:
             if isinstance(explained, TableNotFound):
                 return []
             raise explained from None
-        return sorted((*namespace, row["tableName"]) for row in rows)
+        return sorted((*namespace, row["tableName"]) for row in rows if not row["isTemporary"])
 
     def _ask(self, question: Callable[[], T], seconds: float) -> T:
         try:

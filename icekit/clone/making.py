@@ -146,7 +146,7 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
     except Exception:
         is_unchanged = False
     try:
-        discard(lake, copy.table, copy.of, copy.scratch, io, is_unchanged=is_unchanged)
+        discard(lake, copy.table, copy.of, copy.scratch, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
             f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}): run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",

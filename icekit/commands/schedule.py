@@ -113,25 +113,35 @@ def policy(arguments: argparse.Namespace) -> int:
 def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
     from icekit.catalog import connect
-    from icekit.run import clear
+    from icekit.compact.ledger import opened
+    from icekit.run.disproof import clear, clearing, holding
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))
     trouble = state.trouble(table)
-    if trouble is not None and trouble.is_unproved:
-        # The ledger holds the table back too.
-        lake = connect(wanted.catalog or None)
-        try:
-            clear(lake, table, ledger=wanted.ledger or None)
-        finally:
-            lake.close()
     if trouble is None:
         held = state.troubled()
         raise ParameterError(
             f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
         )
+    unseen: list[str] = []
+    if trouble.is_unproved:
+        # The ledger holds the table back too, and for more than this perhaps.
+        lake = connect(wanted.catalog or None)
+        try:
+            with opened(wanted.ledger or None, lake) as book:
+                for held_by in holding(lake, lake.identifier(table), book):
+                    if held_by.run_id == trouble.run_id:
+                        clear(lake, table, held_by.run_id, ledger=book)
+                    else:
+                        unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
+        finally:
+            lake.close()
     state.clear(table)
-    return f"{table} may be worked on again by the next pass. Against it was: {trouble.action}: {trouble.said}"
+    was = f"Against it was: {trouble.action}: {trouble.said}"
+    if unseen:
+        return f"{was}\nThe ledger still holds {table} back. Look at each of these and say so (with the same --ledger): {'; '.join(unseen)}"
+    return f"{table} may be worked on again by the next pass. {was}"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -175,7 +175,7 @@ def orphan_files(context: Context) -> Finding | None:
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
         effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",
-        remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table shares the location.",
+        remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table names files in the location.",
         sql=(context.list_orphans(),),
         files_at_stake=storage.orphan_count,
         bytes_at_stake=storage.orphan_bytes or 0,

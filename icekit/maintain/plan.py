@@ -278,7 +278,8 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             facts.catalog,
             facts.table,
             f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
-            "they are listed again and checked against every file that metadata names before any goes. No table of this catalog shares the location; be sure that none of another does",
+            "they are listed again and looked up among the files that this table and every other table of the catalog name before any goes, "
+            "which is still to be done. No table of this catalog is at the location; be sure that no table of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
             older_than=older_than,

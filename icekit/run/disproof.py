@@ -33,7 +33,8 @@ def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
             f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
             "Nothing more is run on the table, and that run is not resumed, until a person has looked. Compare the rows before and after, "
             "and roll back if they are damaged; let no snapshot expire until then. After that say so with "
-            f"`{_command(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned again too."
+            f"`{clearing(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned again too.",
+            run.run_id,
         )
 
 
@@ -44,26 +45,31 @@ def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, led
     and the table is planned for as it is now. Raises :class:`~icekit.errors.ParameterError` where that run does not hold it back.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
-    full = display_name(lake.sql_name(name))
-    try:
-        uuid = head(lake, name).metadata.get("table-uuid")
-    except TableNotFound:
-        uuid = None  # dropped since
     with opened(ledger, lake) as book:
-        held = _held(book, full, uuid)
-        found = tuple(run for run in held if run_id in {None, run.run_id})
+        there = holding(lake, name, book)
+        found = tuple(run for run in there if run_id in {None, run.run_id})
         if run_id is not None and not found:
-            known = f"it is run {', '.join(run.run_id for run in held)}" if held else "nothing does"
+            known = f"it is run {', '.join(run.run_id for run in there)}" if there else "nothing does"
             raise ParameterError(f"Run {run_id} does not hold {display_name(name)} back; {known} (in this ledger).")
         for run in found:
             book.save_run(replace(run, status=CLEARED))
     return found
 
 
+def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
+    """The runs that hold a table back until a person has looked."""
+    try:
+        uuid = head(lake, table).metadata.get("table-uuid")
+    except TableNotFound:
+        uuid = None  # dropped since
+    return _held(ledger, display_name(lake.sql_name(table)), uuid)
+
+
 def _held(ledger: Ledger, table: str, uuid: str | None) -> tuple[RunRecord, ...]:
     return tuple(run for run in ledger.disproved() if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table))
 
 
-def _command(run: RunRecord) -> str:
+def clearing(run: RunRecord) -> str:
+    """The command by which a person says that a run was looked at."""
     option = f"--clear {run.run_id}"
     return plan_of(run).command_with(option) if run.plan else f"python -m icekit compact {run.table} {option}"

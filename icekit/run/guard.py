@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from icekit import sql
 from icekit.catalog import Lake
+from icekit.clone.scratch import ownership
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
-from icekit.errors import ConversionRefused, MetadataUnreadable, ParameterError, RemovalRefused
+from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.sharing import Say, sharing
+from icekit.facts.sharing import Say, may_name, naming, of_others, sharing
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
@@ -23,7 +24,7 @@ from icekit.prove import Proof, prove_commits
 from icekit.prove.conversions import prove_conversion
 from icekit.prove.kept import PLAIN, prove_entries, prove_history, prove_live, referenced
 from icekit.prove.proof import Check
-from icekit.sql import display_name, identifier
+from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ Json = Mapping[str, Any]
 
 #: A choice: how much longer than what was planned a listing of orphans may be.
 LISTING_SLACK = 1.1
+#: A choice: how long listed orphans are looked up among the files that other tables name, in seconds.
+LOOKING_SECONDS = 4 * 3600.0
+# Tables that a refusal names.
+_NAMED = 5
 
 
 class Guard:
@@ -130,7 +135,29 @@ class _Expiry(Guard):
         self.before: Json = head(self.lake, self.action.table).metadata
         found = retained(self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000))
         self.must_stay, self.refs = tuple(found.kept), found.refs
-        return self.action if found.expired or found.refs_dropped else None
+        if not (found.expired or found.refs_dropped):
+            return None
+        self._check_unshared(found.expired)
+        return self.action
+
+    def _check_unshared(self, expired: Sequence[int]) -> None:
+        """Raise where another table has the snapshots that end, as one that was registered from this one's metadata; no clone counts."""
+        ending = [s["manifest-list"] for s in self.before.get("snapshots") or () if s["snapshot-id"] in expired and s.get("manifest-list")]
+        found, unchecked = naming(self.lake, self.action.table, frozenset(ending), load_metadata, say=self.say)
+        sharers = {name: path for name, path in found.items() if not self._is_clone(name)}
+        if sharers:
+            raise RemovalRefused(
+                f"Snapshots do not expire: they are also those of {_named(sharers)}, and their files would go with them. Drop it (without PURGE) if it is "
+                "needed no more, or give it files of its own (CREATE TABLE … AS SELECT) first."
+            )
+        if unchecked:
+            self.say(f"  whether another table has the same snapshots is not known of all: {unchecked}")
+
+    def _is_clone(self, table: Identifier) -> bool:
+        try:
+            return ownership(load_metadata(self.lake.tables.source(table)).get("properties") or {}) is not None
+        except TableNotFound:
+            return True  # it was one, or has gone since in another way
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         there = {s["snapshot-id"] for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()}
@@ -162,7 +189,7 @@ class _Orphans(Guard):
         if not self.listed:
             return None
         named = referenced(self.lake, self.action.table, found)
-        # Last, and again though the plan was made by it: a table may have come since, and this takes its time.
+        # Again though the plan was made by it: a table may have come since, and what is above takes its time.
         if refusal := sharing(self.lake, self.action.table, load_metadata, say=self.say).refusal:
             raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in
@@ -175,12 +202,40 @@ class _Orphans(Guard):
                 f"{count(len(named), 'listed orphan')} or more are named by the table's own metadata, for example {named[0]}: nothing was removed. "
                 "The location is written in several ways; set equal_schemes and equal_authorities and remove orphans by hand."
             )
+        self._check_unnamed(found)
         # Backticks would be needed for nothing in it, and the procedure reads it as a table's name.
         self.view = f"icekit_orphans_{id(self):x}"
         past = sql.literal(older_than - dt.timedelta(days=1))
         found.selectExpr(f"{self._as_located()} AS file_path", f"{past} AS last_modified").createOrReplaceTempView(self.view)
         arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
         return replace(self.action, arguments={**arguments, "file_list_view": self.view})
+
+    def _check_unnamed(self, orphans: DataFrame) -> None:
+        """Raise where another table of the catalog names a listed orphan, wherever that table is, or where it cannot be told."""
+        location = str(head(self.lake, self.action.table).metadata["location"])
+
+        def named(table: Identifier) -> str | None:
+            try:
+                if not may_name(self.lake, table, load_metadata, location):
+                    return None
+                return next(iter(referenced(self.lake, table, orphans)), None)
+            except NotATable:
+                return None
+            except Exception as error:
+                raise explain(error, self.lake.sql_name(table)) from error
+
+        self.say(f"  looking {count(self.listed, 'orphan')} up among the files of every other table of the catalog")
+        found, unchecked = of_others(self.lake, self.action.table, named, "looking orphans up", seconds=LOOKING_SECONDS, say=self.say)
+        users = {name: path for name, path in sorted(found.items()) if path is not None}
+        if users:
+            raise RemovalRefused(
+                f"Orphan files are not removed: this table does not name them, but {_named(users)} does. "
+                "Give that table files of its own (CREATE TABLE … AS SELECT), or drop it (without PURGE), first."
+            )
+        if unchecked:
+            raise RemovalRefused(
+                f"Orphan files are not removed: whether another table needs them is not known ({unchecked}). Put that right and try again."
+            )
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         self.left = self._list().count()
@@ -225,6 +280,13 @@ class _Orphans(Guard):
             return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")
         except Exception as error:
             raise explain(error, self.lake.sql_name(action.table)) from error
+
+
+def _named(tables: Mapping[Identifier, str]) -> str:
+    """Tables, each with one of the files that it names."""
+    said = [f"{display_name(name)} ({path})" for name, path in list(tables.items())[:_NAMED]]
+    more = len(tables) - len(said)
+    return ", ".join(said) + (f" and {count(more, 'more table')}" if more else "")
 
 
 _GUARDS: Mapping[str, type[Guard]] = {

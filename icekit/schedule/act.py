@@ -237,8 +237,10 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
         return Step(action, "busy", str(problem))
     except Stopped:
         step = Step(action, "stopped", "its trial was stopped, and nothing was run")
+    except RunDisproved as problem:
+        return Step(action, "failed", scrub(str(problem)), is_unproved=True, held_by=problem.run_id)
     except IcekitError as problem:
-        return Step(action, "failed", scrub(str(problem)), is_unproved=isinstance(problem, RunDisproved))
+        return Step(action, "failed", scrub(str(problem)))
     return stopped_by(stop, step, why, work.note)
 
 

@@ -193,7 +193,8 @@ class _OnePass:
             self.state.acted(Did.by(step, one.written, now_ms))
         if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
-            self.state.fail(one.written, Trouble(step.action, step.said, mark(one.rule, step.action), now_ms, times, step.is_unproved))
+            marked, looked_at = mark(one.rule, step.action), step.run_id or step.held_by
+            self.state.fail(one.written, Trouble(step.action, step.said, marked, now_ms, times, step.is_unproved, looked_at))
         return step
 
     def _work_on(self, one: Table) -> Work:

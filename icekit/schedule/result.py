@@ -47,7 +47,8 @@ class Step:
 
     ``files_*`` and ``bytes_*`` are what a compaction or a conversion has read and written, by the table's own commits; predictions
     for what was not run.
-    ``is_unproved``: it changed the table, and its proof failed or could not be made.
+    ``is_unproved``: it changed the table, and its proof failed or could not be made. ``held_by`` is a run that nobody has looked at
+    since its proof failed, and for which this one was refused.
     """
 
     action: str
@@ -62,6 +63,7 @@ class Step:
     seconds: float = 0.0
     plan: str = field(default="", compare=False)
     is_unproved: bool = False
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

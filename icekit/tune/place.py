@@ -95,7 +95,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, budget: Budget, *,
     properties = {
         **{k: v for k, v in facts.properties.items() if k.startswith(("write.", "read.", "format-version")) and "path" not in k},
         "format-version": str(facts.format_version),
-        **owner_properties(lake, facts.table, scratch),
+        **owner_properties(lake, facts.table, scratch, own_files=True),
     }
     as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
     pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())

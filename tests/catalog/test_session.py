@@ -54,6 +54,14 @@ def test_its_catalogs_need_no_profile(borrowed: Lake) -> None:
     assert by_spark.data.record_count == 3
 
 
+@pytest.mark.parametrize("catalog", ["mine", "spark_catalog"])
+def test_a_temporary_view_is_none_of_its_tables(borrowed: Lake, catalog: str) -> None:
+    borrowed.spark.range(1).createOrReplaceTempView("passing")
+    tables = SessionTables(catalog, borrowed.spark)
+
+    assert "passing" not in {name[-1] for name in (*tables.names(), *tables.names_in(("default",)))}
+
+
 def test_it_is_offered_among_the_catalogs_that_can_be_chosen(borrowed: Lake) -> None:
     assert "mine" in known_catalogs(borrowed.spark)
     assert "spark_catalog" not in session_catalogs(borrowed.spark)
