@@ -15,7 +15,7 @@ from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, firs
 from icekit.compact.limits import Retry
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.predict import Planned, ask_planner, keeping_deletes, partitions_left
+from icekit.compact.predict import Planned, ask_planner, partitions_left
 from icekit.compact.smaller import narrowed, only_dangling
 from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.bridge import explain, has_bridge
@@ -125,8 +125,6 @@ class Runner:
             raise Stopped
         before = head(self.lake, action.table, action.branch)
         planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
-        total = ((before.snapshot or {}).get("summary") or {}).get("total-data-files")
-        left = keeping_deletes(left, planned.files_in if planned else None, None if total is None else int(total))
         progress.attempts += 1
         started = time.monotonic()
         failure: Exception | None = None

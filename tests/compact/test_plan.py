@@ -14,7 +14,6 @@ from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.cluster import Cluster
 from icekit.compact.model import Order, Prediction
 from icekit.compact.plan import sort_by
-from icekit.compact.predict import keeping_deletes
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
 from icekit.findings import Findings, Thresholds
@@ -174,18 +173,6 @@ def test_an_unpartitioned_table_is_rewritten_without_a_filter() -> None:
 
     assert action.where is None
     assert action.partition_names == ("(unpartitioned)",)
-
-
-@pytest.mark.parametrize(
-    ("files_in", "total", "where", "is_new"),
-    [(9, 10, None, False), (10, 10, None, True), (None, 10, "p = 1", False), (None, 10, None, True), (9, None, None, True)],
-)
-def test_what_a_rewrite_of_every_file_writes_is_numbered_anew(
-    files_in: int | None, total: int | None, where: str | None, is_new: bool
-) -> None:
-    action = Action("a1", "rewrite_data_files", "lake", ("db", "t"), "", Prediction(), where=where)
-
-    assert (keeping_deletes(action, files_in, total).options.get("use-starting-sequence-number") == "false") is is_new
 
 
 def test_only_a_branch_can_be_rewritten_and_every_action_names_it() -> None:
