@@ -113,7 +113,7 @@ class Rows:
         catalog, table = self.name[0], display_name(self.name[1:])
         for statement in (
             # Claims are left alone: they are a file each, replaced by the next heartbeat.
-            rewrite_data_files(catalog, table=table, where="kind <> 'claim'"),
+            call(catalog, "rewrite_data_files", table=table, where="kind <> 'claim'"),
             call(catalog, "rewrite_manifests", table=table),
             call(catalog, "expire_snapshots", table=table),
         ):

@@ -70,6 +70,8 @@ public class GuardedOperations implements TableOperations {
   public boolean requireStrictCleanup() { return table.requireStrictCleanup(); }
 }
 """
+
+
 def guarded(jvm: Any, table: Any) -> Any | None:
     """The table (as Iceberg's API knows it), which refuses commits that drop deletes of what they add; None where none can be made."""
     try:

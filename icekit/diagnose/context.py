@@ -49,7 +49,7 @@ class Context:
 
     def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
         """A CALL of ``rewrite_data_files`` on this table, with partial progress and these options."""
-        given = {**(options or {}), "partial-progress.enabled": "true"}
+        given = {"partial-progress.enabled": "true", **(options or {})}
         return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)
 
     def list_orphans(self) -> str:

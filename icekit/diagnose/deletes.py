@@ -38,9 +38,7 @@ def equality_deletes(context: Context) -> Finding | None:
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
         remedy="Rewrite the data files under them while they are few; once a rewrite takes too much heap or time, turn them into position deletes first "
         f"(python -m icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
-        sql=(
-            context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),
-        ),
+        sql=(context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
     )
@@ -137,9 +135,7 @@ def deletion_vectors(context: Context) -> Finding | None:
         source=CHOICE,
         effect="Scans read rows only to drop them, and space is not given back; vectors are cheap, but what they hide is not.",
         remedy="Rewrite the data files that have lost a noticeable share of their rows.",
-        sql=(
-            context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),
-        ),
+        sql=(context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
     )

@@ -53,7 +53,8 @@ class Stream:
 
 def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable[[], Any], times: int = 1, **policy: Any) -> Outcome:
     """Compact, and let something happen elsewhere after a rewrite has begun and before it is planned, read and committed."""
-    original, begun = execution._ordered, []
+    original = execution._ordered
+    begun: list[bool] = []
 
     def ordered(*given: Any) -> Any:
         if len(begun) < times:
@@ -69,9 +70,7 @@ def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable
     return outcome
 
 
-def test_deletes_stay_when_the_only_older_file_is_replaced_while_a_rewrite_runs(
-    streamed: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_stay_when_the_only_older_file_is_replaced_while_a_rewrite_runs(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).overwrites(1, 200), min_files=5)
 
     assert streamed.rows() == [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.findings import Thresholds
-from icekit.sql import Identifier, call, set_properties
+from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.metrics_columns.model import (
