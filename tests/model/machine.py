@@ -430,6 +430,7 @@ class Machine(RuleBasedStateMachine):
             return
         except Exception as error:
             self._refused(error)
+            Machine.ends["nothing to go on with" if "No unfinished run" in str(error) else "refused"] += 1
             return
         Machine.ends["done"] += 1
         if outcome is not None:
@@ -468,7 +469,6 @@ class Machine(RuleBasedStateMachine):
         text = f"{type(error).__name__}: {error}"
         if not REFUSED.search(text):
             raise error
-        Machine.ends["refused"] += 1
         self._say(f"refused: {text[:300]}")
 
     def _say(self, text: str) -> None:
