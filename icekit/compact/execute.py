@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
+from icekit.compact.old_numbers import guarded
 from icekit.compact.predict import filter_expression, load
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, cancel, new_tag, tagged
-from icekit.sql import identifier
+from icekit.sql import identifier, renewing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,8 +125,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
-        rewrite = actions.rewriteDataFiles(table)
-        for key, value in action.options.items():
+        checked = guarded(jvm, table)
+        rewrite = actions.rewriteDataFiles(table if checked is None else checked)
+        for key, value in (action.options if checked is not None else renewing(action.options)).items():
             # Dropped in a commit of its own below, which then carries the tags too.
             if key != "remove-dangling-deletes":
                 rewrite = rewrite.option(key, value)

@@ -167,9 +167,9 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
     ]
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
-    if not reason and (sample is None or before != after) and _may_disagree(reader, chosen):
+    if not reason and _may_disagree(reader, chosen):
         rows = tuple(sum(side.values(), Print()).row_count for side in (before, after))
-        if before != after or not found.holds(rows):
+        if before != after or not found.holds(rows, metadata.columns(reader.meta, schemas[1])):
             reason = "rows may lie in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)

@@ -14,7 +14,7 @@ from icekit.compact.conversion import deletes_left
 from icekit.compact.execute import Answer, Stop, Stopped, execute
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.predict import Planned, ask_planner, keeping_deletes, partitions_left
+from icekit.compact.predict import Planned, ask_planner, partitions_left
 from icekit.compact.smaller import narrowed, only_dangling
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import Failure, explain, first_sentence, kind_of
@@ -126,8 +126,6 @@ class Runner:
             raise Stopped
         before = head(self.lake, action.table, action.branch)
         planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
-        total = ((before.snapshot or {}).get("summary") or {}).get("total-data-files")
-        left = keeping_deletes(left, planned.files_in if planned else None, None if total is None else int(total))
         progress.attempts += 1
         started = time.monotonic()
         failure: Exception | None = None

@@ -130,11 +130,11 @@ class Run:
     def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
         """Run one action and its parts; what it comes to is recorded and proved."""
         if record is not None and record.status == "done":
-            if is_there(self.lake, self.plan.table, action.branch, record.snapshot_ids):
+            if is_there(head(self.lake, self.plan.table, action.branch), record.snapshot_ids, record.started_ms or 0):
                 self.say(f"[{place + 1}/{of}] {action.title}: done before")
                 self.outcomes.append(as_before(action, record))
                 return
-            self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back, or expired)")
+            self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back)")
         if record is None or record.status != "split":
             predicted = action.prediction
             about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
