@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from icekit.secrets import scrub, scrub_data
+from icekit.secrets import mask, mask_data
 
 _PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
 _LONGEST_NAME = 120
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:
     """Write a document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
-    return write_text(path, json.dumps(scrub_data(document), indent=1, default=str, allow_nan=False), clean=True)
+    return write_text(path, json.dumps(mask_data(document), indent=1, default=str, allow_nan=False), clean=True)
 
 
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
@@ -50,7 +50,7 @@ def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
     partial = path.with_name(path.name + ".partial")
     with naming(path):
         try:
-            partial.write_text(text if clean else scrub(text), encoding="utf-8")
+            partial.write_text(text if clean else mask(text), encoding="utf-8")
             partial.replace(path)
         except OSError:
             # Of a disk that is full not even half of it may stay.

@@ -23,7 +23,6 @@ from icekit.schedule.result import Step
 from icekit.schedule.steps import planned, ran
 from icekit.schedule.study import Studied, compaction, maintenance, observed, timely
 from icekit.schedule.trouble import Begun, mark
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
@@ -237,7 +236,7 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
     except Stopped:
         step = Step(action, "stopped", "its trial was stopped, and nothing was run")
     except IcekitError as problem:
-        return Step(action, "failed", scrub(str(problem)), is_unproved=isinstance(problem, RunDisproved))
+        return Step(action, "failed", str(problem), is_unproved=isinstance(problem, RunDisproved))
     return stopped_by(stop, step, why, work.note)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.show import html
 from icekit.show.advice import advice_html, advice_lines
 from icekit.show.lines import aligned
@@ -22,7 +22,7 @@ def answer_text(answer: Answer) -> str:
     if answer.basis():
         lines += ["", *answer.basis()]
     lines += advice_lines(answer.advice, answer.script)
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def answer_html(answer: Answer) -> str:
@@ -41,7 +41,7 @@ def answer_html(answer: Answer) -> str:
             right = [place not in shown.text_columns for place in range(len(shown.head))]
             parts.append(f"<p>{html.prose(shown.caption)}:</p>{html.table(shown.head, shown.rows, right)}")
     parts += [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def _stopped(answer: Answer) -> list[str]:

@@ -6,7 +6,7 @@ import shlex
 
 from icekit.compact.equality_deletes.forecast import FITS_SHARE, HeapForecast, PartitionHeap
 from icekit.compact.equality_deletes.peak import BASE_BYTES
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.show import html
 from icekit.show.lines import aligned
 from icekit.units import count, percent, size
@@ -77,7 +77,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     if not forecast.is_empty:
         rows = [_HEAD, *map(_row, forecast.partitions[:SHOWN])]
         lines += ["", *aligned(rows, left=(0, len(_HEAD) - 1)), *_more(forecast), "", *basis(forecast)]
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def forecast_html(forecast: HeapForecast) -> str:
@@ -91,7 +91,7 @@ def forecast_html(forecast: HeapForecast) -> str:
     if not forecast.is_empty:
         parts.append(html.table(_HEAD, map(_row, forecast.partitions[:SHOWN]), [False, *[True] * 5, False]))
     parts += [f"<p>{html.prose(line)}</p>" for line in (*_more(forecast), *basis(forecast))]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def _row(p: PartitionHeap) -> tuple[str, ...]:

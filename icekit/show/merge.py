@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.show import html
 from icekit.show.lines import aligned
 from icekit.sql import display_name
@@ -19,7 +19,7 @@ def review_text(review: Review) -> str:
     for trial in review.trials:
         said += ["", *trial_lines(trial)]
     said += ["", f"The trial is not whole: {review.stopped}."] if review.stopped else []
-    return scrub("\n".join(said))
+    return mask("\n".join(said))
 
 
 def summary(review: Review) -> str:
@@ -63,7 +63,7 @@ def review_html(review: Review) -> str:
     parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
     parts += [_trial(trial) for trial in review.trials]
     parts += [f"<p>The trial is not whole: {html.prose(review.stopped)}.</p>"] if review.stopped else []
-    return scrub(html.framed(*parts))
+    return mask(html.framed(*parts))
 
 
 def _card(line: Line) -> str:

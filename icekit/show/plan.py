@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.show import html
 from icekit.show.lines import aligned
 from icekit.units import count, size, span
@@ -40,7 +40,7 @@ def plan_text(plan: Plan) -> str:
         f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
         for a in plan.left_alone
     ]
-    return scrub("\n".join([*lines, *plan.notes]))
+    return mask("\n".join([*lines, *plan.notes]))
 
 
 def _nothing(plan: Plan) -> str:
@@ -67,7 +67,7 @@ def plan_html(plan: Plan) -> str:
     if left:
         parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
     parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
-    return scrub(html.framed(*parts))
+    return mask(html.framed(*parts))
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -82,7 +82,7 @@ def outcome_text(outcome: Outcome) -> str:
     if outcome.proof is not None:
         lines += ["", repr(outcome.proof)]
     lines += _afterwards(outcome)
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def outcome_html(outcome: Outcome) -> str:
@@ -106,7 +106,7 @@ def outcome_html(outcome: Outcome) -> str:
     if outcome.proof is not None:
         parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
     parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
