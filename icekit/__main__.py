@@ -94,7 +94,7 @@ def _parser() -> _Parser:
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
     lab.add_argument("--scale", type=int, default=1, help="multiply the rows (default: 1, 336,776 flights)")
     instead = lab.add_mutually_exclusive_group()
-    instead.add_argument("--rebuild", action="store_true", help="build anew what is there already")
+    instead.add_argument("--rebuild", action="store_true", help="build again what is there already")
     instead.add_argument(
         "--reset", action="store_true", help="put tables back as they were built, whatever was done to them; starts no JVM"
     )

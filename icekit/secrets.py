@@ -119,9 +119,7 @@ _LOOKALIKES: _Patterns = (
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
-        re.compile(
-            rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)", re.I
-        ),
+        re.compile(rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)", re.I),
         _masked,
     ),
     (
@@ -194,7 +192,7 @@ def scrub(text: str) -> str:
 
 
 def mask(text: str) -> str:
-    """icekit's own text, people's names, SQL and data in it: ``***`` for remembered secrets, and for what can be nothing else.
+    """Text of icekit's own, people's names, SQL and data in it, with ``***`` for remembered secrets and for what can be nothing else.
 
     A column ``cookie``, a folder ``token=abc`` or a filter on ``secret`` is theirs and stays. What is put into such a text
     from outside goes through :func:`scrub` first.

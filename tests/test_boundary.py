@@ -262,9 +262,7 @@ def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place, tmp
         done = subprocess.run([sys.executable, "-m", "icekit", "look", "db.t"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
     assert done.returncode == 2
-    assert done.stderr == (
-        "icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another place.\n"
-    )
+    assert done.stderr == ("icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another place.\n")
 
 
 def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -355,7 +353,9 @@ def test_a_file_of_icekits_own_that_is_missing_is_a_bug() -> None:
 
 
 def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:
-    error = Exception("An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such group\n\tat a.B.c(B.java:1)")
+    error = Exception(
+        "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such group\n\tat a.B.c(B.java:1)"
+    )
 
     assert reason(error) == "java.lang.IllegalStateException: no such group"
 

@@ -222,7 +222,9 @@ def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
         if number not in ids:
             raise Damaged(f"no snapshot is current, and snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
         if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
-            raise Damaged(f"no snapshot is current, and by snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one")
+            raise Damaged(
+                f"no snapshot is current, and by snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
+            )
 
 
 def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:

@@ -71,7 +71,7 @@ def plan_html(plan: Plan) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """An outcome as lines for a terminal: predicted beside actual, then the proof."""
+    """An outcome as lines for a terminal: predicted next to actual, then the proof."""
     if outcome.is_dry_run:
         said = "nothing has run; run it with execute=True (or --execute)" if outcome.actions else "nothing to run"
         return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
@@ -86,7 +86,7 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def outcome_html(outcome: Outcome) -> str:
-    """An outcome as a table of predicted beside actual, with the proof under it."""
+    """An outcome as a table of predicted next to actual, with the proof under it."""
     if outcome.is_dry_run:
         said = "nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "nothing to run."
         return html.framed(f"<p>A dry run: {said}</p>")
@@ -110,7 +110,7 @@ def outcome_html(outcome: Outcome) -> str:
 
 
 def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of predicted beside actual, an action a row and their sum."""
+    """Head and rows of predicted next to actual, an action a row and their sum."""
     head = (
         "action",
         "status",

@@ -247,7 +247,10 @@ WRONG: dict[str, tuple[Any, str]] = {
         r"sort-orders\[0\].fields\[0\].source-id is a list",
     ),
     "snapshots that only the log has": (table(snapshots=None, **_LOST), r"no snapshot is current, and snapshot-log\[0\].snapshot-id is 1"),
-    "snapshots of which none is current, and no change since": (table(**_LOST), r"by snapshot-log\[1\] the last change .* made 2 the current"),
+    "snapshots of which none is current, and no change since": (
+        table(**_LOST),
+        r"by snapshot-log\[1\] the last change .* made 2 the current",
+    ),
     "a log of snapshots that are texts": (table(**{"snapshot-log": ["x"]}), r"snapshot-log\[0\] is 'x'"),
     "a partition by no column": (
         put("partition-specs", 0, "fields", 0, "source-id", value=77),
