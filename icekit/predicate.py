@@ -154,7 +154,7 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
         # A function of a catalog has its name before it.
         if first.lower() not in known and not bare[path.end() :].lstrip().startswith("("):
             return f"{path[0]} names a table or what only the session knows, and there is no column {first}; write the column alone"
-    for word in _OF_SESSION.finditer(bare):
+    for word in _OF_SESSION.finditer(unquoted(text)):
         if word[0].endswith("(") or word[0].lower() not in known:
             return f"it has {word[0].rstrip('( ')}, which is of the session and not of the row; write the value in its place"
     return None

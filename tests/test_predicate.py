@@ -146,6 +146,13 @@ def test_what_the_engine_cannot_read_at_all_is_refused_with_its_reason(table: La
     assert "An error occurred while calling" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text", ["`user.id x` = 42", "`user` = 'a'", "user = 'a'", "`a``b.c` = 1", "address.user = 'a'", "`address` . `zip` = 1"]
+)
+def test_columns_named_like_functions_of_the_session_or_with_dots_are_taken(text: str) -> None:
+    assert icekit.predicate._of_elsewhere(text, ["user.id x", "user", "a`b.c", "address"]) is None
+
+
 def test_a_condition_names_the_columns_that_it_reads(table: Lake) -> None:
     assert read(table, "id = 1 OR `odd name` = 2").columns == frozenset({"id", "odd name"})
 
