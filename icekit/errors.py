@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from icekit.secrets import scrub
+from icekit.secrets import mask, scrub
 from icekit.units import shorten
 
 EXIT_HEALTHY = 0
@@ -32,12 +32,12 @@ def shortened(message: str) -> str:
 
 
 class IcekitError(Exception):
-    """Something a person can mend; the message says how, and holds no secret wherever it is shown."""
+    """Something a person can fix; the message says how. What it quotes from outside went through scrub; ``detail`` does so here."""
 
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(shortened(scrub(message)))
+        super().__init__(shortened(mask(message)))
         self.detail = None if detail is None else scrub(detail)
 
 

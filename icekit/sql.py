@@ -172,6 +172,11 @@ def unquoted(text: str) -> str:
     return _QUOTED.sub("''", text)
 
 
+def without_texts(text: str) -> str:
+    """:func:`unquoted`, with the names in backticks as they are."""
+    return _QUOTED.sub(lambda quoted: quoted[0] if quoted[0].startswith("`") else "''", text)
+
+
 def statements(text: str) -> tuple[str, ...]:
     """Split a text at its semicolons, those inside quotes and backticks left alone; empty parts are dropped."""
     parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)

@@ -18,7 +18,7 @@ from icekit.catalog.profile import SparkCatalogConf, spark_conf
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import Tables
-from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, nearest
+from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def _profile(name: str) -> dict[str, str]:
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(
-            f"pyiceberg's configuration cannot be read: {secrets.scrub(str(error)).splitlines()[0]}. Mend .pyiceberg.yaml."
-        ) from None
+        raise ProfileError(f"pyiceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
     if properties is None:
         there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(

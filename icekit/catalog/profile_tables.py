@@ -146,9 +146,9 @@ class ProfileTables:
 
 
 def _import_client(name: str, properties: Mapping[str, str]) -> None:
-    """Import what talks to such a catalog and its storage, which takes seconds on a busy machine and is no waiting for an answer.
+    """Import what talks to such a catalog and its storage.
 
-    What cannot be imported is told by pyiceberg itself, when it needs it.
+    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg reports a failed import itself.
     """
     from pyiceberg.catalog import infer_catalog_type
 

@@ -121,7 +121,7 @@ def own_settings(text: str) -> dict[str, str]:
         raise SparkUnavailable(f"{form}; what it holds cannot be read: {error}.") from None
     for key, equals, value in pairs:
         if not key or not equals:
-            raise SparkUnavailable(f"{form}; {key + equals + value!r} is none.")
+            raise SparkUnavailable(f"{form}; {key + equals + value!r} has no = after a key.")
     return {key: value for key, _, value in pairs}
 
 
@@ -172,11 +172,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     base = min(conf.settings, key=len)
     if spark.conf.get(base, None) is not None:
         return
-    secret = {
-        k: v
-        for k, v in conf.settings.items()
-        if (is_masked(k.removeprefix(f"{base}."), v) or "access-key" in k) and spark.conf.get(k, None) != v
-    }
+    secret = {k: v for k, v in conf.settings.items() if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v}
     if secret:
         if hasattr(spark, "_jsparkSession"):
             _open(spark, base, conf.settings)

@@ -84,7 +84,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
 def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[], float] = lambda: 0.0) -> T:
     """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
 
-    ``spared`` tells how many seconds so far do not count.
+    ``spared`` says how many seconds so far do not count.
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.

@@ -31,8 +31,8 @@ proved nothing more is run on the table until a person says so by `policy FILE -
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, of those tables that were changed.
 
-Exit status, the gravest: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
-not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed or timed out, 130 stopped by Ctrl-C
+Exit status, the most serious: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
+not be told, 2 misconfigured (also a pattern that matches no table), 3 a bug in icekit, or timed out, 130 stopped by Ctrl-C
 or by a signal to end (SIGTERM); the next pass goes on.
 """
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")

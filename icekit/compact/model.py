@@ -11,7 +11,7 @@ from types import MappingProxyType
 from icekit import sql
 from icekit.answer import html
 from icekit.facts.files import Partition
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.units import count, size, span
 
 #: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
@@ -278,7 +278,7 @@ def plan_text(plan: Plan) -> str:
         f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
         for a in plan.left_alone
     ]
-    return scrub("\n".join([*lines, *plan.notes]))
+    return mask("\n".join([*lines, *plan.notes]))
 
 
 def _nothing(plan: Plan) -> str:
@@ -305,7 +305,7 @@ def plan_html(plan: Plan) -> str:
     if left:
         parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
     parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
-    return scrub(html.framed(*parts))
+    return mask(html.framed(*parts))
 
 
 def predicted(p: Prediction) -> str:

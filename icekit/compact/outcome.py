@@ -14,7 +14,7 @@ from icekit.compact.lineage import Actual
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.saving import slug, versions, write_json
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.units import count, size, span
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
@@ -130,7 +130,7 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """An outcome as lines for a terminal: predicted beside actual, then the proof."""
+    """An outcome as lines for a terminal: predicted next to actual, then the proof."""
     if outcome.is_dry_run:
         said = "nothing has run; run it with execute=True (or --execute)" if outcome.actions else "nothing to run"
         return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
@@ -141,11 +141,11 @@ def outcome_text(outcome: Outcome) -> str:
     if outcome.proof is not None:
         lines += ["", repr(outcome.proof)]
     lines += _afterwards(outcome)
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def outcome_html(outcome: Outcome) -> str:
-    """An outcome as a table of predicted beside actual, with the proof under it."""
+    """An outcome as a table of predicted next to actual, with the proof under it."""
     if outcome.is_dry_run:
         said = "nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "nothing to run."
         return html.framed(f"<p>A dry run: {said}</p>")
@@ -165,11 +165,11 @@ def outcome_html(outcome: Outcome) -> str:
     if outcome.proof is not None:
         parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
     parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of predicted beside actual, an action a row and their sum."""
+    """Head and rows of predicted next to actual, an action a row and their sum."""
     head = (
         "action",
         "status",

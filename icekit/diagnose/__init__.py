@@ -40,7 +40,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
 
 
 def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session_conf: Mapping[str, str] | None = None) -> Findings:
-    """Name what is wrong with a table, gravest first; empty when there is nothing to do.
+    """Name what is wrong with a table, most serious first; empty when there is nothing to do.
 
     ``session_conf`` holds Spark settings of the session that reads the table, where known
     (:meth:`icekit.catalog.Lake.session_conf`). Findings of equal severity are ordered by

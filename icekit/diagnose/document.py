@@ -37,7 +37,7 @@ class Outcome:
 
 
 def status_of(findings: Findings) -> str:
-    """``healthy``, or the gravest severity in lower case."""
+    """``healthy``, or the most serious severity in lower case."""
     return findings.worst.name.lower() if findings.worst else "healthy"
 
 

@@ -154,9 +154,9 @@ def shared_location(context: Context) -> Finding | None:
         Severity.WARNING,
         [place.path for place in storage.sharing.shared],
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
-        threshold="one table of the catalog with a path that is the same, inside or around",
+        threshold="one table of the catalog with a path that equals, contains or lies inside one of this table's",
         source="remove_orphan_files: what this table does not name in its location is removed",
-        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables so.",
+        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables in one location.",
         remedy="Remove no orphan files here. Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT).",
     )
 

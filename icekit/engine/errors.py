@@ -72,17 +72,11 @@ def view_given(table: Identifier) -> NotATable:
     return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
 
 
-def _cause(text: str) -> str:
-    """The innermost Java exception, as py4j's own first line says nothing."""
-    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M)
-    return (causes[-1] if causes else text.strip().split("\n", 1)[0])[:300]
-
-
 def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:
     """Turn what Spark or the JVM raised into one sentence; unknown errors come back as they are."""
     text = scrub(str(error))
     name = display_name(table[1:])
-    first = _cause(text)
+    first = reason(error)
     if isinstance(error, IcekitError):
         return error
     if _NO_FILE_SYSTEM.search(text):
@@ -126,9 +120,9 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 
 def reason(error: BaseException) -> str:
-    """What Spark says went wrong, in a line; the innermost of Java's exceptions where there are several."""
+    """What Spark says went wrong, in a line; the innermost of Java's exceptions, as py4j's own first line says nothing."""
     text = scrub(str(error))
-    causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)
+    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M)
     said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return said.strip()[:300].rstrip(".;")
 

@@ -3,21 +3,23 @@
 Every predicate from outside (``--where``, ``--filter``, a policy, a notebook, a call) comes through
 :func:`read_predicate` before it goes anywhere. What passes means the same wherever it is put: it is complete
 by itself, so it cannot close the parenthesis it stands in or go on as another clause, and its value depends
-on nothing but the row.
+on nothing but the row and, where it says so, the date and time. Columns that Iceberg adds to each row, such as ``_file``, are taken too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
 from icekit.errors import ParameterError, nearest
 from icekit.quiet import quiet_errors
 from icekit.secrets import scrub
-from icekit.sql import unquoted
+from icekit.sql import unquoted, without_texts
 from icekit.units import shorten
 
 if TYPE_CHECKING:
@@ -25,8 +27,19 @@ if TYPE_CHECKING:
 
 #: Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again and again.
 LONGEST = 50_000
+#: Parentheses, brackets and CASE inside each other, and operators: its parser and rules recurse into each of them.
+DEEPEST, MOST_OPERATORS = 100, 1_000
 _SHOWN = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_NAME = r"(?:`(?:``|[^`])*`|[^\W\d]\w*)"
+_PATH = re.compile(rf"(?<![\w.`])({_NAME})(?:\s*\.\s*{_NAME})+")
+_LAMBDA = re.compile(r"(\w+)\s*->|\(([\w\s,]+)\)\s*->")
+_OPERATOR = re.compile(r"\b(?:and|or|not|between|i?like|rlike|is|case|when|div)\b|\|\||::|[-+*/%&|^~!<>=]+", re.I)
+_OPENING_OR_CLOSING = re.compile(r"[(\[]|[)\]]|\bcase\b|\bend\b", re.I)
+# Functions of the session, of which some are words without parentheses unless a column has the name.
+_OF_SESSION = re.compile(
+    r"(?<![\w.])(?:(?:current_(?:user|catalog|schema|database|timezone)|session_user|user)\s*\(|(?:current_user|session_user|user)\b)", re.I
+)
 _OF_SEVERAL_ROWS = "it has an aggregate, a window function or a generator, which has no value for a single row"
 # Why Spark refuses a filter, by what its error's name begins with.
 _REASONS = {
@@ -50,7 +63,7 @@ class Predicate:
 
     @property
     def sql(self) -> str:
-        """The condition in parentheses, to be put beside others."""
+        """The condition in parentheses, next to other conditions."""
         return f"({self.text})"
 
 
@@ -58,14 +71,15 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
     """Check that a text is one boolean expression over the columns of a frame, of which no row is read.
 
     Refused: what Spark's parser does not take as one complete expression, a name for it (``AS``), comments and
-    ``${…}`` (either would change what stands beside it, or be changed by a setting), what is not boolean,
+    ``${…}`` (either would change what stands next to it, or be changed by a setting), what is not boolean,
     subqueries (a filter is of this table's rows alone), aggregates, window functions and generators (they have no
-    value for a row), and functions such as ``rand()`` (a filter must mean the same each time it is asked). ``now()`` and
-    ``current_date()`` are taken. ``what`` names the text in the error.
+    value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), names that a table
+    is put before (it has another name on a clone), and what only the session knows: its variables and functions (which Spark
+    Connect does not tell), ``current_user()`` and the like. ``now()`` and ``current_date()`` are taken. ``what`` names the text in the error.
 
     Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
     """
-    from pyspark.errors import PySparkException
+    from py4j.protocol import Py4JNetworkError
 
     check_text(text, what=what)
     try:
@@ -74,8 +88,10 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
             # In parentheses no name may follow it.
             found = rows.where(f"({text})")
             found.schema  # noqa: B018  under Connect nothing is analysed before
-            why = _depends_on_more(spark, rows, found, text)
-    except PySparkException as error:
+            why = _depends_on_more(spark, rows, found, text) or _of_elsewhere(text, rows.columns)
+    except Py4JNetworkError:
+        raise
+    except engine_errors() as error:
         raise _refused(what, text, _why(error, rows.columns), error) from None
     if why:
         raise _refused(what, text, why)
@@ -102,13 +118,46 @@ def _wrong_with_text(text: object) -> str | None:
     if not text.strip():
         return "it is empty"
     if len(text) > LONGEST:
-        return f"it has {len(text):,} characters, and Spark plans more than {LONGEST:,} too slowly; ask for ranges, or in parts"
+        return f"it has {len(text):,} characters, and Spark plans more than {LONGEST:,} too slowly; use ranges, or several filters"
+    if (depth := _depth(bare := unquoted(text))) > DEEPEST:
+        return f"it is nested {depth:,} times, and Spark reads more than {DEEPEST:,} too slowly; take parentheses out"
+    # The sign of a number is not an operator.
+    if (operators := len(_OPERATOR.findall(re.sub(r"(?<=[(,])\s*-\s*(?=\d)", "", bare)))) > MOST_OPERATORS:
+        return (
+            f"it has {operators:,} operators, and Spark plans more than {MOST_OPERATORS:,} too slowly; use IN, ranges, or several filters"
+        )
     if found := _CONTROL.search(text):
         return f"it has a control character ({found[0]!r})"
     if re.search(r"--|/\*", unquoted(text)):
         return "it has a comment (-- or /*); leave it out"
     if "${" in text:
         return "Spark puts a setting's value in the place of ${…}; write the value itself, and a dollar sign in a text as \\u0024"
+    return None
+
+
+def _depth(text: str) -> int:
+    """How many parentheses, brackets and CASE are open at once."""
+    depth = deepest = 0
+    for found in _OPENING_OR_CLOSING.findall(text):
+        depth = depth + 1 if found in "([" or found.lower() == "case" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
+    """What in a text is not of the row, by its name; None if nothing is."""
+    bare = without_texts(text)
+    known = {column.lower() for column in columns} | {"_partition"}
+    for found in _LAMBDA.findall(bare):
+        known.update(name.strip().lower() for part in found for name in part.split(","))
+    for path in _PATH.finditer(bare):
+        first = path[1].strip("`").replace("``", "`")
+        # A function of a catalog has its name before it.
+        if first.lower() not in known and not bare[path.end() :].lstrip().startswith("("):
+            return f"{path[0]} names a table or what only the session knows, and there is no column {first}; write the column alone"
+    for word in _OF_SESSION.finditer(unquoted(text)):
+        if word[0].endswith("(") or word[0].lower() not in known:
+            return f"it has {word[0].rstrip('( ')}, which is of the session and not of the row; write the value in its place"
     return None
 
 
@@ -122,10 +171,12 @@ def _parse(spark: SparkSession, rows: DataFrame, text: str) -> None:
 
 
 def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, text: str) -> str | None:
-    """What the value depends on beside the row; None if on nothing."""
+    """What the value depends on besides the row; None if on nothing."""
     subquery = "it has a subquery, and a filter is asked of each row of this table alone; write the values in its place"
     random = "it has another value each time it is asked, as rand() and uuid() have"
     if has_bridge(spark):
+        from py4j.protocol import Py4JError
+
         session: Any = spark
         condition = _condition(found)
         patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -133,7 +184,12 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
             return subquery
         if not condition.deterministic():
             return random
-        # Works out what is constant in it, such as a text that is compared as a number and is none.
+        for pattern in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
+            # Not every Spark has all of them.
+            with contextlib.suppress(Py4JError):
+                if condition.containsPattern(getattr(patterns, pattern)()):
+                    return "it has a variable or a function of the session, which is not there elsewhere; write the value in its place"
+        # Works out what is constant in it, such as a text compared with a number that is not a number.
         _execution(found).optimizedPlan()
         return None
     from pyspark.errors import AnalysisException
@@ -171,10 +227,12 @@ def _columns(found: DataFrame) -> frozenset[str]:
 
 def _why(error: Any, columns: Sequence[str]) -> str:
     """What Spark objects to, and the nearest columns where it knows no such column."""
-    from pyspark.errors import ParseException
+    from pyspark.errors import ParseException, PySparkException
 
-    code = str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")
     said = first_sentence(error)
+    if not isinstance(error, PySparkException):
+        return said
+    code = str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")
     if isinstance(error, ParseException):
         return f"Spark's parser does not take it as one expression ({said})"
     if "NOT_BOOLEAN" in code:
@@ -190,8 +248,5 @@ def _why(error: Any, columns: Sequence[str]) -> str:
 
 def first_sentence(error: BaseException) -> str:
     """What went wrong, without Spark's codes, plan and trace; secrets are masked."""
-    text = scrub(str(error)).strip()
-    causes = re.findall(r"^Caused by: \S*?(\w+(?:Exception|Error)): (\S.*)$", text, re.M)
-    line = f"{causes[-1][0]}: {causes[-1][1]}" if causes else text.split("\n", 1)[0]
-    line = re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0]
-    return line[:300].rstrip(". ") or type(error).__name__
+    line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
+    return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.errors import HistoryUnusable, IcekitError
+from icekit.errors import HistoryUnusable, IcekitError, first_line
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import among, files_by_month, in_month, months, newest, newest_streamed, scan
 from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.patience import patiently
-from icekit.secrets import scrub
 from icekit.units import at
 
 if TYPE_CHECKING:
@@ -176,9 +175,8 @@ class IcebergStore(Store):
         except IcekitError:
             raise
         except Exception as error:
-            said = scrub(str(error)).strip().split("\n", 1)[0][:300]
             raise HistoryUnusable(
-                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {said}). It needs rights to create and write that table; "
+                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {first_line(error)}). It needs rights to create and write that table; "
                 "without them keep the history in a file (--history FILE)."
             ) from error
 

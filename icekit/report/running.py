@@ -23,7 +23,6 @@ from icekit.report.index import write_index
 from icekit.report.keeping import NAME, Journal, begin
 from icekit.report.known import Known
 from icekit.report.rows import Options, Row, Run, exit_status
-from icekit.secrets import scrub
 from icekit.sql import display_name
 from icekit.units import count
 
@@ -135,7 +134,7 @@ def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str],
         if (problem := outside(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(said := f"The history was not written: {scrub(str(problem))}")
+        progress(said := f"The history was not written: {problem}")
         return [said]
     return []
 

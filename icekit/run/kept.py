@@ -10,7 +10,7 @@ from icekit.compact.lineage import Actual
 from icekit.compact.model import Action, Plan
 from icekit.compact.outcome import CONVERTED, ActionOutcome
 from icekit.compact.records import ActionRecord, RunRecord
-from icekit.secrets import scrub_data
+from icekit.secrets import mask_data
 
 _PLAN = TypeAdapter(Plan)
 
@@ -18,7 +18,7 @@ _PLAN = TypeAdapter(Plan)
 def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger keeps it; empty where masking its secrets would change what a resumed run does."""
     written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
-    return written if scrub_data(written) == written else {}
+    return written if mask_data(written) == written else {}
 
 
 def plan_of(record: RunRecord) -> Plan:

@@ -24,7 +24,6 @@ from icekit.schedule.result import Step
 from icekit.schedule.steps import planned, ran
 from icekit.schedule.study import Studied, compaction, maintenance, observed, timely
 from icekit.schedule.trouble import Begun, mark
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
@@ -238,9 +237,9 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
     except Stopped:
         step = Step(action, "stopped", "its trial was stopped, and nothing was run")
     except RunDisproved as problem:
-        return Step(action, "failed", scrub(str(problem)), is_unproved=True, held_by=problem.run_id)
+        return Step(action, "failed", str(problem), is_unproved=True, held_by=problem.run_id)
     except IcekitError as problem:
-        return Step(action, "failed", scrub(str(problem)))
+        return Step(action, "failed", str(problem))
     return stopped_by(stop, step, why, work.note)
 
 

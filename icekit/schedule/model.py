@@ -125,8 +125,8 @@ class Convert(_Section):
 class Maintain(_Section):
     """Position deletes, manifests, expiry, orphan files: planned, and run if ``execute``.
 
-    ``procedures`` are those that may run: unless they are stated, all but ``remove_orphan_files``, which has to be named and
-    then lists the storage. ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
+    ``procedures`` are those that may run (default: all except ``remove_orphan_files``, which must be named; naming it lists
+    the storage). ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
     """
 
     execute: Flag = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.errors import EXIT_CRASHED
 from icekit.saving import naming, write_text
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.terminal import harmless
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _sentences(parts: Iterable[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    return harmless(scrub(text))
+    return harmless(mask(text))
 
 
 def writers(junit: Path | None, prometheus: Path | None) -> Sequence[tuple[Any, Path]]:

@@ -32,7 +32,6 @@ from icekit.schedule.study import PlanTimedOut, study, timely
 from icekit.schedule.triggers import Seen, due
 from icekit.schedule.trouble import Trouble, mark
 from icekit.schedule.under_way import Table
-from icekit.secrets import scrub
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
@@ -237,7 +236,7 @@ class _OnePass:
             if (known := outside(problem)) is None:
                 raise
             for one in mine:
-                one.end("misconfigured", scrub(str(known)))
+                one.end("misconfigured", str(known))
             return
         self.problems += problems
         for one in mine:
@@ -278,7 +277,7 @@ class _OnePass:
                 # No fault of the table's.
                 one.crash(problem, None if self.dry_run else self.policy.output)
             else:
-                one.end("misconfigured", scrub(str(known)))
+                one.end("misconfigured", str(known))
         finally:
             one.seconds += time.monotonic() - began
             if one.is_over and one.status in {"misconfigured", "timed out", "crashed"}:

@@ -23,7 +23,7 @@ Status = Literal[
 #: As a shell has it for Ctrl-C.
 EXIT_STOPPED = 130
 
-#: The gravest first; how results are ordered and which of two statuses stays.
+#: The most serious first; how results are ordered and which of two statuses stays.
 ORDER: tuple[Status, ...] = (
     "crashed",
     "timed out",
@@ -96,7 +96,7 @@ class Did:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a report said of a table: ``healthy`` or its gravest severity, its findings and its size then."""
+    """What a report said of a table: ``healthy`` or its most serious severity, its findings and its size then."""
 
     status: str
     findings: tuple[tuple[str, str], ...]
@@ -110,7 +110,7 @@ class Health:
 
     @property
     def worst(self) -> Severity | None:
-        """The gravest severity."""
+        """The most serious severity."""
         return None if self.status == "healthy" else Severity[self.status.upper()]
 
 
@@ -172,7 +172,7 @@ class Pass:
 
     @property
     def exit_status(self) -> int:
-        """130 if it was stopped by hand, else the gravest of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        """130 if it was stopped by hand, else the most serious of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
         if self.interrupted:
             return EXIT_STOPPED
         found = {table.exit_status for table in self.tables} | {self.failure_status}
@@ -189,12 +189,12 @@ class Pass:
 
 
 def gravest(statuses: Iterable[Status]) -> Status:
-    """The gravest of several; ``reported`` of none."""
+    """The most serious of several; ``reported`` of none."""
     return min(statuses, key=ORDER.index, default="reported")
 
 
 def ranked(results: Sequence[TableResult]) -> list[TableResult]:
-    """The gravest first, then by name."""
+    """The most serious first, then by name."""
     return sorted(results, key=lambda r: (ORDER.index(r.status), not r.is_unhealthy, r.table))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from icekit.catalog import EMBEDDED
 from icekit.ending import ended_like_interrupted
 from icekit.engine.boundary import outside
-from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable
+from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable, first_line
 from icekit.schedule import document
 from icekit.schedule.act import Say
 from icekit.schedule.alerts import messages
@@ -22,7 +22,6 @@ from icekit.schedule.places import check_places
 from icekit.schedule.result import Pass
 from icekit.schedule.state import State, state_path
 from icekit.schedule.telling import check_receivers, send, urls
-from icekit.secrets import scrub
 
 
 def run_policy(
@@ -75,7 +74,7 @@ def run_policy(
 
 def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
-    status, said = EXIT_CRASHED, scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
+    status, said = EXIT_CRASHED, f"{type(problem).__name__}: {first_line(problem)}"
     if (known := outside(problem)) is not None:
         status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
     now = clock() if clock else dt.datetime.now(dt.UTC)

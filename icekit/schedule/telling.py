@@ -12,7 +12,7 @@ from icekit import secrets
 from icekit.errors import ParameterError
 from icekit.schedule.alerts import Message
 from icekit.schedule.model import Policy
-from icekit.secrets import scrub
+from icekit.secrets import mask, scrub
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -94,7 +94,7 @@ def _sent(message: Message, url: str) -> str | None:
             receiver = Apprise.instantiate(url)
             kind = NotifyType.FAILURE if message.is_grave else NotifyType.SUCCESS
             done = receiver is not None and receiver.notify(
-                body=scrub(message.body), title=scrub(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
+                body=mask(message.body), title=mask(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
             )
         except Exception as error:
             done, said = False, f"{type(error).__name__}: {error}"

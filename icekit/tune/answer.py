@@ -11,7 +11,7 @@ from icekit.answer import html
 from icekit.answer.lines import aligned
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.sql import Identifier, display_name
 from icekit.tune.advice import Advice, Script, script
 
@@ -121,7 +121,7 @@ def answer_text(answer: Answer) -> str:
     if answer.basis():
         lines += ["", *answer.basis()]
     lines += advice_lines(answer.advice, answer.script)
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def answer_html(answer: Answer) -> str:
@@ -140,7 +140,7 @@ def answer_html(answer: Answer) -> str:
             right = [place not in shown.text_columns for place in range(len(shown.head))]
             parts.append(f"<p>{html.prose(shown.caption)}:</p>{html.table(shown.head, shown.rows, right)}")
     parts += [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def _stopped(answer: Answer) -> list[str]:

@@ -242,8 +242,8 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
 
     assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
     assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
-    assert "the whole of it could not be kept" in (made["db.t01"].error or "")
-    assert made["db.t02"].error == "CancelledError: the loop is closed; the whole of it is in db.t02.error.txt"
+    assert "its trace could not be kept" in (made["db.t01"].error or "")
+    assert made["db.t02"].error == "CancelledError: the loop is closed; for details see db.t02.error.txt"
     assert made["db.t02"].wins is not None
 
 

@@ -20,7 +20,7 @@ from icekit.compact.equality_deletes.heap import WIDE_HEAP_BYTES, RecordHeap
 from icekit.compact.equality_deletes.keys import KeyColumn, KeySample, largest_key
 from icekit.compact.equality_deletes.peak import BASE_BYTES, Cache, Task, peak, tasks_of
 from icekit.facts.model import Kind, Partition, TableFacts
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.sql import display_name
 from icekit.units import count, percent, size
 
@@ -267,7 +267,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     if not forecast.is_empty:
         rows = [_HEAD, *map(_row, forecast.partitions[:SHOWN])]
         lines += ["", *aligned(rows, left=(0, len(_HEAD) - 1)), *_more(forecast), "", *basis(forecast)]
-    return scrub("\n".join(lines))
+    return mask("\n".join(lines))
 
 
 def forecast_html(forecast: HeapForecast) -> str:
@@ -281,7 +281,7 @@ def forecast_html(forecast: HeapForecast) -> str:
     if not forecast.is_empty:
         parts.append(html.table(_HEAD, map(_row, forecast.partitions[:SHOWN]), [False, *[True] * 5, False]))
     parts += [f"<p>{html.prose(line)}</p>" for line in (*_more(forecast), *basis(forecast))]
-    return scrub(html.framed(*parts, "</div>"))
+    return mask(html.framed(*parts, "</div>"))
 
 
 def _row(p: PartitionHeap) -> tuple[str, ...]:

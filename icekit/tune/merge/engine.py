@@ -49,7 +49,7 @@ def query_of(spark: SparkSession, sql: str) -> Any:
         return query
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {reason(error)}; mend the statement or what it reads.",
+            f"Spark cannot plan the statement: {reason(error)}; fix it, or what it reads.",
             detail=scrub(str(error)),
         ) from None
 

@@ -9,7 +9,7 @@ from typing import Any
 from icekit.answer import html
 from icekit.answer.lines import aligned
 from icekit.saving import slug, versions, write_json
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.sql import Identifier, display_name
 from icekit.tune.merge.advice import opened
 from icekit.tune.merge.model import EnginePlan, Line, PartitionedJoin, Rewrite, Scan, Trial
@@ -70,7 +70,7 @@ def review_text(review: Review) -> str:
     for trial in review.trials:
         said += ["", *trial_lines(trial)]
     said += ["", f"The trial is not whole: {review.stopped}."] if review.stopped else []
-    return scrub("\n".join(said))
+    return mask("\n".join(said))
 
 
 def summary(review: Review) -> str:
@@ -114,7 +114,7 @@ def review_html(review: Review) -> str:
     parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
     parts += [_trial(trial) for trial in review.trials]
     parts += [f"<p>The trial is not whole: {html.prose(review.stopped)}.</p>"] if review.stopped else []
-    return scrub(html.framed(*parts))
+    return mask(html.framed(*parts))
 
 
 def _card(line: Line) -> str:

@@ -60,7 +60,7 @@ def rewrite(spark: SparkSession, statement: Statement, keys: Keys, before: Engin
         answers = [_held(spark, statement, keys, place, values) for place, values in enumerate(values_of(spark, keys))]
     except (PySparkException, Py4JJavaError) as error:
         raise StatementRefused(
-            f"The source of the MERGE cannot be read ({reason(error)}); mend it and try again.", detail=scrub(str(error))
+            f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again.", detail=scrub(str(error))
         ) from None
     for answer in answers:
         if isinstance(answer, str):

@@ -60,8 +60,8 @@ def tune_metrics_columns(
     unless ``trial`` is false. ``budget_seconds`` and ``budget_bytes`` (written) end what takes longer; ``sample_bytes`` bounds the rows read.
 
     Under Spark Connect, which has no JVM bridge, bytes of manifests, beginnings of texts and the order of rows are told; files
-    read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter that is none, an event
-    log or scan report that cannot be read, a budget that is none.
+    read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter or a budget that is not one,
+    an event log or scan report that cannot be read.
     """
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     bytes_read = size_in_bytes(sample_bytes)
