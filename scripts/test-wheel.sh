@@ -12,8 +12,8 @@ python -m venv "$room/venv"
 cd "$room"
 unset ICEKIT_LAKE
 PATH=$room/venv/bin:$PATH
-python -m icekit lab small_files position_deletes healthy_partitioned
-python -m icekit report 'lab.*' --output reports
+icekit lab small_files position_deletes healthy_partitioned
+icekit report 'lab.*' --output reports
 test -s reports/index.html
 test -s reports/lab.small_files.html
 ls "$room"/venv/share/icekit/notebooks
