@@ -105,7 +105,7 @@ def _parser(prog: str = "icekit") -> _Parser:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.show.card import card
 
     limits = limits_of(arguments)
@@ -145,7 +145,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _tables(arguments: argparse.Namespace) -> int:
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.sql import display_name
 
     for name in connect(arguments.catalog or None).tables.names():
@@ -160,7 +160,7 @@ def _lab(arguments: argparse.Namespace) -> int:
         for table in TABLES.values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    from icekit.catalog import connect
+    from icekit.api import connect
 
     lake = connect(arguments.catalog or None)
     try:
@@ -210,8 +210,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
 
 def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Say what went wrong; returns the exit status."""
-    from icekit.boundary import outside
-    from icekit.catalog.source import trace
+    from icekit.engine.boundary import outside
+    from icekit.errors import trace
 
     known = outside(problem)
     if known is None:

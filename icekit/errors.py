@@ -156,3 +156,15 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     # A text that long is no misspelt name, and comparing it takes long.
     near = [] if len(name) > 200 else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
     return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without secrets."""
+    return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
+
+
+def trace(error: BaseException) -> str:
+    """An error's stack trace, without secrets."""
+    import traceback
+
+    return scrub("".join(traceback.format_exception(error)))

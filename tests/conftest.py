@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import icekit
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 
 # Not the person's own lake. The notebooks' tests use it too, so it is built once for both.
 LAB = Path(__file__).parents[1] / "build" / "lake"

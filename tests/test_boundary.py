@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icekit.__main__ import main
-from icekit.boundary import outside
+from icekit.engine.boundary import outside
 from icekit.errors import IcekitError
 from icekit.saving import write_text
 

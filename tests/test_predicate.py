@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import icekit.predicate
-from icekit.catalog import Lake
+import icekit.engine.predicate
+from icekit.api import Lake
 from icekit.compact.equality_deletes import plan_conversion
+from icekit.engine.predicate import LONGEST, read_predicate
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
-from icekit.predicate import LONGEST, read_predicate
 from icekit.sql import identifier
 from icekit.tune.filters import read_filters
 from icekit.tune.write_mode import choose_write_mode
@@ -66,7 +66,7 @@ def table(lake: Lake) -> Iterator[Lake]:
     lake.spark.sql(f"DROP TABLE {name} PURGE")
 
 
-def read(lake: Lake, text: str) -> icekit.predicate.Predicate:
+def read(lake: Lake, text: str) -> icekit.engine.predicate.Predicate:
     return read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(NAME))), text)
 
 
@@ -75,7 +75,7 @@ def read(lake: Lake, text: str) -> icekit.predicate.Predicate:
 def test_what_is_no_condition_of_a_row_is_refused_by_name(
     table: Lake, monkeypatch: pytest.MonkeyPatch, text: str, why: str, bridge: bool
 ) -> None:
-    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
     with pytest.raises(ParameterError) as refused:
         read(table, text)
 
@@ -88,7 +88,7 @@ def test_what_is_no_condition_of_a_row_is_refused_by_name(
 
 @pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
 def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch: pytest.MonkeyPatch, bridge: bool) -> None:
-    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
     rows = table.spark.table(identifier(*table.sql_name(NAME)))
     texts = {
         "name = '-- /* ; ) OR (' OR id = 1": 1,

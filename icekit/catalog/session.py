@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
+from icekit.engine.errors import reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
@@ -206,8 +207,6 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
     try:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
-        from icekit.facts.bridge import reason
-
         raise CatalogUnreachable(
             f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check its profile and the network.", detail=str(error)
         ) from None

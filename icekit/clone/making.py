@@ -15,8 +15,9 @@ from icekit.clone.metadata import clone_metadata
 from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
 from icekit.clone.stale import stale_clones
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
-from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier

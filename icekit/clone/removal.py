@@ -8,9 +8,10 @@ from typing import Any
 
 from icekit.catalog import Lake
 from icekit.clone.scratch import OF_UUID, marker
+from icekit.engine.bridge import elements
+from icekit.engine.errors import explain
 from icekit.errors import IcekitError
 from icekit.facts.avro import contains, entries, manifest_list
-from icekit.facts.bridge import elements, explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import Json, named_files
 from icekit.secrets import scrub

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from icekit.catalog import Lake
 from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, ownership, stem
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused, IcekitError, TableNotFound
-from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.owner import Owner
 from icekit.sql import Identifier, display_name

@@ -52,7 +52,7 @@ def add_parser(commands: Any, *parents: argparse.ArgumentParser) -> None:
 
 def maintain(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import Lake
+    from icekit.api import Lake
     from icekit.compact import Plan
     from icekit.maintain import DEFAULT_PROCEDURES, Retention, plan_maintenance_table
     from icekit.maintain.plan import check_procedures

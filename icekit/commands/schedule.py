@@ -123,7 +123,7 @@ def policy(arguments: argparse.Namespace) -> int:
 def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
     from icekit.catalog import connect
-    from icekit.compact import clear
+    from icekit.run import clear
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))

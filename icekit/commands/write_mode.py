@@ -53,7 +53,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def write_mode(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.tune.statement import read_file
     from icekit.tune.write_mode import choose_write_mode
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.deletes import dropped_by
 from icekit.compact.model import Action
-from icekit.facts.bridge import elements, explain, has_bridge, load_table
+from icekit.engine.bridge import elements, has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from icekit.diagnose import columns, deletes, files, layers, writes
 from icekit.diagnose.context import Context
+from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
-from icekit.findings import Finding, Findings, Severity, Thresholds
 
 #: Every symptom, by the name of its finding.
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {

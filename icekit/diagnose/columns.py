@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from icekit import sql
 from icekit.diagnose.context import CHOICE, Context
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.model import ColumnSample
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent, size
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")

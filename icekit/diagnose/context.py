@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from icekit import sql
+from icekit.diagnose.findings import Finding, Severity, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.model import FileGroup, Partition, TableFacts, Totals
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.findings import Finding, Severity, Thresholds
 
 WHERE_LIMIT = 10
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from icekit.diagnose.context import CHOICE, Context
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.measures import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
 from icekit.facts.model import DELETE_KINDS, Kind, Partition
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent
 
 _Count = Callable[[DeleteRatio], int]

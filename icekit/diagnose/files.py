@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from icekit import sql
 from icekit.diagnose.context import CHOICE, Context, under
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.model import Kind, Partition
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent, size
 
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.catalog.source import first_line
-from icekit.errors import MetadataUnreadable, ParameterError, nearest
+from icekit.engine.bridge import iceberg_version
+from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest
 from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
-from icekit.facts.bridge import iceberg_version
 from icekit.facts.checking import check
 from icekit.facts.manifests import file_counts, is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from icekit.catalog.session_tables import SessionTables
-from icekit.catalog.source import first_line
-from icekit.errors import NotATable, TableNotFound
+from icekit.errors import NotATable, TableNotFound, first_line
 from icekit.facts.metadata import named_files
 from icekit.facts.model import SharedPlace, Sharing
 from icekit.sql import Identifier, display_name, identifier

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from icekit.catalog import Lake
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import HistoryUnusable
-from icekit.facts.metadata_tables import metadata_table
 from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import from_row

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from icekit.compact.model import Action, Plan, Prediction
+from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError, nearest
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.storage import ORPHAN_AGE
-from icekit.findings import Findings
 from icekit.maintain.manifests import Layer, layers_of_facts
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments

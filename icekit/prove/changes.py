@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.metadata_tables import CONTENT, metadata_table
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.model import Partition, PartitionSpec
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.prove.fingerprint import Print, prints

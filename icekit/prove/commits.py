@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.facts import metadata, snapshots
-from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
 from icekit.facts.values import partition_path
+from icekit.facts.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.columns import shared
 from icekit.prove.fingerprint import LINEAGE, Print, fingerprint
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 from icekit.sql import Identifier, call, display_name, identifier
-from icekit.where import transformed, where
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

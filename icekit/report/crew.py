@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from icekit.boundary import outside
 from icekit.catalog import Lake
+from icekit.compact.wins import Wins, wins
+from icekit.engine.boundary import outside
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
 from icekit.history.records import Health, health
@@ -26,7 +27,6 @@ from icekit.report.known import Known
 from icekit.report.observing import TimedOut, clear, kept, observed
 from icekit.report.rendering import imports, rendered
 from icekit.report.rows import KERNELS, Options, Row
-from icekit.report.wins import Wins, wins
 from icekit.saving import slug, write_text
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name

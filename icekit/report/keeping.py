@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from icekit.compact.wins import Wins
+from icekit.diagnose.document import read
 from icekit.errors import ParameterError
 from icekit.history.records import Health
-from icekit.report.document import read
 from icekit.report.rows import JUDGED, Options, Row
-from icekit.report.wins import Wins
 from icekit.saving import naming, write_text
 from icekit.secrets import scrub_data
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.diagnose.document import Outcome, read
 from icekit.errors import MetadataUnreadable
-from icekit.report.document import Outcome, read
 from icekit.report.observing import timed_out
 from icekit.report.page import write_page
 from icekit.report.rows import Options

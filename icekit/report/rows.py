@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icekit.compact.wins import Wins
+from icekit.diagnose.document import Outcome
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
-from icekit.report.document import Outcome
-from icekit.report.wins import Wins
 
 if TYPE_CHECKING:
     from icekit.history.records import Health

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.boundary import outside
 from icekit.catalog import connect
 from icekit.catalog.lake import embedded_path
 from icekit.ending import ended_like_interrupted
-from icekit.history.store import Store, handed_over, opened
+from icekit.engine.boundary import outside
+from icekit.history.opening import handed_over, opened
+from icekit.history.store import Store
 from icekit.notebook import limits
 from icekit.quiet import stderr_to_file
 from icekit.report.index import write_index

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.avro import manifest_list
-from icekit.facts.bridge import load_table, metadata_of, read_bytes
 from icekit.facts.collect import check_metadata
 from icekit.facts.manifests import FileCounts, file_counts
 from icekit.facts.metadata import Json

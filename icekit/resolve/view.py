@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
+from icekit.engine.bridge import load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused, ConversionRefused
-from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
 from icekit.facts.model import Scalar
 from icekit.resolve.keys import Keys

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from icekit.catalog import Lake
-from icekit.compact import Limits, Plan, resume, run
+from icekit.compact import Plan
 from icekit.compact.execute import Stop, Stopped
-from icekit.compact.kept import plan_of
 from icekit.compact.ledger import opened
-from icekit.compact.run import new_run_id
 from icekit.ending import heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed
 from icekit.notebook import sampled
 from icekit.report import Known
+from icekit.run import Limits, resume, run
+from icekit.run.kept import plan_of
+from icekit.run.service import new_run_id
 from icekit.schedule.budget import Share
 from icekit.schedule.model import ACTIONS, Rule
 from icekit.schedule.permitted import Permit, stopping_at

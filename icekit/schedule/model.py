@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from icekit.commands.compact import SETTINGS
+from icekit.compact.policy import SETTINGS
 from icekit.compact.policy import Policy as CompactPolicy
-from icekit.compact.policy import size_in_bytes
+from icekit.diagnose.findings import Thresholds
+from icekit.engine.predicate import check_text
 from icekit.errors import IcekitError
-from icekit.findings import Thresholds
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate, sampled
-from icekit.predicate import check_text
+from icekit.parsing import size_in_bytes
 from icekit.schedule.kinds import Budget, Flag, Limits, Patience, Span, Texts, Times, Zone, by, told
 
 #: What a rule may do beside reporting, in the order in which it is done.

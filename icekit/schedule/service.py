@@ -7,9 +7,9 @@ import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
-from icekit.boundary import outside
 from icekit.catalog import EMBEDDED
 from icekit.ending import ended_like_interrupted
+from icekit.engine.boundary import outside
 from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable
 from icekit.schedule import document
 from icekit.schedule.act import Say

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.measures import delete_ratio, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
-from icekit.findings import Thresholds
 from icekit.show.sizes import class_limits, left_alone
 from icekit.units import count, moment, percent, size, span
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column, SortField
+from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
-from icekit.where import askable, unfiltered_fields, where
 
 if TYPE_CHECKING:
     from icekit.tune.layout.model import Order

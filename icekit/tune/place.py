@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
+from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind, Partition
-from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
+from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.tune.budget import Budget
 from icekit.tune.ddl import DISTRIBUTION, MOST_PARTITIONS, undo_order
 from icekit.units import percent, size
-from icekit.where import askable, unfiltered_fields, where
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake

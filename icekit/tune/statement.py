@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.predict import is_case_sensitive
+from icekit.engine.bridge import has_bridge
 from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
-from icekit.facts.bridge import has_bridge
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier, unquoted
 from icekit.tune.grammar import Parts, Span, Tree, kind, spliced

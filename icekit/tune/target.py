@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import load_table
+from icekit.engine.errors import explain
 from icekit.errors import IcekitError, StatementRefused
-from icekit.facts.bridge import explain, load_table
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 

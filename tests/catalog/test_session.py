@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import icekit
-from icekit.boundary import outside
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
 from icekit.catalog.profile import spark_conf
 from icekit.catalog.session import add_catalog, check_settings
 from icekit.catalog.session_tables import SessionTables
+from icekit.engine.boundary import outside
 from icekit.errors import (
     CatalogUnreachable,
     EngineFailed,

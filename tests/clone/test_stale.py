@@ -15,11 +15,12 @@ import pytest
 
 import icekit
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.catalog.lake import embedded_path
 from icekit.clone import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
 from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
-from icekit.facts.bridge import load_table
+from icekit.engine.bridge import load_table
 from icekit.owner import Owner
 from icekit.sql import call, display_name, identifier, set_properties
 from tests.compact.tables import Table, contents

@@ -21,11 +21,11 @@ import pytest
 import icekit
 from icekit import secrets
 from icekit.compact.claims import LEASE, Claim, claimed
-from icekit.compact.disproof import CLEARED
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
 from icekit.compact.records import DISPROVED
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
+from icekit.run.disproof import CLEARED
 from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
-from icekit.compact.cluster import Cluster
 from icekit.compact.model import Order, Prediction
 from icekit.compact.plan import sort_by
 from icekit.compact.predict import keeping_deletes
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
-from icekit.findings import Findings, Thresholds
 from tests.factories import (
     BY_DAY,
     COLUMNS,

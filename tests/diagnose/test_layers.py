@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
+from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, History, MetricsSample, RangeOverlap, SortField, TableFacts
-from icekit.findings import Finding, Findings
 from tests.factories import (
     COLUMNS,
     KIB,

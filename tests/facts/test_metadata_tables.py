@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FileCounts, file_counts
-from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.spark import check_listed
 from icekit.sql import identifier
 from tests.elsewhere import elsewhere

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import ParameterError

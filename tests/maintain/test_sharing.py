@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.compact import Plan
 from icekit.compact.lineage import head
-from icekit.compact.run import run
 from icekit.diagnose import diagnose
 from icekit.maintain import plan_maintenance_table
 from icekit.prove import prove_erased
+from icekit.run.service import run
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

@@ -20,21 +20,21 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone, remove_stale
-from icekit.compact.equality_deletes import convert_equality_deletes
 from icekit.compact.ledger import SqliteLedger, let_go_of_dead
-from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
-from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import IcekitError
-from icekit.findings import Thresholds
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.maintain.plan import PROCEDURES
 from icekit.resolve import convert as converting
+from icekit.run import convert_equality_deletes
+from icekit.run.limits import Limits, Retry
+from icekit.run.service import resume, run
 from icekit.sql import display_name, identifier
 from tests.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from tests.model.world import NAMESPACE, Killed, PlannedRewrite, World

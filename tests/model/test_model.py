@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from tests.model.histories import run
 from tests.model.machine import Machine
 

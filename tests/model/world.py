@@ -18,13 +18,13 @@ from unittest.mock import patch
 
 import fastavro
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.clone import NAMESPACE as CLONES
-from icekit.compact import attempt, checkpointed
 from icekit.compact.ledger import SqliteLedger
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
 from icekit.resolve import convert as converting
+from icekit.run import attempt, checkpointed
 from icekit.sql import Argument, call, display_name, identifier, literal
 from tests.elsewhere import elsewhere
 from tests.model.model import MAIN, Model, P, Row, State, Text

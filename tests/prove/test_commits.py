@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits

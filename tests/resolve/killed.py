@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import icekit
-from icekit.compact.equality_deletes import convert_equality_deletes
 from icekit.resolve import convert as converting
+from icekit.run import convert_equality_deletes
 
 
 def main(table: str, ledger: str) -> None:

@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.execute import Stop
-from icekit.compact.kept import kept as kept_plan
 from icekit.compact.ledger import opened
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.records import DISPROVED, RunRecord
+from icekit.run.kept import kept as kept_plan
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
 from icekit.schedule.budget import Offer, Share
 from icekit.schedule.going import stop as stop_all

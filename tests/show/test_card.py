@@ -7,9 +7,9 @@ import pytest
 
 from icekit.diagnose import diagnose
 from icekit.diagnose.context import Context
+from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, RangeOverlap
-from icekit.findings import Findings, Severity, Thresholds
 from icekit.show.card import card, card_html
 from icekit.show.health import size_classes
 from tests import factories as make

@@ -1,6 +1,6 @@
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
+from icekit.compact.equality_deletes.forecast import forecast_html, summary
 from icekit.facts.model import EqualityKey, Kind
-from icekit.show.forecast import forecast_html, summary
 from icekit.show.forecast_charts import forecast_table, heap_forecast_chart
 from tests import factories as make
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
 from icekit.compact.execute import Stop, Stopped
+from icekit.engine.bridge import has_bridge
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.errors import IcekitError
-from icekit.facts.bridge import has_bridge
 from icekit.secrets import scrub
 
 if TYPE_CHECKING:

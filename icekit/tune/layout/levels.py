@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icekit.facts.bridge import reason
+from icekit.engine.errors import reason
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import PartitionSpec

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import elements, load_table
+from icekit.engine.errors import reason
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import elements, load_table, reason
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan

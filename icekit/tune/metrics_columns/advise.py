@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
-from icekit.findings import Thresholds
 from icekit.sql import Identifier, call, set_properties
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set

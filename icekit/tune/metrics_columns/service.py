@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
 from icekit.errors import ParameterError
 from icekit.facts.avro import manifest_list
-from icekit.facts.bridge import engine_errors, has_bridge, reason
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import load_metadata, observe
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshots import choose_snapshot
+from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
@@ -64,7 +65,7 @@ def tune_metrics_columns(
     """
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     bytes_read = size_in_bytes(sample_bytes)
-    facts = lake.observe(table)
+    facts = observe(lake, table)
     bridged = has_bridge(lake.spark)
     if not bridged and filters:
         raise ParameterError(

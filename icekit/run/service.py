@@ -7,17 +7,17 @@ import uuid
 
 from icekit.catalog import Lake
 from icekit.clone import remove_stale, stale_clones
-from icekit.compact.checkpointed import Run, Say
-from icekit.compact.disproof import refuse
 from icekit.compact.execute import Stop
-from icekit.compact.kept import plan_of
 from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.limits import Limits
 from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.errors import IcekitError, ParameterError
+from icekit.run.checkpointed import Run, Say
+from icekit.run.disproof import refuse
+from icekit.run.kept import plan_of
+from icekit.run.limits import Limits
 from icekit.sql import Identifier, display_name
 
 #: Statuses of a run that has something left to do.
@@ -46,7 +46,7 @@ def run(
     the default file) before and after, tagged in the snapshots it commits, retried or split
     where that helps, and proved row for row. Raises :class:`~icekit.errors.TableClaimed` when
     another run holds the table, and :class:`~icekit.errors.RunDisproved` when the proof of a run
-    on it failed and nobody has cleared that (:func:`~icekit.compact.disproof.clear`); what happens to an action is in the outcome. ``run_id`` is for
+    on it failed and nobody has cleared that (:func:`~icekit.run.disproof.clear`); what happens to an action is in the outcome. ``run_id`` is for
     who must know it before the run begins (:func:`new_run_id`).
     """
     if not execute:

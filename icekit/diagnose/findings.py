@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
 
+from icekit.answer import html
 from icekit.errors import ParameterError, nearest
 from icekit.facts.sizes import MAX_SIZE_RATIO, MIN_SIZE_RATIO
+from icekit.units import count
 
 
 class Severity(IntEnum):
@@ -145,6 +149,47 @@ class Findings(tuple[Finding, ...]):
         return "\n".join(lines) or "Nothing to do: no finding at these thresholds."
 
     def _repr_html_(self) -> str:
-        from icekit.show.findings import findings_html
-
         return findings_html(self)
+
+
+NOTHING = "Nothing to do: no finding at these thresholds."
+
+#: Shapes that differ without colour, in every font that has text symbols at all.
+SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
+
+
+def findings_html(findings: Sequence[Finding]) -> str:
+    """A card for each finding, gravest first as they come, or a sentence that there is none."""
+    if not findings:
+        return html.framed(f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>')
+    return html.framed(f"<p>{html.text(summary(findings))}</p>", *(_card(finding) for finding in findings))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """``3 findings: 1 critical, 2 warnings``."""
+    if not findings:
+        return NOTHING
+    counted = Counter(f.severity for f in findings)
+    told = {Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical", Severity.INFO: f"{counted[Severity.INFO]} info"}
+    told[Severity.WARNING] = count(counted[Severity.WARNING], "warning")
+    return f"{count(len(findings), 'finding')}: " + ", ".join(told[s] for s in sorted(counted, reverse=True))
+
+
+def badge(severity: Severity) -> str:
+    """The severity as symbol, word and colour."""
+    return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
+
+
+def _card(finding: Finding) -> str:
+    said = [("Evidence", html.prose(finding.evidence))]
+    if finding.where:
+        more = finding.where_count - len(finding.where)
+        where = " ".join(f"<code>{html.text(name)}</code>" for name in finding.where)
+        said.append(("Where", where + (f" and {more:,} more" if more > 0 else "")))
+    said += [
+        ("Effect", html.prose(finding.effect)),
+        ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
+        ("Remedy", html.prose(finding.remedy)),
+    ]
+    heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)} <code>{html.text(finding.table)}</code></p>'
+    return f'<div class="finding {finding.severity.name.lower()}">{heading}{html.definitions(said)}{html.statements(finding.sql)}</div>'

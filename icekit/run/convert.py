@@ -6,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.equality_deletes.executor import Executor
-from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.equality_deletes.sampling import sample_keys
 from icekit.compact.execute import Stop
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.limits import Limits
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
-from icekit.compact.run import run
 from icekit.compact.service import plan_table
+from icekit.facts.collect import observe
+from icekit.run.limits import Limits
+from icekit.run.service import run
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def convert_equality_deletes(
     A dry run unless ``execute`` is set: it says what would be done. Each batch is one commit (or
     several, where a partition is too large for the disk),
     recorded, retried after a conflict, resumed after a kill and proved, as in
-    :func:`icekit.compact.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
+    :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
     as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`. ``then_compact``
     afterwards rewrites the partitions that it pays to, whose deletes are cheap by now; what
     came of that is the outcome's ``then``.
@@ -55,22 +53,12 @@ def convert_equality_deletes(
     return finish_with_compaction(lake, outcome, **given) if then_compact and execute else outcome
 
 
-def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
-    """Forecast what Spark's own reading and rewriting of a table take of an executor's heap; reads metadata and a sample of keys.
-
-    ``executor`` is one, or as :meth:`Executor.parse` reads it; by default that of the lake's session.
-    """
-    facts = lake.observe(table, ref=ref)
-    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
-    return forecast_heap(facts, wanted, sample_keys(lake, facts))
-
-
 def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:
     """Follow a conversion that is done by the rewrites that pay back; what came of them is the outcome's ``then``."""
     if outcome.status not in {"done", "nothing to do"}:
         return outcome
     progress = given.get("progress") or print
-    facts = lake.observe(outcome.plan.table, ref=outcome.plan.ref)
+    facts = observe(lake, outcome.plan.table, ref=outcome.plan.ref)
     plan = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
     if plan.actions:
         progress(f"\n{plan!r}\n")

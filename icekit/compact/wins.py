@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from icekit.compact.candidates import candidates
 from icekit.compact.deletes import deletes_over
 from icekit.compact.policy import Policy
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.facts.model import DELETE_KINDS, TableFacts
-from icekit.findings import Findings, Thresholds
 
 #: TableProperties.SPLIT_OPEN_FILE_COST_DEFAULT.
 OPEN_FILE_COST = 4 * 1024 * 1024

@@ -1,111 +1,28 @@
-"""Reach a table through Spark: by the JVM bridge where there is one, by SQL elsewhere.
-
-The one place that knows whether there is a bridge. Under Spark Connect there is none, and
-the metadata file and manifests are read with Spark's own ``binaryFile`` source.
-"""
+"""Say what an error of Spark, of its JVM or of Iceberg means: for a person in a sentence, for a run as a kind of failure."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Literal
 
-from icekit.catalog.source import Source, not_found
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, SparkUnavailable
-from icekit.facts.metadata_tables import metadata_table
+from icekit.errors import (
+    CatalogUnreachable,
+    IcekitError,
+    MetadataUnreadable,
+    NotATable,
+    PermissionDenied,
+    SparkUnavailable,
+    TableNotFound,
+    nearest,
+)
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import Identifier, display_name
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def has_bridge(spark: SparkSession) -> bool:
-    """Tell whether the session gives access to its JVM (Spark Connect does not)."""
-    return not type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def load_table(spark: SparkSession, name: Identifier) -> Any:
-    """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
-    jvm: Any = spark._jvm
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
-
-
-def iceberg_version(spark: SparkSession, catalog: str) -> str:
-    """The version of Iceberg that the session reads and writes a catalog with."""
-    if has_bridge(spark):
-        return str(getattr(spark._jvm, "org.apache.iceberg.IcebergBuild").version())
-    row = spark.sql(f"SELECT {identifier(catalog)}.system.iceberg_version()").first()
-    return str(row[0]) if row is not None else "of an unknown version"
-
-
-def read_bytes(io: Any, location: str) -> bytes:
-    """A whole file, through a table's own FileIO."""
-    stream = io.newInputFile(location).newStream()
-    try:
-        return bytes(stream.readAllBytes())
-    finally:
-        stream.close()
-
-
-def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
-    """The metadata JSON of a table that :func:`load_table` gave, as it was loaded or refreshed."""
-    parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
-    loaded: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
-    return loaded
-
-
-def elements(collection: Any) -> Iterator[Any]:
-    """What a Java or Scala collection, or an array, holds.
-
-    Python's own loop ends by an exception of the JVM, and PySpark asks the JVM a dozen times
-    what kind of exception that is (37 ms, measured).
-    """
-    if type(collection).__name__ == "JavaArray":
-        yield from (collection[place] for place in range(len(collection)))
-        return
-    iterator = collection.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
-def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
-    """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
-    try:
-        spark.sql(f"REFRESH TABLE {identifier(*table)}")
-        return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
-    except IcekitError:
-        raise
-    except Exception as error:
-        raise explain(error, table, names) from None
-
-
-def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
-    loaded = load_table(spark, table)
-    io = loaded.io()
-
-    def read(location: str) -> bytes:
-        try:
-            return read_bytes(io, location)
-        except Exception as error:
-            raise explain(error, table) from None
-
-    return Source(str(loaded.operations().current().metadataFileLocation()), read)
-
-
-def _by_sql(spark: SparkSession, table: Identifier) -> Source:
-    def read(location: str) -> bytes:
-        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
-        try:
-            return bytes(spark.read.format("binaryFile").load(path).select("content").collect()[0][0])
-        except Exception as error:
-            raise explain(error, table) from None
-
-    newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
-    return Source(str(newest[0][0]), read)
-
+#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
+#: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
+Failure = Literal["conflict", "capacity", "other"]
 
 # What Iceberg's and Spark's exceptions mean to a person; matched against class names, and
 # against messages only where no class tells.
@@ -128,6 +45,31 @@ _NOT_ICEBERG = re.compile(
 
 
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
+# Matched against the class names and messages of the whole chain of causes. A commit whose
+# outcome is not known is a conflict too: what it did is read from the table before it is retried.
+_CONFLICT = re.compile(
+    r"CommitFailedException|CommitStateUnknownException|iceberg\.exceptions\.ValidationException|"
+    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit|Snapshot \d+ is not an ancestor of"
+)
+_CAPACITY = re.compile(
+    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"
+    r"Container killed|exceeding memory limits|FetchFailedException|No space left on device|MemoryLimitExceeded|"
+    r"cancelled because SparkContext was shut down unexpectedly|Total size of serialized results"
+)
+
+
+def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
+    """The error for a missing table, with near names."""
+    name = display_name(table)
+    near = nearest(name, [display_name(k) for k in known])
+    if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
+        near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
+    return TableNotFound(f"There is no table {name}{near or '; list them with `icekit tables`.'}")
+
+
+def view_given(table: Identifier) -> NotATable:
+    """The error for a view."""
+    return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
 
 
 def _cause(text: str) -> str:
@@ -189,3 +131,32 @@ def reason(error: BaseException) -> str:
     causes = re.findall(r"^Caused by: (\S.*)$", text, re.M)
     said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return said.strip()[:300].rstrip(".;")
+
+
+def kind_of(error: BaseException) -> Failure:
+    """What kind of failure an engine's exception is, by its whole chain of causes."""
+    text = described(error)
+    if _CAPACITY.search(text):
+        return "capacity"
+    return "conflict" if _CONFLICT.search(text) else "other"
+
+
+def described(error: BaseException) -> str:
+    """Class and message of every cause, one a line, without secrets."""
+    lines = [f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]]
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(20):
+        if cause is None:
+            break
+        try:
+            lines.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
+            cause = cause.getCause()
+        except Exception:
+            break  # the JVM is gone, or the origin is no Java exception
+    return scrub("\n".join(lines))
+
+
+def first_sentence(error: BaseException) -> str:
+    """The innermost cause as one line."""
+    lines = [line for line in described(error).split("\n") if line.strip() and not line.endswith(": None")]
+    return lines[-1].strip()[:300] if lines else type(error).__name__

@@ -6,9 +6,8 @@ import errno
 import re
 import sqlite3
 
-from icekit.catalog.source import first_line, trace
-from icekit.errors import CatalogUnreachable, DiskUnusable, EngineFailed, IcekitError, SparkUnavailable
-from icekit.facts.bridge import reason
+from icekit.engine.errors import reason
+from icekit.errors import CatalogUnreachable, DiskUnusable, EngineFailed, IcekitError, SparkUnavailable, first_line, trace
 
 _ANOTHER = "choose another folder with --output"
 # What a disk answers, and what to do about it; the others are said in the system's own words.

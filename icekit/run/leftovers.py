@@ -7,7 +7,7 @@ import shlex
 
 from icekit.catalog import Lake
 from icekit.compact.lineage import head
-from icekit.facts.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import metadata_table
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.sql import Identifier, display_name, literal
 

@@ -11,18 +11,19 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from icekit.catalog import Lake
 from icekit.compact.conversion import deletes_left
-from icekit.compact.execute import Answer, Failure, Stop, Stopped, execute, first_sentence, kind_of
-from icekit.compact.limits import Retry
+from icekit.compact.execute import Answer, Stop, Stopped, execute
 from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import Planned, ask_planner, keeping_deletes, partitions_left
 from icekit.compact.smaller import narrowed, only_dangling
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import Failure, explain, first_sentence, kind_of
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import IcekitError, MetadataUnreadable
-from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import specs
-from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.values import to_scalar
+from icekit.run.limits import Retry
 from icekit.units import count
 
 if TYPE_CHECKING:

@@ -1,19 +1,98 @@
-"""File sizes in words: the summary, the tables of a card, what limits the sizes; no pandas."""
+"""What the question about file sizes came to, in figures, words and tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from icekit.tune import advisory_size as sizes
+from icekit.tune.advisory_size import advise as size_advice
 from icekit.tune.advisory_size.advise import limits, steps
+from icekit.tune.advisory_size.trial import SizeTrial
 from icekit.tune.advisory_size.written import TOLERANCE, Written
-from icekit.tune.answer import Shown
+from icekit.tune.answer import Answer, Shown
 from icekit.tune.distribution.advise import skew
+from icekit.tune.distribution.cadence import Cadence, Until
+from icekit.tune.distribution.cohorts import Cohorts
+from icekit.tune.distribution.modes import Mode
+from icekit.tune.distribution.trial import ModeTrial
 from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:
     from icekit.facts.model import TableFacts
     from icekit.tune.distribution.cadence import Cadence, Until
-    from icekit.tune.file_sizes import FileSizes
+
+
+@dataclass(frozen=True, repr=False)
+class FileSizes(Answer):
+    """Why files are as large as they are, and what to set.
+
+    ``next_before`` and ``next_after`` are a usual commit's rows written as things are and as advised;
+    ``size_trial`` the same for a commit that is large enough for full files; all are None where
+    they were not tried. ``until_*`` say when a partition has enough small files for a rewrite.
+    ``past_ratio`` is the shuffle of the trial, a row, by the file bytes, a row, of past commits.
+    """
+
+    question: ClassVar[str] = "file-sizes"
+
+    chain: sizes.Chain
+    modes: tuple[Mode, ...]
+    cohorts: Cohorts
+    cadence: Cadence | None
+    mode_trials: tuple[ModeTrial, ...]
+    next_before: Written | None
+    next_after: Written | None
+    size_trial: SizeTrial | None
+    until_before: Until | None
+    until_after: Until | None
+    past_ratio: float | None
+
+    def summary(self) -> str:
+        """The answer in a few sentences."""
+        return summary(self)
+
+    def tables(self) -> Sequence[Shown]:
+        """What was measured, as tables."""
+        return tables(self)
+
+    def basis(self) -> Sequence[str]:
+        """What the answer rests on and what limits it, a sentence each."""
+        return basis(self)
+
+    def figures(self) -> dict[str, Any]:
+        """Everything that was measured; bytes and seconds."""
+        trial = self.size_trial
+        return {
+            "target_bytes": self.facts.target_bytes,
+            "advisory_bytes": self.chain.advisory_bytes,
+            "ratio_guessed": self.chain.ratio,
+            "ratio_of_past_commits": self.past_ratio,
+            "chain": [list(row) for row in self.chain.rows()],
+            "modes": {m.operation: {"mode": m.value, "why": m.why} for m in self.modes},
+            "mode_trials": [
+                {
+                    "operation": t.operation,
+                    "rows": t.described,
+                    "spread": asdict(t.spread) if t.spread else None,
+                    "modes": [
+                        {"mode": m.mode, "predicted": m.predicted.files if m.predicted else None, **_figures(m.written)} for m in t.tried
+                    ],
+                }
+                for t in self.mode_trials
+            ],
+            "next_commit": {"before": _figures(self.next_before), "after": _figures(self.next_after)},
+            "large_commit": [{"name": s.name, "advisory_bytes": s.advisory, **_figures(s.written)} for s in size_advice.steps(trial)]
+            if trial
+            else [],
+            "cohorts": asdict(self.cohorts),
+            "cadence": asdict(self.cadence) if self.cadence else None,
+            "until_sick": {
+                "before": asdict(self.until_before) if self.until_before else None,
+                "after": asdict(self.until_after) if self.until_after else None,
+            },
+        }
+
 
 _DAY_MS = 86_400_000
 
@@ -183,3 +262,9 @@ def _until(until: Until) -> str:
         return "no number of commits"
     days = f", in {span(until.days * _DAY_MS)}" if until.days is not None else ""
     return f"{count(until.visits, 'commit')} to it{days}"
+
+
+def _figures(written: Written | None) -> dict[str, Any]:
+    if written is None:
+        return {}
+    return {**asdict(written), "mean_bytes": written.mean_bytes, "ratio": written.ratio, "hits": written.hits}

@@ -11,8 +11,9 @@ from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, Action
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import explain
 from icekit.errors import ConversionRefused, MetadataUnreadable, ParameterError, RemovalRefused
-from icekit.facts.bridge import explain, has_bridge
 from icekit.facts.collect import load_metadata
 from icekit.facts.sharing import Say, sharing
 from icekit.facts.storage import ORPHAN_AGE

@@ -1,15 +1,72 @@
-"""How scans of a table are planned, in words and tables."""
+"""What the question about planning came to, in figures, words and tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
-from icekit.tune.answer import Shown
+from icekit.tune.answer import Answer, Shown
+from icekit.tune.filters import Filter
+from icekit.tune.planning.encoding import Encoding
+from icekit.tune.planning.manifests import Rewritten
+from icekit.tune.planning.measure import Timing
+from icekit.tune.planning.mode import Circumstances, Decision
 from icekit.tune.planning.storage import REQUEST_SECONDS, Storage
 from icekit.units import count, percent, shorten, size, span
 
-if TYPE_CHECKING:
-    from icekit.tune.planning import Planning
+
+@dataclass(frozen=True, repr=False)
+class Planning(Answer):
+    """How scans are planned and files laid out; ``rewritten`` and ``encodings`` are empty where no trial ran."""
+
+    question: ClassVar[str] = "planning"
+
+    circumstances: Circumstances
+    decisions: tuple[Decision, Decision]
+    modes: tuple[Timing, ...]
+    threads: tuple[Timing, ...]
+    rewritten: Rewritten | None
+    storage: Storage
+    encodings: tuple[Encoding, ...]
+    sampled_bytes: int
+    split_bytes: int
+    filters: tuple[Filter, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def splits(self) -> int:
+        """Tasks of a full scan: at least one for each so many bytes."""
+        return -(-self.facts.data.size_in_bytes // self.split_bytes)
+
+    def summary(self) -> str:
+        """The answer in a few sentences."""
+        return summary(self)
+
+    def tables(self) -> Sequence[Shown]:
+        """What was measured, as tables."""
+        return tables(self)
+
+    def basis(self) -> Sequence[str]:
+        """What the answer rests on and what limits it, a sentence each."""
+        return basis(self)
+
+    def figures(self) -> dict[str, Any]:
+        """What was measured; bytes and seconds."""
+        return {
+            "circumstances": asdict(self.circumstances),
+            "decisions": [asdict(d) for d in self.decisions],
+            "planning_seconds": {t.name: t.seconds for t in self.modes},
+            "planning_seconds_by_threads": {t.name: t.seconds for t in self.threads},
+            "manifests": asdict(self.rewritten) if self.rewritten else None,
+            "storage": {**asdict(self.storage), "store": self.storage.store, "is_at_risk": self.storage.is_at_risk},
+            "encodings": [asdict(e) for e in self.encodings],
+            "sampled_bytes": self.sampled_bytes,
+            "split_bytes": self.split_bytes,
+            "splits": self.splits,
+            "notes": list(self.notes),
+        }
+
 
 _PLACES = {"local": "in the driver", "distributed": "by the executors"}
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import has_bridge
 from icekit.errors import ParameterError, nearest
-from icekit.facts.bridge import has_bridge
 from icekit.quiet import quiet_errors
 from icekit.secrets import scrub
 from icekit.sql import unquoted

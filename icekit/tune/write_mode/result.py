@@ -1,17 +1,65 @@
-"""The choice of a write mode in words; no pandas."""
+"""What the choice of a write mode came to, in figures, words and tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from icekit.tune.answer import Shown
+from icekit.tune.answer import Answer, Shown
 from icekit.tune.write_mode.fit import is_lost_in_noise
-from icekit.tune.write_mode.model import MAX_CYCLE, even_sentence, is_robust
+from icekit.tune.write_mode.history import WriteHistory
+from icekit.tune.write_mode.model import MAX_CYCLE, Changed, Comparison, Costs, Variant, even_sentence, is_robust
+from icekit.tune.write_mode.trial import Measured, Trial
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
-    from icekit.tune.write_mode.service import WriteModeChoice
     from icekit.tune.write_mode.trial import Measured
+
+
+@dataclass(frozen=True, repr=False)
+class WriteModeChoice(Answer):
+    """The answer, with all that it rests on.
+
+    ``reads`` are those per row-level commit (None if not known), ``reads_from`` says where that
+    comes from; ``comparison`` is None when too little was measured to compare.
+    """
+
+    question: ClassVar[str] = "write-mode"
+
+    history: WriteHistory
+    operation: str
+    current: Variant
+    reads: float | None
+    reads_from: str
+    trial: Trial
+    comparison: Comparison | None
+    cycle_from: str
+    sensitivity: tuple[Changed, ...]
+    margin: float
+
+    @property
+    def is_answered(self) -> bool:
+        """Tell whether the modes could be compared."""
+        return self.comparison is not None
+
+    def summary(self) -> str:
+        """The answer in a few sentences."""
+        return summary(self)
+
+    def tables(self) -> Sequence[Shown]:
+        """What was measured, as tables."""
+        return tables(self)
+
+    def basis(self) -> Sequence[str]:
+        """What the answer rests on and what limits it, a sentence each."""
+        return basis(self)
+
+    def figures(self) -> dict[str, Any]:
+        """What was measured and modelled; seconds are on the wall, per commit where they are costs."""
+        return figures(self)
+
 
 _HEAD = ("mode", "commit", "written", "files", "full scan", "deletes opened", "compaction")
 _HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "bytes per row", "files touched", "partitions")
@@ -143,3 +191,71 @@ def _seconds(value: float | None) -> str:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+def figures(choice: WriteModeChoice) -> dict[str, Any]:
+    """A choice's figures as plain data. Seconds are on the wall, per commit where they are costs."""
+    comparison, trial = choice.comparison, choice.trial
+    return {
+        "operation": choice.operation,
+        "current": choice.current.name,
+        "basis": list(choice.basis()),
+        "history": asdict(choice.history),
+        "workload": {"described": trial.workload.described, "is_synthetic": trial.workload.is_synthetic},
+        "reads_per_commit": choice.reads,
+        "reads_from": choice.reads_from,
+        "trial": {
+            "seconds": round(trial.seconds, 3),
+            "scale": trial.scale,
+            "filter": trial.filter,
+            "equality_deletes": asdict(trial.equality) if trial.equality else None,
+            "measured": [_measured(m) for m in trial.measured],
+        },
+        "comparison": None
+        if comparison is None
+        else {
+            "cycle_from": choice.cycle_from,
+            "read_seconds": comparison.read_seconds,
+            "break_even_reads_per_commit": _even(comparison),
+            "variants": [_costs(comparison, c, choice.reads) for c in comparison.costs],
+        },
+        "sensitivity": [
+            {"input": c.name, "factor": c.factor, "winner": c.winner.name, "break_even_reads_per_commit": _finite(c.break_even)}
+            for c in choice.sensitivity
+        ],
+        "margin": choice.margin,
+    }
+
+
+def _measured(m: Measured) -> dict[str, Any]:
+    return {
+        "mode": m.variant.name,
+        "format_version": m.variant.format_version,
+        "commit_seconds": m.write_seconds,
+        "commits": [asdict(c) for c in m.changes],
+        "scan_seconds": m.scan_seconds,
+        "filtered_seconds": m.filtered_seconds,
+        "planned": asdict(m.planned) if m.planned else None,
+        "compaction_seconds": m.compaction_seconds,
+        "compacted_bytes": m.compacted_bytes,
+    }
+
+
+def _costs(comparison: Comparison, costs: Costs, reads: float | None) -> dict[str, Any]:
+    cost = comparison.per_commit(costs, reads) if reads is not None else None
+    model = {k: v for k, v in asdict(costs).items() if k != "variant"}
+    return {
+        "mode": costs.variant.name,
+        **model,
+        "commits_between_compactions": comparison.cycle(costs, reads or 0.0),
+        "cost_per_commit": {**asdict(cost), "total": cost.total} if cost else None,
+    }
+
+
+def _even(comparison: Comparison) -> float | None:
+    found = comparison.main_break_even()
+    return _finite(found[2]) if found else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

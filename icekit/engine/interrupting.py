@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import has_bridge
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -63,8 +65,6 @@ def cancelled_when(asked: Callable[[], bool], spark: SparkSession, tag: str) -> 
 def _api(spark: SparkSession) -> tuple[Any, str, str, str]:
     """Whose methods add a tag, remove it, and cancel by it."""
     # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
-    from icekit.facts.bridge import has_bridge
-
     if has_bridge(spark):
         return spark.sparkContext, "addJobTag", "removeJobTag", "cancelJobsWithTag"
     return spark, "addTag", "removeTag", "interruptTag"

@@ -10,24 +10,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from icekit.catalog import Lake
-from icekit.compact.attempt import Conflict, Progress, Runner, TooLarge
 from icekit.compact.claims import claimed, now_ms
-from icekit.compact.disproof import finding, refuse
-from icekit.compact.execute import Stop, Stopped, first_sentence
-from icekit.compact.kept import as_before, kept
+from icekit.compact.execute import Stop, Stopped
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.leftovers import find_leftovers
-from icekit.compact.limits import Limits
 from icekit.compact.lineage import head, is_there, own_commits
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
+from icekit.engine.bridge import iceberg_version
+from icekit.engine.errors import first_sentence
 from icekit.errors import IcekitError, ParameterError
-from icekit.facts.bridge import iceberg_version
 from icekit.facts.metadata import settings
-from icekit.maintain.guard import Guard, guard_of
 from icekit.prove import Proof
+from icekit.run.attempt import Conflict, Progress, Runner, TooLarge
+from icekit.run.disproof import finding, refuse
+from icekit.run.guard import Guard, guard_of
+from icekit.run.kept import as_before, kept
+from icekit.run.leftovers import find_leftovers
+from icekit.run.limits import Limits
 from icekit.sql import Identifier, display_name
 from icekit.units import count, size, span
 
