@@ -1,4 +1,4 @@
-"""``python -m icekit``: look at a table, report on many, compact and maintain one, review a MERGE, build the lab."""
+"""``icekit``: look at a table, report on many, compact and maintain one, review a MERGE, build the lab."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import icekit
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
@@ -39,8 +40,9 @@ class _Parser(argparse.ArgumentParser):
         return options
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="python -m icekit", description="Diagnose Apache Iceberg tables.")
+def _parser(prog: str = "icekit") -> _Parser:
+    parser = _Parser(prog=prog, description="Diagnose Apache Iceberg tables.")
+    parser.add_argument("--version", action="version", version=f"icekit {icekit.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     common = _Parser(add_help=False)
@@ -134,8 +136,9 @@ def _report(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         resume=arguments.resume,
     )
+    monitors = schedule.monitors(arguments)
     run = report(arguments.tables, options, progress=say)
-    schedule.write_monitoring(run, arguments)
+    schedule.write_monitoring(run, arguments, monitors)
     say("".join(f"\n{problem}" for problem in run.problems), end="")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
@@ -171,7 +174,7 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 
 @scrubbed_output()
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
     """Run one command; returns the exit status."""
     open_closed_streams()
     is_debug = "--debug" in (sys.argv if argv is None else argv)
@@ -192,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lab": _lab,
     }
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser(prog).parse_args(argv)
         is_debug = arguments.debug
         status = commands[arguments.command](arguments)
         # Report a full disk here; otherwise Python reports it at exit.
@@ -228,4 +231,4 @@ def _failed(problem: Exception, *, is_debug: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(prog="python -m icekit"))

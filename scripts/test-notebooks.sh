@@ -8,7 +8,7 @@ export ICEKIT_LAKE
 # Compiled lightly, as in tests/conftest.py: many short queries, each run once.
 ICEKIT_SPARK_CONF="'spark.driver.extraJavaOptions=-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'"
 export ICEKIT_SPARK_CONF
-python -m icekit lab
+icekit lab
 # Two at a time: a notebook is mostly one thread that plans.
 python -m pytest -n 2 --dist loadfile --nbval-lax --nbval-current-env --ignore=notebooks/lessons notebooks
 # Last, since they change lab tables and put them back: the lessons with their exercises solved, in one kernel.

@@ -1,4 +1,4 @@
-"""``python -m icekit compact``: plan, try, run and resume from a terminal or from cron."""
+"""``icekit compact``: plan, try, run and resume from a terminal or from cron."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m icekit convert``: forecast what equality deletes cost, and turn them into position deletes."""
+"""``icekit convert``: forecast what equality deletes cost, and turn them into position deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m icekit maintain``: deletes, manifests, snapshots and orphans, from a terminal or from cron."""
+"""``icekit maintain``: deletes, manifests, snapshots and orphans, from a terminal or from cron."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icekit.terminal import say
 _ORDER = """\
 Planned in the order that is right, each only if a finding asks for it: position delete files are
 combined, manifests are rewritten (grouped by the partition fields that filters use), snapshots
-expire. Rewrite the data files first (`python -m icekit compact`): that leaves deletes, manifests and
+expire. Rewrite the data files first (`icekit compact`): that leaves deletes, manifests and
 snapshots behind.
 
 Orphan files are removed last, and only where that is asked for by name: --procedures remove_orphan_files,

@@ -1,4 +1,4 @@
-"""``python -m icekit review-merge``: explain a MERGE without running it, and narrow it."""
+"""``icekit review-merge``: explain a MERGE without running it, and narrow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
+"""``icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from icekit.terminal import say
 if TYPE_CHECKING:
     from icekit.report import Run
     from icekit.schedule.model import Policy
+    from icekit.schedule.monitoring import Writers
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -74,14 +75,23 @@ def add_monitoring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
 
 
-def write_monitoring(run: Run, arguments: argparse.Namespace) -> None:
-    """Write the files that ``report`` was asked for."""
+def monitors(arguments: argparse.Namespace) -> Writers:
+    """What writes the files that ``report`` is asked for; asked before the tables are read, which may take hours."""
     if arguments.junit is None and arguments.prometheus is None:
+        return ()
+    from icekit.schedule.monitoring import writers
+
+    return writers(arguments.junit, arguments.prometheus)
+
+
+def write_monitoring(run: Run, arguments: argparse.Namespace, monitors: Writers) -> None:
+    """Write the files that ``report`` was asked for."""
+    if not monitors:
         return
-    from icekit.schedule.monitoring import of_report, writers
+    from icekit.schedule.monitoring import of_report
 
     watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
-    for write, path in writers(arguments.junit, arguments.prometheus):
+    for write, path in monitors:
         write(watched, path)
 
 

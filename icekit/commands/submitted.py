@@ -7,7 +7,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``python -m icekit run`` in a session that is there; returns the exit status."""
+    """Run ``icekit run`` in a session that is there; returns the exit status."""
     from pyspark.sql import SparkSession
 
     from icekit.__main__ import main as icekit

@@ -1,4 +1,4 @@
-"""``python -m icekit tune``: how a table should be written and laid out, one question at a time, measured on clones and samples."""
+"""``icekit tune``: how a table should be written and laid out, one question at a time, measured on clones and samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m icekit write-mode``: measure merge-on-read and copy-on-write on clones of a table, and say which to set."""
+"""``icekit write-mode``: measure merge-on-read and copy-on-write on clones of a table, and say which to set."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Action:
     def sql(self) -> str:
         """The statement that a person could paste; the command, where no statement does it."""
         if self.procedure == CONVERT:
-            return f"python -m icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
+            return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
@@ -223,7 +223,7 @@ class Plan:
     def command_with(self, option: str) -> str:
         """The command that made it, for its table and catalog, with an option."""
         catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
-        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
+        return f"icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
 
     @property
     def prediction(self) -> Prediction:

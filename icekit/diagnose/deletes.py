@@ -37,7 +37,7 @@ def equality_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
         remedy="Rewrite the data files under them while they are few; once a rewrite takes too much heap or time, turn them into position deletes first "
-        f"(python -m icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
+        f"(icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
         sql=(context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,

@@ -83,6 +83,7 @@ def build(
 @contextlib.contextmanager
 def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
     """Lay out the flights and both engines; clear all of it away again."""
+    flights.source()  # what is not there is said before Spark starts
     spark = lake.spark
     folder = embedded(lake) / "lab-flights"
     shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed

@@ -72,4 +72,4 @@ def _held(ledger: Ledger, table: str, uuid: str | None) -> tuple[RunRecord, ...]
 def clearing(run: RunRecord) -> str:
     """The command by which a person says that a run was looked at."""
     option = f"--clear {run.run_id}"
-    return plan_of(run).command_with(option) if run.plan else f"python -m icekit compact {run.table} {option}"
+    return plan_of(run).command_with(option) if run.plan else f"icekit compact {run.table} {option}"

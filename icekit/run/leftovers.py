@@ -46,7 +46,5 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     if not paths:
         return (), None
     when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
-    command = (
-        f"python -m icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
-    )
+    command = f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
     return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (it lists them; with --execute it removes them)"

@@ -61,7 +61,7 @@ class Trigger(_Section):
 
 
 class Compact(_Section):
-    """A compaction: planned, and run if ``execute``. The settings are those of ``python -m icekit compact``."""
+    """A compaction: planned, and run if ``execute``. The settings are those of ``icekit compact``."""
 
     execute: Flag = False
     trial: Flag = False
@@ -126,7 +126,7 @@ class Maintain(_Section):
     """Position deletes, manifests, expiry, orphan files: planned, and run if ``execute``.
 
     ``procedures`` are those that may run (default: all except ``remove_orphan_files``, which must be named; naming it lists
-    the storage). ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
+    the storage). ``keep``, ``keep_last`` and ``need`` are as for ``icekit maintain``.
     """
 
     execute: Flag = False

@@ -61,4 +61,4 @@ def mark(rule: Rule, action: str) -> str:
 
 def how_to_clear(table: str) -> str:
     """The command that lets a table be worked on again."""
-    return f"`python -m icekit policy FILE --clear {table}`"
+    return f"`icekit policy FILE --clear {table}`"

@@ -1,4 +1,4 @@
-"""``python -m icekit compact`` from the terminal's side: what it says, writes, and ends with."""
+"""``icekit compact`` from the terminal's side: what it says, writes, and ends with."""
 
 from __future__ import annotations
 

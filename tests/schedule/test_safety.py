@@ -325,7 +325,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
     said = capsys.readouterr().out
     assert "may be worked on again" not in said
-    assert "run unseen (two rows are missing), with `python -m icekit compact lake.db.a --clear unseen`" in said
+    assert "run unseen (two rows are missing), with `icekit compact lake.db.a --clear unseen`" in said
     with opened(wanted.ledger, lake) as book:
         assert book.disproved() == (unseen,)
         clear(lake, ("db", "a"), "unseen", ledger=book)

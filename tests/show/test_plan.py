@@ -150,4 +150,4 @@ def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None
 def test_a_stopped_run_says_how_to_go_on() -> None:
     stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
 
-    assert "python -m icekit compact db.events --catalog prod --resume" in outcome_text(stopped)
+    assert "icekit compact db.events --catalog prod --resume" in outcome_text(stopped)

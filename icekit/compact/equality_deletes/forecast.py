@@ -236,7 +236,7 @@ def _cores(forecast: HeapForecast) -> str:
 def convert_command(forecast: HeapForecast) -> str:
     """What a person types to turn the equality deletes into position deletes or deletion vectors."""
     catalog = "" if forecast.catalog == "lake" else f" --catalog {shlex.quote(forecast.catalog)}"
-    return f"python -m icekit convert {shlex.quote(forecast.name)}{catalog}"
+    return f"icekit convert {shlex.quote(forecast.name)}{catalog}"
 
 
 def basis(forecast: HeapForecast) -> tuple[str, ...]:

@@ -139,6 +139,7 @@ def _sourced(env_file: Path) -> str:
 
 
 def _run(python: Path, file: Path) -> str:
+    """Shell that runs a pass; by this Python's own path, as a scheduler has another PATH or none, and no ``icekit`` on it."""
     return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit run {shlex.quote(str(file))}"
 
 

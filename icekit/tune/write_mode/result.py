@@ -116,7 +116,7 @@ def basis(choice: WriteModeChoice) -> tuple[str, ...]:
         e = choice.trial.equality
         lines.append(
             f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s with the same "
-            f"rows deleted by position, which took {e.resolving:.2f} s (python -m icekit convert)."
+            f"rows deleted by position, which took {e.resolving:.2f} s (icekit convert)."
         )
     if choice.reads is not None and choice.sensitivity:
         winner = c.winner(choice.reads).variant
