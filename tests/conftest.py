@@ -28,12 +28,6 @@ settings.register_profile("icekit", deadline=None, suppress_health_check=[Health
 settings.load_profile("icekit")
 
 
-def pytest_configure() -> None:
-    """Begin without the tables of a lab that has changed since."""
-    if not WORKER:
-        forget_another_lab()
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what the gate runs of the Spark tests."""
     if not CORE.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])):
@@ -74,6 +68,7 @@ def _test_lake() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def lake(_test_lake: None) -> Iterator[Lake]:
     """The tests' own lake, with Spark; the lab's tables come into it by the marker ``lab``."""
+    forget_another_lab()
     if WORKER:
         shutil.rmtree(TEST_LAKE, ignore_errors=True)
     connected = icekit.connect()

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import pytest
 import icekit
 from icekit.catalog import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
-from icekit.lab import NAMESPACE, bench
+from icekit.lab import NAMESPACE, TABLES, bench
 from icekit.lab.workbench import is_complete
 from icekit.sql import identifier
 
@@ -70,6 +71,13 @@ class Workshop:
                         catalog.execute(f"INSERT OR REPLACE INTO iceberg_tables ({columns}) {rows}", [NAMESPACE, name])
         for name in names:
             spark.sql(f"REFRESH TABLE {identifier(here.name, NAMESPACE, name)}")
+
+
+def building(text: str) -> str:
+    """Code that builds, in the process that runs it, the lab tables that a text names and that are not there."""
+    forget_another_lab()
+    names = sorted({name for name in re.findall(rf"{NAMESPACE}\.(\w+)", text) if name in TABLES})
+    return f"from icekit.catalog import connect\nfrom icekit.lab import build\nbuild(connect(), {names}, progress=lambda _: None)"
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Every notebook from top to bottom, in one kernel and so one JVM, with what it marks as checked as it is stored.
 
-Not collected by itself, as the tables are those of ``build/lake``: scripts/test-notebooks.sh builds them and runs it by name.
+Not collected by itself, as it works on ``build/lake`` and not in a worker's own: scripts/test-notebooks.sh runs it by name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import nbformat.v4
 import pytest
 from nbclient import NotebookClient
+
+from tests.workshop import building
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -33,7 +35,8 @@ def kernel() -> Iterator[NotebookClient]:
 def code(path: Path) -> Any:
     """A notebook's code, with cheap parameters after its own, and no names left of the notebook before."""
     book = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    cells = [nbformat.v4.new_code_cell("%reset -f")]  # type: ignore[no-untyped-call]
+    first = (building(path.read_text()), "%reset -f")
+    cells = [nbformat.v4.new_code_cell(source) for source in first]  # type: ignore[no-untyped-call]
     for cell in book.cells:
         if cell.cell_type == "code":
             cells.append(cell)
