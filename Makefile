@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook test test-browser test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
+.PHONY: help report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -28,18 +28,25 @@ notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --po
 	@# A notebook runs in its own folder, and finds the same lake there.
 	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
 
-test:  ## lint, types, tests, and every notebook run from top to bottom
+check:  ## lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev
-	$(RUN) python -m ruff check
-	$(RUN) python -m ruff format --check
-	$(RUN) python -m mypy
-	$(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak and not browser'
-	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) scripts/test-notebooks.sh; fi
-	@$(MAKE) --no-print-directory test-browser
+	@$(RUN) scripts/test.sh check
 
-test-browser:  ## use the notebooks' controls in JupyterLab and Chromium; pictures of every notebook go to build/screenshots
+test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks, a look at JupyterLab; ten minutes
+	@scripts/setup.sh dev
+	@$(RUN) scripts/test.sh gate
+
+test-all:  ## everything, before a release: also the other Spark tests, notebooks, lessons and browser tests; 25 minutes
+	@scripts/setup.sh dev
+	@$(RUN) scripts/test.sh all
+
+test-browser:  ## use the notebooks' controls in JupyterLab and Chromium
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-browser.sh
+
+screenshots:  ## picture every notebook, as its page and in JupyterLab, into build/screenshots
+	@scripts/setup.sh dev
+	@$(RUN) scripts/test-browser.sh --screenshots
 
 bench:  ## measure on large tables
 	@scripts/setup.sh dev

@@ -1,7 +1,10 @@
 #!/bin/sh
 # Drive JupyterLab in Chromium as a person would. Run by scripts/run.sh.
 #
-#   scripts/test-browser.sh [--update-images]   the option also makes README's pictures anew
+#   scripts/test-browser.sh [install | --screenshots | --update-images | FILE ...]
+#
+# `install` stops where the tests would begin; --screenshots also pictures every notebook into build/screenshots,
+# and --update-images makes README's pictures again.
 #
 # Chromium is the system's. Where it is missing, it is installed with apt in CI (CI is set) or by
 # root, and these tests fail if that does not help. On anybody else's machine nothing is installed
@@ -44,5 +47,6 @@ if ! ICEKIT_CHROMIUM=$(find_chromium); then
     exit 0
 fi
 export ICEKIT_CHROMIUM
+if [ "${1:-}" = install ]; then exit 0; fi
 if [ $# -eq 0 ] || [ "${1#-}" != "$1" ]; then set -- tests/browser "$@"; fi
 exec python -m pytest -m browser "$@"

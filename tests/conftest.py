@@ -1,14 +1,10 @@
-"""One Spark session, one lab: built once, shared by every test that needs them."""
+"""One Spark session a process, and one lab, of which each table is built once, when the first test asks for it."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
-import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +15,10 @@ from hypothesis import HealthCheck, settings
 import icekit
 from icekit.api import Lake
 from icekit.catalog import session
+from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
-# Not the person's own lake. The notebooks' tests use it too, so it is built once for both.
-LAB = Path(__file__).parents[1] / "build" / "lake"
+# What the gate runs of the Spark tests.
+CORE = frozenset(Path(__file__).with_name("core.txt").read_text().splitlines())
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 # Workers that run beside each other share the lab's files, and each has a catalog and a scratch of its own.
 TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
@@ -32,8 +29,15 @@ settings.register_profile("icekit", deadline=None, suppress_health_check=[Health
 settings.load_profile("icekit")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what the gate runs of the Spark tests."""
+    if not CORE.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])):
+        item.add_marker(pytest.mark.core)
+
+
+@pytest.hookimpl(trylast=True)  # -m has chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """While one worker builds the lab, another runs what needs no Spark; then large files first, so that both end together."""
+    """While one worker starts Spark, another runs what needs none; then large files first, so that both end together."""
     if not WORKER:
         return
     tests = Counter(item.path for item in items)
@@ -64,14 +68,13 @@ def _test_lake() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def lake(_test_lake: None) -> Iterator[Lake]:
-    """The lab, with Spark."""
-    from icekit.lab import build
-
+    """The tests' own lake, with Spark; the lab's tables come into it by the marker ``lab``."""
+    forget_another_lab()
     if WORKER:
-        _share_the_lab()
+        shutil.rmtree(TEST_LAKE, ignore_errors=True)
     connected = icekit.connect()
-    build(connected)
-    assert connected.spark is not None
+    with one_at_a_time("spark"):  # whoever is first fetches the jars
+        assert connected.spark is not None
     # A command that a test runs in this process ends with its own lake, and would take the session of all along.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "stop_own", lambda: None)
@@ -79,19 +82,19 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     connected.close()
 
 
-def _share_the_lab() -> None:
-    """Let one worker build the lab, and begin with a copy of its catalog: the tables' files stay where they are."""
-    LAB.mkdir(parents=True, exist_ok=True)
-    with (LAB.parent / "lab.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        command = [sys.executable, "-m", "icekit", "lab"]
-        subprocess.run(command, env={**os.environ, "ICEKIT_LAKE": str(LAB)}, check=True, stdout=subprocess.DEVNULL)
-    shutil.rmtree(TEST_LAKE, ignore_errors=True)
-    TEST_LAKE.mkdir(parents=True)
-    shutil.copy(LAB / "catalog.db", TEST_LAKE)
-    # What a run without workers has left there is nobody's: two workers would drop the same files.
-    with contextlib.closing(sqlite3.connect(TEST_LAKE / "catalog.db")) as catalog, catalog:
-        catalog.execute("DELETE FROM iceberg_tables WHERE table_namespace <> 'lab'")
+@pytest.fixture(scope="session")
+def workshop(lake: Lake) -> Iterator[Workshop]:
+    """Builds lab tables for all workers."""
+    with contextlib.ExitStack() as stack:
+        yield Workshop(lake, stack)
+
+
+@pytest.fixture(autouse=True)
+def _lab_tables(request: pytest.FixtureRequest) -> None:
+    """Have the lab's tables that a test asks for by name."""
+    names = [str(name) for marker in request.node.iter_markers("lab") for name in marker.args]
+    if names:
+        request.getfixturevalue("workshop").have(names)
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ ESCAPES = [
     "id = 1 LIMIT 1",
     "id = 1 GROUP BY id",
     "id = 1 ORDER BY id",
-    "id = 1 UNION ALL SELECT id FROM lake.lab.evolved",
-    "id = 1; DROP TABLE lake.lab.evolved",
+    "id = 1 UNION ALL SELECT id FROM lake.scratch_predicates.rows",
+    "id = 1; DROP TABLE lake.scratch_predicates.rows",
     "id = 1 AS x",
 ]
 NO_CONDITION = [
@@ -44,9 +44,9 @@ NO_CONDITION = [
     ("nmae = 'a'", "did you mean name"),
     ("no_function(id) = 1", "no_function"),
     ("id = ?", "parameter marker"),
-    ("EXISTS (SELECT 1 FROM lake.lab.evolved)", "subquery"),
+    ("EXISTS (SELECT 1 FROM lake.scratch_predicates.rows)", "subquery"),
     ("id IN (SELECT 1)", "subquery"),
-    ("id = (SELECT max(id) FROM lake.lab.evolved)", "subquery"),
+    ("id = (SELECT max(id) FROM lake.scratch_predicates.rows)", "subquery"),
     ("count(*) > 1", "aggregate"),
     ("row_number() OVER (ORDER BY id) = 1", "window function"),
     ("explode(array(true))", "generator"),

@@ -17,6 +17,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.catalog import session
@@ -66,26 +67,21 @@ def build(
     if not todo:
         return []
     started = time.monotonic()
-    with _bench(lake, scale) as lab_for:
+    with bench(lake, scale, embedded(lake) / "lab-flights") as make:
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
         for table in todo:
             begun = time.monotonic()
-            lab = lab_for(table.name)
-            lab.start()
-            table.build(lab)
-            lab.finish()
-            keep(lake, table.name)
+            make(table.name)
             progress(f"{table.name:<28} {time.monotonic() - begun:5.1f} s  {table.illness}")
     progress(f"{len(todo)} tables in {time.monotonic() - started:.0f} s")
     return [table.name for table in todo]
 
 
 @contextlib.contextmanager
-def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
-    """Lay out the flights and both engines; clear all of it away again."""
+def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None]]:
+    """Lay out the flights in a folder, and both engines, and give what makes a table by its name; clear all of it away again."""
     flights.source()  # what is not there is said before Spark starts
     spark = lake.spark
-    folder = embedded(lake) / "lab-flights"
     shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
     catalog = open_catalog(lake)
     try:
@@ -93,11 +89,19 @@ def _bench(lake: Lake, scale: int) -> Iterator[Callable[[str], Lab]]:
         with session.lent(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
-            yield lambda name: Lab(lake, spark, catalog, folder, scale, name)
+            yield lambda name: _make(Lab(lake, spark, catalog, folder, scale, name))
     finally:
         spark.catalog.dropTempView(FLIGHTS)
         catalog.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make(lab: Lab) -> None:
+    """Make one table from nothing, and keep a copy of it."""
+    lab.start()
+    table_of(lab.name).build(lab)
+    lab.finish()
+    keep(lab.lake, lab.name)
 
 
 __all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build", "is_kept", "reset"]

@@ -16,7 +16,6 @@ from tests.browser.jupyter import ROOT, Server, copied, fresh_lake, jupyterlab
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SCREENSHOTS = ROOT / "build" / "screenshots"
 #: The second action that a kernel begins waits until somebody asks to stop: how fast anything is does not matter.
 HELD = """
 from icekit.run import attempt
@@ -35,6 +34,7 @@ CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-st
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", action="store_true", help="picture every notebook into build/screenshots")
     parser.addoption("--update-images", action="store_true", help="make README's pictures anew")
 
 
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "browser" not in (config.option.markexpr or ""):
         for item in items:
             if item.get_closest_marker("browser"):
-                item.add_marker(pytest.mark.skip(reason="make test-browser runs it"))
+                item.add_marker(pytest.mark.skip(reason="scripts/test-browser.sh runs it"))
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +80,12 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=arguments)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def screenshots(pytestconfig: pytest.Config) -> Path | None:
+    """Where pictures of every notebook go; None unless they were asked for."""
+    return ROOT / "build" / "screenshots" if pytestconfig.getoption("--screenshots") else None
 
 
 @pytest.fixture(scope="session")

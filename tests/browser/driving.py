@@ -62,9 +62,11 @@ class Driven:
         """A button by what it says."""
         return self.page.get_by_role("button", name=name, exact=True)
 
-    def picture(self, path: Path) -> None:
-        """The whole notebook as a picture."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def picture(self, folder: Path | None, name: str) -> None:
+        """The whole notebook as a picture in a folder, if there is one."""
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
         height = self.page.evaluate(
             "() => Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce((h, c) => h + c.getBoundingClientRect().height + 12, 0))"
         )
@@ -72,7 +74,7 @@ class Driven:
         self.page.set_viewport_size({"width": 1400, "height": min(int(height) + 260, 16_000)})
         self.page.evaluate("() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { e.scrollTop = 0; })")
         self.page.wait_for_timeout(700)
-        self.page.screenshot(path=path)
+        self.page.screenshot(path=folder / name)
         if before:
             self.page.set_viewport_size(before)
 

@@ -11,7 +11,6 @@ import pytest
 
 from icekit.api import Lake
 from icekit.facts.model import TableFacts
-from tests.browser.conftest import SCREENSHOTS
 from tests.browser.driving import PATIENCE, Driven, expect, opened
 from tests.browser.jupyter import Server
 
@@ -89,7 +88,7 @@ def test_a_dry_run_runs_nothing_and_a_no_runs_nothing(notebook: Driven, table_la
 
 
 def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
-    notebook: Driven, table_lake: Lake, images: Path | None
+    notebook: Driven, table_lake: Lake, screenshots: Path | None, images: Path | None
 ) -> None:
     planned(notebook)
     before = now(table_lake)
@@ -118,6 +117,6 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
     after = now(table_lake)
     assert after.data.record_count == before.data.record_count
     assert after.data.file_count < cancelled.data.file_count
-    notebook.picture(SCREENSHOTS / "lab-02_compact.png")
+    notebook.picture(screenshots, "lab-02_compact.png")
     if images:
         notebook.pictured(images / "compact.png", "widgets.compaction(view", "widgets.compaction(view", 1700)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import SCREENSHOTS
 from tests.browser.driving import Driven, expect, opened
 from tests.browser.jupyter import Server
 
@@ -32,12 +31,12 @@ def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
         yield driven
 
 
-def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven) -> None:
+def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven, screenshots: Path | None) -> None:
     for name in ("Observe lab.small_files", "List tables", "Compare", "Back to the limits given"):
         expect(notebook.button(name)).to_be_visible()
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
     expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
-    notebook.picture(SCREENSHOTS / "lab-01_diagnose.png")
+    notebook.picture(screenshots, "lab-01_diagnose.png")
 
 
 def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(notebook: Driven, images: Path | None) -> None:
@@ -132,10 +131,10 @@ def test_two_tables_stand_side_by_side(notebook: Driven) -> None:
     expect(cell.locator("tr").filter(has_text="equality delete files")).to_contain_text("+96")
 
 
-def test_the_dark_theme_is_readable(notebook: Driven) -> None:
+def test_the_dark_theme_is_readable(notebook: Driven, screenshots: Path | None) -> None:
     notebook.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
-    notebook.picture(SCREENSHOTS / "lab-01_diagnose-dark.png")
+    notebook.picture(screenshots, "lab-01_diagnose-dark.png")
     for label in ("Catalog", "Table", "Partition holds"):
         text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
             "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import SCREENSHOTS
 from tests.browser.driving import Driven, expect
 from tests.browser.jupyter import NOTEBOOKS, jupyterlab
 
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-def test_stored_results_have_their_style_once_they_are_trusted_as_make_notebook_does(chromium: Browser, tmp_path: Path) -> None:
+def test_stored_results_have_their_style_once_they_are_trusted_as_make_notebook_does(
+    chromium: Browser, tmp_path: Path, screenshots: Path | None
+) -> None:
     folder, scratch = tmp_path / "notebooks", tmp_path / "jupyter"
     folder.mkdir()
     for name in ("before", "after"):
@@ -40,7 +41,7 @@ def test_stored_results_have_their_style_once_they_are_trusted_as_make_notebook_
             card = notebook.cell("notebook.html(card_html(facts, findings))").locator(".card")
             expect(card).to_be_visible()
             borders[name] = card.evaluate("e => getComputedStyle(e).borderLeftWidth")
-            notebook.picture(SCREENSHOTS / f"lab-00_start_here-{name}-trust.png")
+            notebook.picture(screenshots, f"lab-00_start_here-{name}-trust.png")
             page.close()
 
     assert borders == {"before": "0px", "after": "6px"}

@@ -12,7 +12,7 @@ from icekit.lab import TABLES
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
 def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios, storage=True)
 
@@ -24,7 +24,7 @@ def test_every_symptom_has_a_table_that_suffers_from_it() -> None:
     assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - {"shared_location"}
 
 
-@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.findings])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name, table in TABLES.items() if table.findings])
 def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", storage=True)
     parser = lake.spark._jsparkSession.sessionState().sqlParser()

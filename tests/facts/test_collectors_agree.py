@@ -24,11 +24,12 @@ def observed_both_ways(lake: Lake, table: str, **options: object) -> TableFacts:
     return without_jvm
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
 def test_collectors_agree_on_every_lab_table(lake: Lake, name: str) -> None:
     observed_both_ways(lake, f"lab.{name}")
 
 
+@pytest.mark.lab("small_files", "equality_deletes", "deletion_vectors", "position_deletes")
 @pytest.mark.parametrize("name", ["small_files", "equality_deletes", "deletion_vectors", "position_deletes"])
 def test_facts_count_what_the_metadata_tables_count(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", collector="local")
@@ -139,6 +140,7 @@ def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str)
     assert observed_both_ways(lake, f"{scratch}.shared").data.record_count == 3
 
 
+@pytest.mark.lab("orphan_files")
 def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(lake: Lake) -> None:
     facts = lake.observe("lab.orphan_files", storage=True)
     first, second = facts.storage, lake.observe("lab.orphan_files", storage=True).storage
@@ -158,6 +160,7 @@ def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(
     assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
 
 
+@pytest.mark.lab("orphan_files")
 def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icekit.facts.storage.WEIGHED", 4)
     found = lake.observe("lab.orphan_files", storage=True).storage

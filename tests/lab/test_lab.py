@@ -174,9 +174,10 @@ def test_the_flights_package_is_read_and_not_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.lab("empty", "evolved")
 @pytest.mark.spark
 def test_what_is_built_is_not_built_again(lake: Lake) -> None:
-    assert build(lake, progress=lambda _: None) == []
+    assert build(lake, ["empty", "evolved"], progress=lambda _: None) == []
 
 
 @pytest.mark.spark

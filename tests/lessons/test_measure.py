@@ -69,6 +69,7 @@ def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Pat
     ]
 
 
+@pytest.mark.lab("position_deletes")
 @pytest.mark.spark
 def test_what_a_query_opens_is_counted_by_iceberg(lake: Lake) -> None:
     found = measure(lake, "SELECT carrier, avg(arr_delay) FROM lake.lab.position_deletes GROUP BY carrier", runs=1)
@@ -81,6 +82,7 @@ def test_what_a_query_opens_is_counted_by_iceberg(lake: Lake) -> None:
     assert len(found.rows) == 15
 
 
+@pytest.mark.lab("healthy_partitioned")
 @pytest.mark.spark
 def test_a_query_that_iceberg_answers_from_metadata_is_refused(lake: Lake) -> None:
     with pytest.raises(ParameterError, match="opens no files"):

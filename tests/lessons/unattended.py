@@ -18,13 +18,15 @@ from nbclient import NotebookClient
 from icekit.api import connect
 from icekit.lab import reset
 from tests.lessons.books import FOLDER, LESSONS, solved
+from tests.workshop import building
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[dict[Path, list[Any]]]:
     """The code cells of each lesson with their outputs."""
     cells = {path: solved(path) for path in LESSONS}
-    together: list[Any] = []
+    built = building("\n".join(path.read_text() for path in LESSONS))
+    together: list[Any] = [nbformat.v4.new_code_cell(built)]  # type: ignore[no-untyped-call]
     for path in LESSONS:
         # Names of one lesson do not help the next one.
         together += [nbformat.v4.new_code_cell("%reset -f"), *cells[path]]  # type: ignore[no-untyped-call]

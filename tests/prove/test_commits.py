@@ -437,6 +437,7 @@ def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
     assert adapter.validate_json(adapter.dump_json(proof)) == proof
 
 
+@pytest.mark.lab("equality_deletes")
 @pytest.mark.soak
 def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, regions: Table) -> None:
     session = lake.spark.newSession()

@@ -8,7 +8,7 @@ from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
 from icekit.facts.model import EqualityKey
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes", "well_sized_equality_deletes", "healthy_partitioned")]
 
 TABLE = "lab.equality_deletes"
 

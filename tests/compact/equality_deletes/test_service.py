@@ -109,6 +109,7 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: 
     assert prove_conversion(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
 
 
+@pytest.mark.lab("equality_deletes")
 @pytest.mark.soak  # notebook 04 runs it too
 def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> None:
     before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
@@ -120,6 +121,7 @@ def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> 
     assert [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()] == before
 
 
+@pytest.mark.lab("equality_deletes")
 def test_a_stock_rewrite_that_takes_too_long_is_stopped_with_all_that_it_started(lake: Lake) -> None:
     stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=1)
 
@@ -156,6 +158,7 @@ def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
         plan_conversion(sick.lake, sick.name, branch="mian")
 
 
+@pytest.mark.lab("equality_deletes")
 def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["convert", "lab.equality_deletes", "--executor", "4 cores 2g"])
 
@@ -165,6 +168,7 @@ def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pyt
         assert told in said
 
 
+@pytest.mark.lab("equality_deletes")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -196,6 +200,7 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scrat
     assert "No equality deletes to convert." in repr(outcome)
 
 
+@pytest.mark.lab("equality_deletes")
 def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake) -> None:
     with pytest.raises(ParameterError, match="holds nothing"):
         plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)

@@ -29,7 +29,7 @@ def explorers(notebook: Any) -> list[Any]:
 
 
 def with_explorers() -> list[Any]:
-    """Each with the way to run it; with controls, nbval runs all of them in ``make test`` as well."""
+    """Each with the way to run it; with controls, tests/notebooks runs all of them as well."""
     found = [path for path in sorted(NOTEBOOKS.glob("**/*.ipynb")) if explorers(nbformat.read(path, 4))]  # type: ignore[no-untyped-call]
     return [
         pytest.param(path, way, id=f"{path.stem}-{way}", marks=[] if (path.stem, way) in CHEAP_WAYS else [pytest.mark.soak])
@@ -39,6 +39,7 @@ def with_explorers() -> list[Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.lab("small_files", "skewed_small_files")
 @pytest.mark.parametrize(("path", "way"), with_explorers())
 def test_a_notebook_with_explorers_runs_both_ways(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path, way: str

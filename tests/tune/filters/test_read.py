@@ -14,7 +14,7 @@ from icekit.tune.filters import Leaf, bind, read_filters, sample
 from icekit.tune.filters.model import sql
 from icekit.tune.reading import planned
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"
 
 
@@ -60,6 +60,7 @@ def test_logs_and_reports_of_before_a_rename_are_understood_and_dropped_columns_
     assert any("minute" in note and "dropped" in note for note in found.notes)
 
 
+@pytest.mark.lab("unclustered")
 def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered", filter_columns=["tailnum"])
     found = read_filters(lake, facts)

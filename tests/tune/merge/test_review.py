@@ -34,6 +34,7 @@ def state(lake: Lake) -> tuple[Any, ...]:
     return current, lake.tables.names_in((NAMESPACE,)), lake.spark.conf.getAll, lake.tables.names()
 
 
+@pytest.mark.lab("delays", "delay_corrections")
 def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> None:
     values = ", ".join(map(str, range(20_000)))
 
@@ -43,6 +44,7 @@ def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> 
         lake.review_merge(LAB, budget_seconds=float("nan"))
 
 
+@pytest.mark.lab("delays", "delay_corrections")
 def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(lake: Lake, tmp_path: Path) -> None:
     before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
 
@@ -258,6 +260,7 @@ def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
     assert document(review)["statement"] == review.statement.sql
 
 
+@pytest.mark.lab("delays", "delay_corrections")
 def test_the_command_reviews_a_file_and_writes_json(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +278,7 @@ def test_the_command_reviews_a_file_and_writes_json(
     assert main(["review-merge", str(file)]) == 2
 
 
+@pytest.mark.lab("delays", "delay_corrections")
 @pytest.mark.parametrize(
     ("budget", "why"),
     [({"budget_seconds": 0.001}, "the budget of 0.001 s was spent"), ({"budget_bytes": "1 kB"}, "the next step would write")],
@@ -290,6 +294,7 @@ def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: 
     assert f"The trial is not whole: {why}" in repr(review)
 
 
+@pytest.mark.lab("delays", "delay_corrections")
 def test_a_merge_that_can_never_match_is_not_reviewed_as_if_it_scanned_the_target(lake: Lake) -> None:
     never = LAB.replace(" ON ", " ON false AND ")
 

@@ -20,6 +20,7 @@ from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
 from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT
 from icekit.tune.metrics_columns.footers import Footers
 from icekit.tune.metrics_columns.trial import try_metrics
+from tests.workshop import Workshop
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +30,8 @@ def asked(lake: Lake, table: str, **options: Any) -> MetricsColumns:
 
 
 @pytest.fixture(scope="module")
-def urls(lake: Lake) -> MetricsColumns:
+def urls(lake: Lake, workshop: Workshop) -> MetricsColumns:
+    workshop.have(["urls"])
     return asked(lake, "lab.urls")
 
 
@@ -54,6 +56,7 @@ def test_the_table_is_only_read_and_no_clone_is_left(lake: Lake, urls: MetricsCo
     assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
 
 
+@pytest.mark.lab("wide_table")
 @pytest.mark.soak
 def test_manifests_of_a_wide_table_shrink_and_no_filter_loses(lake: Lake) -> None:
     answer = asked(lake, "lab.wide_table")
@@ -66,6 +69,7 @@ def test_manifests_of_a_wide_table_shrink_and_no_filter_loses(lake: Lake) -> Non
     assert dict(next(a for a in answer.advice if a.setting == DEFAULT).properties)[f"{COLUMN}tailnum"] == "truncate(16)"
 
 
+@pytest.mark.lab("healthy_unpartitioned")
 def test_a_healthy_table_is_left_as_it_is_and_not_even_tried(lake: Lake) -> None:
     answer = asked(lake, "lab.healthy_unpartitioned", filters=["dest = 'BOS'", "dest IN ('ATL', 'MIA') AND distance > 500"])
 
@@ -75,6 +79,7 @@ def test_a_healthy_table_is_left_as_it_is_and_not_even_tried(lake: Lake) -> None
     assert [s.column for s in answer.skipping] == ["dest", "distance"]
 
 
+@pytest.mark.lab("empty")
 def test_a_table_without_data_files_has_nothing_to_measure(lake: Lake) -> None:
     answer = asked(lake, "lab.empty")
 
@@ -82,6 +87,7 @@ def test_a_table_without_data_files_has_nothing_to_measure(lake: Lake) -> None:
     assert "no data files" in answer.summary()
 
 
+@pytest.mark.lab("urls")
 def test_what_is_no_predicate_and_a_budget_that_is_none_are_refused(lake: Lake) -> None:
     with pytest.raises(ParameterError, match="as one expression"):
         asked(lake, "lab.urls", filters=["url LIKE"])
@@ -91,6 +97,7 @@ def test_what_is_no_predicate_and_a_budget_that_is_none_are_refused(lake: Lake) 
         asked(lake, "lab.urls", budget_seconds=0)
 
 
+@pytest.mark.lab("urls")
 def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake) -> None:
     answer = asked(lake, "lab.urls", budget_seconds=0.0001)
 
@@ -116,6 +123,7 @@ def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch
     assert [(f.before, f.after) for f in shown.filters] == [(0, 0), (12, 7)]
 
 
+@pytest.mark.lab("healthy_unpartitioned")
 def test_filters_of_a_scan_report_are_tried_with_values_that_the_table_has(lake: Lake, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     where = {"type": "eq", "term": "dest", "value": "(hash-00000000)"}

@@ -16,6 +16,7 @@ from icekit.tune.planning.advise import MANIFEST_GAIN
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.lab("fragmented_manifests")
 @pytest.mark.soak
 def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The notebook tries them all.
@@ -40,7 +41,7 @@ def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, mo
     assert not stale_clones(lake)
 
 
-@pytest.mark.parametrize("table", ["healthy_unpartitioned", "empty"])
+@pytest.mark.parametrize("table", [pytest.param(name, marks=pytest.mark.lab(name)) for name in ("healthy_unpartitioned", "empty")])
 def test_what_is_healthy_is_left_alone(lake: Lake, table: str) -> None:
     answer = tune_planning(lake, f"lab.{table}", trial=False, repeats=1)
 
@@ -49,6 +50,7 @@ def test_what_is_healthy_is_left_alone(lake: Lake, table: str) -> None:
     assert answer.script.sql == ()
 
 
+@pytest.mark.lab("healthy_unpartitioned")
 def test_a_trial_ends_at_its_budget_and_says_so(lake: Lake) -> None:
     answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=1e-9)
 
@@ -56,6 +58,7 @@ def test_a_trial_ends_at_its_budget_and_says_so(lake: Lake) -> None:
     assert "Partial: the budget of 1e-09 s was spent." in repr(answer)
 
 
+@pytest.mark.lab("empty")
 def test_repeats_are_at_least_one(lake: Lake) -> None:
     with pytest.raises(ParameterError, match="repeats is 0"):
         tune_planning(lake, "lab.empty", repeats=0)

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Run a tier of the tests: check, gate or all. Run by scripts/run.sh.
+#
+# What needs one core runs beside something else. Its output is shown when it has ended.
+set -eu
+tier=$1
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# Start a command; `joined NAME` waits for it, shows what it said, and fails if it failed.
+beside() {
+    name=$1
+    shift
+    ("$@" >"$logs/$name" 2>&1 && echo 0 >"$logs/$name.status" || echo 1 >"$logs/$name.status") &
+    echo $! >"$logs/$name.pid"
+}
+
+joined() {
+    wait "$(cat "$logs/$1.pid")"
+    cat "$logs/$1"
+    return "$(cat "$logs/$1.status")"
+}
+
+lint() {
+    python -m ruff check && python -m ruff format --check && python -m mypy
+}
+
+# Two workers: a test's Spark is mostly one thread that plans.
+tests() {
+    python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and $1"
+}
+
+case $tier in
+    check)
+        beside lint lint
+        tests "not spark"
+        joined lint
+        ;;
+    gate)
+        beside lint lint
+        beside chromium scripts/test-browser.sh install
+        tests "(core or not spark)"
+        joined lint
+        joined chromium
+        beside browser scripts/test-browser.sh tests/browser/test_trust.py
+        scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain
+        joined browser
+        ;;
+    all)
+        beside lint lint
+        beside chromium scripts/test-browser.sh install
+        tests "not soak"
+        joined lint
+        joined chromium
+        beside browser scripts/test-browser.sh
+        scripts/test-notebooks.sh
+        joined browser
+        if [ -x scripts/test-lowest.sh ]; then scripts/test-lowest.sh; fi
+        ;;
+    *)
+        echo "scripts/test.sh check, gate or all" >&2
+        exit 2
+        ;;
+esac

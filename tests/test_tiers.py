@@ -1,0 +1,24 @@
+"""The list of the gate's Spark tests names what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CORE = [line for line in (ROOT / "tests" / "core.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("line", CORE)
+def test_each_line_of_the_list_is_a_file_or_a_test_in_it(line: str) -> None:
+    path, _, name = line.partition("::")
+    text = (ROOT / path).read_text()
+
+    assert "pytest.mark.spark" in text
+    assert not name or re.search(rf"^def {re.escape(name.partition('[')[0])}\(", text, re.M)
+
+
+def test_no_line_is_there_twice() -> None:
+    assert len(set(CORE)) == len(CORE)
