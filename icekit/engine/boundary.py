@@ -30,7 +30,7 @@ _DISK = {
     errno.ENAMETOOLONG: ("is too long a name for a file", "give a shorter one"),
 }
 _LONGEST = 200
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 # What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all else is a wrong statement.
 _OF_FILE = tuple(f"SQLITE_{name}" for name in ("CANTOPEN", "IOERR", "FULL", "READONLY", "CORRUPT", "NOTADB", "BUSY"))
 # What a system says of another machine; the errors of Python's own clients carry none of these.
