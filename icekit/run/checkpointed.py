@@ -73,7 +73,6 @@ class Run:
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
-        version = iceberg_version(self.lake.spark, self.lake.name)
         uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
         with claimed(self.ledger, self.table, self.run_id, uuid) as held:
             # Not before: another run may have ended so a moment ago.
@@ -83,6 +82,7 @@ class Run:
                 raise ParameterError(
                     f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan anew."
                 )
+            version = iceberg_version(self.lake.spark, self.lake.name)
             self.ledger.save_run(self.record)
             runner = Runner(self.lake, self.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
             came_through = False
