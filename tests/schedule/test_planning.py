@@ -175,6 +175,17 @@ def test_storage_is_listed_for_a_plan_only_where_a_rule_names_the_removal_of_orp
     assert listed == [False, True]
 
 
+@pytest.fixture
+def _own_spark() -> Iterator[None]:
+    """A session that the test starts, of its own lake, is not there for the next one."""
+    before = session._started
+    yield
+    if before is None:
+        session.stop_own()
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("_own_spark")
 def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_path: Path) -> None:
     location = lake.observe(("db", "a")).location
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
