@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook check test test-all test-browser screenshots test-airflow test-wheel bench bench-equality-deletes soak mutants api clean
+.PHONY: help report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -13,12 +13,12 @@ help:  ## list these targets
 
 report:  ## report on the lab's tables into reports/ (makes those that are not there)
 	@scripts/setup.sh
-	@$(RUN) python -m icekit lab
-	@$(RUN) python -m icekit report 'lab.*' --storage --output reports --history reports/history.db
+	@$(RUN) icekit lab
+	@$(RUN) icekit report 'lab.*' --storage --output reports --history reports/history.db
 
 lab:  ## make the lab's tables, one per illness, in the embedded lake
 	@scripts/setup.sh
-	@$(RUN) python -m icekit lab
+	@$(RUN) icekit lab
 
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
@@ -76,6 +76,16 @@ mutants:  ## change the pure rooms a little, one change at a time, and list what
 test-airflow:  ## execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-airflow.sh
+
+test-lowest:  ## install the lowest versions that pyproject.toml allows into an environment of its own, and run the tests without Spark and a report there
+	@scripts/setup.sh dev
+	$(RUN) scripts/test-lowest.sh
+
+lock:  ## put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
+	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.
+	@test -x .venv/bin/uv || scripts/setup.sh dev
+	.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate \
+		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
 api:  ## write the reference of the public packages, from their docstrings, to build/api
 	@scripts/setup.sh dev

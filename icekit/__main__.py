@@ -1,4 +1,4 @@
-"""``python -m icekit``: look at a table, report on many, compact and maintain one, review a MERGE, build the lab."""
+"""``icekit``: look at a table, report on many, compact and maintain one, review a MERGE, build the lab."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import icekit
 from icekit.commands import clones, compact, convert, maintain, merge, schedule, tune, write_mode
 from icekit.commands.observing import add_judging, changes, diagnosed, filter_columns, limits_of
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
-from icekit.secrets import scrub, scrubbed_output
-from icekit.terminal import harmless, say, write
+from icekit.secrets import scrubbed_output
+from icekit.terminal import harmless, open_closed_streams, say, write
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -39,8 +40,9 @@ class _Parser(argparse.ArgumentParser):
         return options
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="python -m icekit", description="Diagnose Apache Iceberg tables.")
+def _parser(prog: str = "icekit") -> _Parser:
+    parser = _Parser(prog=prog, description="Diagnose Apache Iceberg tables.")
+    parser.add_argument("--version", action="version", version=f"icekit {icekit.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     common = _Parser(add_help=False)
@@ -60,7 +62,7 @@ def _parser() -> _Parser:
         "report",
         parents=[common, observing, judging],
         help="HTML and JSON reports of tables, by the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, a history that was not written), 3 crashed or timed out. Every report is written before a gate fails.",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, a history that was not written), 3 a bug in icekit, or timed out. Every report is written before a gate fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
@@ -79,7 +81,7 @@ def _parser() -> _Parser:
         "--continue",
         dest="resume",
         action="store_true",
-        help="go on with the run that was interrupted in the folder; one that ended begins anew",
+        help="go on with the run that was interrupted in the folder; one that ended starts again",
     )
     compact.add_parser(commands, common, observing, judging)
     convert.add_parser(commands, common)
@@ -94,7 +96,7 @@ def _parser() -> _Parser:
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
     lab.add_argument("--scale", type=int, default=1, help="multiply the rows (default: 1, 336,776 flights)")
     instead = lab.add_mutually_exclusive_group()
-    instead.add_argument("--rebuild", action="store_true", help="build anew what is there already")
+    instead.add_argument("--rebuild", action="store_true", help="build again what is there already")
     instead.add_argument(
         "--reset", action="store_true", help="put tables back as they were built, whatever was done to them; starts no JVM"
     )
@@ -103,14 +105,14 @@ def _parser() -> _Parser:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.show.card import card
 
     limits = limits_of(arguments)
     lake = connect(arguments.catalog or None)
     try:
         facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
-        is_painted = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         say(card(facts, findings, limits, color=is_painted), is_painted=is_painted)
     finally:
         lake.close()
@@ -134,15 +136,16 @@ def _report(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         resume=arguments.resume,
     )
+    monitors = schedule.monitors(arguments)
     run = report(arguments.tables, options, progress=say)
-    schedule.write_monitoring(run, arguments)
+    schedule.write_monitoring(run, arguments, monitors)
     say("".join(f"\n{problem}" for problem in run.problems), end="")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 
 
 def _tables(arguments: argparse.Namespace) -> int:
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.sql import display_name
 
     for name in connect(arguments.catalog or None).tables.names():
@@ -157,7 +160,7 @@ def _lab(arguments: argparse.Namespace) -> int:
         for table in TABLES.values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    from icekit.catalog import connect
+    from icekit.api import connect
 
     lake = connect(arguments.catalog or None)
     try:
@@ -171,9 +174,10 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 
 @scrubbed_output()
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
     """Run one command; returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    open_closed_streams()
+    is_debug = "--debug" in (sys.argv if argv is None else argv)
     commands = {
         "look": _look,
         "report": _report,
@@ -191,38 +195,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lab": _lab,
     }
     try:
+        arguments = _parser(prog).parse_args(argv)
+        is_debug = arguments.debug
         status = commands[arguments.command](arguments)
-        # A disk that is full is told of here, and not by Python as it ends.
+        # Report a full disk here; otherwise Python reports it at exit.
         write("", sys.stdout)
     except KeyboardInterrupt:
         say("icekit: stopped; reports finished so far are complete.", error=True)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return EXIT_HEALTHY
     except Exception as problem:
-        return _failed(problem, is_debug=arguments.debug)
+        return _failed(problem, is_debug=is_debug)
     return status
 
 
 def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Say what went wrong; returns the exit status."""
-    from icekit.boundary import outside
-    from icekit.catalog.source import trace
+    from icekit.engine.boundary import outside
+    from icekit.errors import first_line, trace
 
     known = outside(problem)
     if known is None:
-        said = scrub(str(problem)).strip().split("\n", 1)[0][:300]
         say(
-            f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {said}. Run again with --debug, and report it.",
+            f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report it.",
             error=True,
         )
     else:
-        say(f"icekit: {scrub(str(known))}", error=True)
+        say(f"icekit: {known}", error=True)
     if is_debug and (detail := trace(problem) if known is None else known.detail):
-        say(scrub(detail), error=True)
+        say(detail, error=True)
     return EXIT_CRASHED if known is None else known.exit_status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(prog="python -m icekit"))

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from icekit.secrets import scrub
+from icekit.secrets import mask, scrub
 from icekit.units import shorten
 
 EXIT_HEALTHY = 0
@@ -32,12 +32,12 @@ def shortened(message: str) -> str:
 
 
 class IcekitError(Exception):
-    """Something a person can mend; the message says how, and holds no secret wherever it is shown."""
+    """Something a person can fix; the message says how. What it quotes from outside went through scrub; ``detail`` does so here."""
 
     exit_status = EXIT_MISCONFIGURED
 
     def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(shortened(scrub(message)))
+        super().__init__(shortened(mask(message)))
         self.detail = None if detail is None else scrub(detail)
 
 
@@ -116,9 +116,13 @@ class TableClaimed(IcekitError):
 
 
 class RunDisproved(IcekitError):
-    """A run's proof failed, and no person has looked at the table since; the message says what to do."""
+    """The proof of run ``run_id`` failed, and no person has looked at the table since; the message says what to do."""
 
     exit_status = EXIT_UNHEALTHY
+
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class ClaimLost(IcekitError):
@@ -156,3 +160,15 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     # A text that long is no misspelt name, and comparing it takes long.
     near = [] if len(name) > 200 else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
     return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without secrets."""
+    return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
+
+
+def trace(error: BaseException) -> str:
+    """An error's stack trace, without secrets."""
+    import traceback
+
+    return scrub("".join(traceback.format_exception(error)))

@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from icekit.secrets import scrub, scrub_data
+from icekit.secrets import mask, mask_data
 
 _PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
 _LONGEST_NAME = 120
 
 
 def is_sqlite(path: Path) -> bool:
-    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes for an empty one, and writes over it."""
+    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes for an empty one, and writes over it.
+
+    A device or a pipe is no file of SQLite's: /dev/null reads as an empty one.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return False
     try:
         with path.open("rb") as file:
             return file.read(16) in {b"", b"SQLite format 3\0"}
@@ -41,7 +46,7 @@ def versions() -> dict[str, str]:
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:
     """Write a document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
-    return write_text(path, json.dumps(scrub_data(document), indent=1, default=str, allow_nan=False), clean=True)
+    return write_text(path, json.dumps(mask_data(document), indent=1, default=str, allow_nan=False), clean=True)
 
 
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
@@ -50,7 +55,7 @@ def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
     partial = path.with_name(path.name + ".partial")
     with naming(path):
         try:
-            partial.write_text(text if clean else scrub(text), encoding="utf-8")
+            partial.write_text(text if clean else mask(text), encoding="utf-8")
             partial.replace(path)
         except OSError:
             # Of a disk that is full not even half of it may stay.

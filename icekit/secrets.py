@@ -1,4 +1,8 @@
-"""Keep what is secret out of everything that is shown or saved: what was remembered, and what looks like a secret."""
+"""Keep what is secret out of everything that is shown or saved.
+
+Text from outside (errors, logs, answers of servers) goes through :func:`scrub`, which also masks what only looks like a secret.
+icekit's own sentences, SQL, paths and people's data go through :func:`mask`: what was remembered, and what nothing else looks like.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 from urllib.parse import quote, quote_plus, unquote
 
@@ -15,14 +19,16 @@ MASK = "***"
 #: The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular expression is one to Java too.
 SECRET_KEY = (
     r"(?i)secret|token|passw|passphrase|pwd|credential|access[-._]?key|account[-._]?key|api[-._]?key|private[-._]?key"
-    r"|sse\.key|sas[-._]|header\.|connection[-._]string|^auth|\.auth\.|authorization"
+    r"|(?:en|de)cryption[-._]key|sse\.key|sas[-._]|header\.|connection[-._]string|^auth|\.auth\.|authorization"
 )
 _SECRET_KEY = re.compile(SECRET_KEY)
 # Keys that hold such a word and say where, how or how long, not what.
 _NO_SECRET = re.compile(r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I)
-_URI_PASSWORD = re.compile(r"""(?<=://)([^/\s:@?#"'<>\\]*):([^/\s?#"'<>\\]+)@""")
+_URI_PASSWORD = re.compile(r"""(?P<before>(?<=://)[^/\s:@?#"'<>\\]*:)(?P<v>[^/\s?#"'<>\\]+)(?P<after>@)""")
 # As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
-_SQL_PASSWORD = re.compile(r"(?<!http)(?<!https)://[^/\s:@]*:([^\s@]+)@")
+_SQL_PASSWORD = re.compile(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
+# Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the value, or $NAME.
+_PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
 # Masking a common word would mangle every text that has it; headers are often just words.
 _SHORTEST, _SHORTEST_HEADER, _SHORTEST_LINE = 4, 8, 16
 _COMMON = frozenset({"true", "false", "none", "null", "http", "https", "bearer", "basic"})
@@ -41,25 +47,47 @@ _NAME = rf"[\w.\-]{{0,60}}?{_WORDS}[\w.\-]{{0,60}}"
 _PROSE = r"(?!(?:tokens?|realm|scheme|errors?|auth\w*|credentials?|challenge|is|was|of|or|and|not)\b)"
 
 
-def _named(match: re.Match[str]) -> str:
-    return match[0] if _NO_SECRET.search(match["key"]) else f"{match['before']}{MASK}{match['after'] or ''}"
+def _masked(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if _PLACEHOLDER.fullmatch(match["v"]) or _NO_SECRET.search(groups.get("key") or ""):
+        return match[0]
+    return f"{groups.get('before') or ''}{MASK}{groups.get('after') or ''}"
 
 
 def _map(match: re.Match[str]) -> str:
-    return _IN_MAP.sub(_named, match[0])
+    return _IN_MAP.sub(_masked, match[0])
 
 
-_IN_MAP = re.compile(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)(?P<after>)", re.I)
+_IN_MAP = re.compile(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
+_Patterns = tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], str]], ...]
 # What gives a secret away where it was never remembered (a token that a server handed out and an error repeats): words one of which
-# is in a text that has it, in lower case; the pattern; and what to write instead.
-_PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], Any], ...] = (
+# is in a text that has it, in lower case; the pattern; and what to write instead. First what cannot be taken for anything else.
+_EVIDENT: _Patterns = (
     (
         ("private key",),
         re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+            r"(?P<v>-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z ]*PRIVATE KEY-----)?)"
         ),
-        MASK,
+        _masked,
     ),
+    (("eyj",), re.compile(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), _masked),
+    (("bearer",), re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})", re.I), _masked),
+    # Presigned URLs of the clouds, and their connection strings.
+    (
+        ("x-amz-", "x-goog-", "sig", "accountkey", "sharedaccess"),
+        re.compile(
+            rf"(?P<before>(?:[?&;]|%26|%3f)(?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|sig(?=(?:=|%3d){_VALUE}{{16}})"
+            rf"|AccountKey|SharedAccessKey|SharedAccessSignature)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
+            re.I,
+        ),
+        _masked,
+    ),
+    # An account and its password, or a key alone; abfss://container@account is no such thing.
+    (("://",), _URI_PASSWORD, _masked),
+    (("http",), re.compile(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I), _masked),
+)
+# Then what has the form of one, as many a column, folder and value of people's data has.
+_LOOKALIKES: _Patterns = (
     # {"access_token": "…"}, as JSON, Python and HTML write it.
     (
         ("token", "secret", "passw", "pwd", "credential", "key", "authorization", "signature", "cookie"),
@@ -67,52 +95,51 @@ _PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], Any], ...] = (
             rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
             re.I | re.S,
         ),
-        _named,
+        _masked,
     ),
     # {token=…, uri=…}, as Java writes a map.
     (("{",), re.compile(r"\{[^{}\n]{1,20000}\}"), _map),
     (
         ("authorization", "x-", "cookie"),
         re.compile(
-            rf"(?<![\w-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
-            rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?:(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ ]+)?{_VALUE}+)",
+            rf"(?<![\w/-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
+            rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?P<v>(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ ]+)?{_VALUE}+)",
             re.I,
         ),
-        rf"\g<before>{MASK}",
+        _masked,
     ),
-    (("bearer",), re.compile(rf"\b(bearer(?:[ ]|%20|\+)+){_PROSE}{_VALUE}+", re.I), rf"\1{MASK}"),
+    (("bearer",), re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I), _masked),
     # "Basic" is also a word: what follows must look like base64.
     (
         ("basic ",),
-        re.compile(r"\b([Bb]asic +)(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2}"),
-        rf"\1{MASK}",
+        re.compile(r"(?P<before>\b[Bb]asic +)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"),
+        _masked,
     ),
-    (("aws4-hmac",), re.compile(rf"\b((?:Signature|Credential)=){_VALUE}+"), rf"\1{MASK}"),
+    (("aws4-hmac",), re.compile(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"), _masked),
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
-        re.compile(rf"((?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*", re.I),
-        rf"\1{MASK}",
+        re.compile(rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)", re.I),
+        _masked,
     ),
     (
         ("sig=", "_token=", "_secret=", "accountkey=", "sharedaccess"),
         re.compile(
-            rf"(?<![\w.-])((?:client_secret|(?:access|refresh|id|subject)_token|AccountKey|SharedAccessKey|SharedAccessSignature)="
-            rf"|sig=(?={_VALUE}{{16}})){_VALUE}+",
+            rf"(?P<before>(?<![\w.-])(?:client_secret|(?:access|refresh|id|subject)_token|AccountKey|SharedAccessKey|SharedAccessSignature)="
+            rf"|(?<![\w.-])sig=(?={_VALUE}{{16}}))(?P<v>{_VALUE}+)",
             re.I,
         ),
-        rf"\1{MASK}",
+        _masked,
     ),
     # "invalid token eyJ…": long, and no word.
     (
         ("token", "secret", "password", "credential"),
-        re.compile(r"""\b((?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}""", re.I),
-        rf"\1{MASK}",
+        re.compile(
+            r"""(?P<before>\b(?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?P<v>(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,})""",
+            re.I,
+        ),
+        _masked,
     ),
-    (("eyj",), re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), MASK),
-    # An account and its password, or a key alone; abfss://container@account is no such thing.
-    (("://",), _URI_PASSWORD, rf"\1:{MASK}@"),
-    (("http",), re.compile(r"""(https?://)[^/\s:@?#"'<>\\]+@""", re.I), rf"\1{MASK}@"),
 )
 # A PNG in base64: most of a page, and nothing to read in it.
 _PICTURE = re.compile(r"(iVBORw0KGgo[A-Za-z0-9+/=]{1000,})")
@@ -124,8 +151,8 @@ def is_secret(key: str) -> bool:
 
 
 def is_masked(key: str, value: str) -> bool:
-    """Tell whether a setting holds anything that must not be seen: by its name, or by what is in its value."""
-    return is_secret(key) or scrub(value) != value
+    """Tell whether a setting stays out of logs and command lines: by its name, by what is in its value, or as a secret's other half."""
+    return is_secret(key) or "access-key" in key or scrub(value) != value
 
 
 def remember(properties: Mapping[str, str]) -> None:
@@ -136,13 +163,15 @@ def remember(properties: Mapping[str, str]) -> None:
             # Client credentials are "id:secret"; the secret alone gives them away, as does what follows "Bearer".
             parts = [value, *(value.split(":", 1)[1:] if key.endswith("credential") else []), *(value.split()[1:] if is_header else [])]
             for part in parts:
-                if len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST) and part.lower() not in _COMMON:
+                long_enough = len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
+                if long_enough and part.lower() not in _COMMON and not _PLACEHOLDER.fullmatch(part):
                     _remember_one(part)
             for line in value.splitlines()[1:] and value.splitlines():
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
                     _remember_one(line)
         for match in (*_URI_PASSWORD.finditer(value), *_SQL_PASSWORD.finditer(value)):
-            _remember_one(match[match.re.groups])
+            if not _PLACEHOLDER.fullmatch(match["v"]):
+                _remember_one(match["v"])
 
 
 def _remember_one(value: str) -> None:
@@ -154,62 +183,86 @@ def _remember_one(value: str) -> None:
 
 
 def scrub(text: str) -> str:
-    """Replace by ``***`` every remembered secret, and what looks like one wherever it comes from.
+    """Text from outside, with ``***`` for every remembered secret and for what looks like one.
 
     That is tokens and headers that prove who asks, signatures of presigned URLs, secrets that JSON, query strings and
-    connection strings name, accounts inside URIs, and private keys.
+    connection strings name, accounts inside URIs, and private keys. A ``${NAME}`` in the place of one is left.
     """
+    return _without(text, (*_EVIDENT, *_LOOKALIKES))
+
+
+def mask(text: str) -> str:
+    """Text of icekit's own, people's names, SQL and data in it, with ``***`` for remembered secrets and for what can be nothing else.
+
+    A column ``cookie``, a folder ``token=abc`` or a filter on ``secret`` is theirs and stays. What is put into such a text
+    from outside goes through :func:`scrub` first.
+    """
+    return _without(text, _EVIDENT)
+
+
+def _without(text: str, patterns: _Patterns) -> str:
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, MASK)
     pieces = _PICTURE.split(text)
     # Every other one is a picture.
-    pieces[::2] = (_without_patterns(piece) for piece in pieces[::2])
+    pieces[::2] = (_without_patterns(piece, patterns) for piece in pieces[::2])
     return "".join(pieces)
 
 
-def _without_patterns(text: str) -> str:
+def _without_patterns(text: str, patterns: _Patterns) -> str:
     lowered = text.lower()
-    for words, pattern, instead in _PATTERNS:
+    for words, pattern, instead in patterns:
         if any(word in lowered for word in words):
             text = pattern.sub(instead, text)
     return text
 
 
-def scrub_data(value: Any) -> Any:
-    """Scrub every text inside plain data; its shape and its numbers stay."""
+def mask_data(value: Any) -> Any:
+    """:func:`mask` every text inside plain data; its shape and its numbers stay."""
     if isinstance(value, str):
-        return scrub(value)
+        return mask(value)
     if isinstance(value, Mapping):
-        return {key: scrub_data(item) for key, item in value.items()}
+        return {key: mask_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [scrub_data(item) for item in value]
+        return [mask_data(item) for item in value]
     return value
 
 
-class _Scrubbed:
+class _Clean:
     """A stream that takes secrets out of what is written to it."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clean: Callable[[str], str] = scrub) -> None:
         self._stream = stream
+        self._clean = clean
 
     def write(self, text: str) -> int:
-        self._stream.write(scrub(text))
+        self._stream.write(self._clean(text))
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
         for line in lines:
             self.write(line)
 
+    def own(self) -> _Clean:
+        """The same stream, for icekit's own words."""
+        return _Clean(self._stream, mask)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
+def own_words(stream: TextIO) -> TextIO:
+    """The stream to write icekit's own text to: what others print and log there is text from outside."""
+    clean: Any = stream.own() if isinstance(stream, _Clean) else stream
+    return clean  # type: ignore[no-any-return]
+
+
 @contextlib.contextmanager
 def scrubbed_output() -> Iterator[None]:
-    """Take secrets out of all that is printed, warned of or logged to the terminal meanwhile."""
+    """Take secrets out of all that is printed, warned of or logged to the terminal meanwhile; a stream that is closed stays so."""
     import sys
 
-    out: Any = _Scrubbed(sys.stdout)
-    err: Any = _Scrubbed(sys.stderr)
+    out: Any = sys.stdout and _Clean(sys.stdout)
+    err: Any = sys.stderr and _Clean(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield

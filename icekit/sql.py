@@ -115,6 +115,20 @@ def call(catalog: str, procedure: str, **arguments: Argument) -> str:
     return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"
 
 
+def rewrite_data_files(catalog: str, *, options: Mapping[str, str], **arguments: Argument) -> str:
+    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that no row comes back that a writer deletes meanwhile; see :func:`renewing`."""
+    return call(catalog, "rewrite_data_files", **arguments, options=renewing(options))
+
+
+def renewing(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of ``rewrite_data_files`` by which what it writes gets a new sequence number.
+
+    With an old one, Iceberg's default, the commit can drop equality deletes of the meantime that
+    apply to it (:mod:`icekit.compact.old_numbers`). With a new one they are a conflict: the call fails, and is run again.
+    """
+    return {**options, "use-starting-sequence-number": "false"}
+
+
 def orphan_arguments(table: str, location: str) -> dict[str, str | bool]:
     """The arguments of a dry run; object stores are listed by prefix, as their FileIO must be."""
     by_prefix: dict[str, str | bool] = {"prefix_listing": True} if location.startswith(("s3", "gs:", "abfs", "wasb")) else {}
@@ -156,6 +170,11 @@ _QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\
 def unquoted(text: str) -> str:
     """What stands in a text outside quotes and backticks; each quoted part is left as a pair of quotes."""
     return _QUOTED.sub("''", text)
+
+
+def without_texts(text: str) -> str:
+    """:func:`unquoted`, with the names in backticks as they are."""
+    return _QUOTED.sub(lambda quoted: quoted[0] if quoted[0].startswith("`") else "''", text)
 
 
 def statements(text: str) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import re
 import sys
 from typing import TextIO
 
+from icekit.secrets import own_words
+
 # Control characters but line ends and tabs, halves of characters, and those that turn or break a line.
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
@@ -23,9 +25,13 @@ def say(text: str, *, is_painted: bool = False, end: str = "\n", error: bool = F
 
 
 def write(text: str, stream: TextIO | None) -> None:
-    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one nothing."""
+    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one nothing.
+
+    Standard error that cannot be written to is left alone: there is nowhere to report it.
+    """
     if stream is None:
         return
+    is_error, stream = stream is sys.stderr, own_words(stream)
     try:
         try:
             stream.write(text)
@@ -33,10 +39,22 @@ def write(text: str, stream: TextIO | None) -> None:
             stream.write(text.encode(problem.encoding, "backslashreplace").decode(problem.encoding))
         stream.flush()
     except BrokenPipeError:
-        raise
+        if not is_error:
+            raise
     except OSError as error:
         # What could not be written would be tried again, and fail again, as the process ends.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         error.filename = error.filename or "Standard output"
-        raise
+        if not is_error:
+            raise
+
+
+def open_closed_streams() -> None:
+    """Take the places of standard streams that are closed (``>&-``), before a file or the JVM's output does."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

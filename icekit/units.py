@@ -87,5 +87,5 @@ def unbroken(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which a terminal would obey and a font does not have."""
+    """A label of one line: what is no character that a font has, also an end of line, is replaced; longer texts go through terminal.harmless."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

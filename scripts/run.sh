@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run a command in what scripts/setup.sh made: .venv's Python and a Java that Spark runs on.
 #
-#   scripts/run.sh python -m icekit report 'lab.*'
+#   scripts/run.sh icekit report 'lab.*'
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 PATH=$root/.venv/bin:$PATH

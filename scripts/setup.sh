@@ -3,8 +3,8 @@
 #
 #   scripts/setup.sh [dev|notebook]
 #
-# Packages are installed again only when pyproject.toml has changed since. What it finds is left
-# for scripts/run.sh in .venv/java-home. Exit status 2: something is missing that only a person
+# Packages come at the exact versions of constraints.txt, and are installed again only when that or
+# pyproject.toml has changed since. What it finds is left for scripts/run.sh in .venv/java-home. Exit status 2: something is missing that only a person
 # can install; the last line is the command for it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -89,7 +89,7 @@ make_venv() {
 
 # --- packages --------------------------------------------------------------------------------
 
-installed_for() { pwd && cat pyproject.toml; }
+installed_for() { pwd && cat pyproject.toml constraints.txt; }
 
 install_packages() {
     stamp=.venv/installed-${extra:-runtime}
@@ -99,7 +99,10 @@ install_packages() {
     start=$(date +%s)
     say "installing Python packages${extra:+ ($extra)}; the first time takes a few minutes"
     .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
-    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable ".${extra:+[$extra]}" >&2
+    # dev has all extras; who explores or reports has those that commands need.
+    case $extra in dev) extras=dev ;; *) extras=schedule,lab${extra:+,$extra} ;; esac
+    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+        --constraint constraints.txt --editable ".[$extras]" >&2
     installed_for >"$stamp"
     say "Python packages are installed ($(seconds_since "$start") s)"
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Execute the DAG that `python -m icekit recipe airflow` prints, in a real Airflow in an environment of its own.
+# Execute the DAG that `icekit recipe airflow` prints, in a real Airflow in an environment of its own.
 # Not part of `make test`: installing Airflow takes minutes. Leaves everything under build/airflow.
 set -eu
 cd "$(dirname "$0")/.."

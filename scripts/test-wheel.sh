@@ -8,13 +8,15 @@ room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$room" "$root"
 python -m venv "$room/venv"
-"$room/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$room"/icekit-*.whl
+wheel=$(echo "$room"/icekit-*.whl)
+"$room/venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$root/constraints.txt" "$wheel[lab]"
 cd "$room"
 unset ICEKIT_LAKE
 PATH=$room/venv/bin:$PATH
-python -m icekit lab small_files position_deletes healthy_partitioned
-python -m icekit report 'lab.*' --output reports
+icekit --version
+icekit lab small_files position_deletes healthy_partitioned
+icekit report 'lab.*' --output reports
 test -s reports/index.html
 test -s reports/lab.small_files.html
 ls "$room"/venv/share/icekit/notebooks
-echo "the wheel is whole: $(basename "$room"/icekit-*.whl)"
+echo "the wheel is whole: $(basename "$wheel")"

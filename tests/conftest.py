@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import icekit
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
 # What the gate runs of the Spark tests.

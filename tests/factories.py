@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from icekit.diagnose.findings import Finding, Severity, Thresholds
 from icekit.facts import metadata
 from icekit.facts.model import (
     Bucket,
@@ -29,7 +30,6 @@ from icekit.facts.model import (
     TableFacts,
 )
 from icekit.facts.sizes import bucket_of, edges
-from icekit.findings import Finding, Severity, Thresholds
 
 KIB = 1024
 MIB = 1024 * KIB

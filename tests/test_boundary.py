@@ -8,9 +8,12 @@ import json
 import os
 import re
 import resource
+import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,14 @@ from junitparser import JUnitXml
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from pyspark.errors import AnalysisException
 
+import icekit
 from icekit.__main__ import main
-from icekit.boundary import outside
-from icekit.errors import IcekitError
+from icekit.api import Lake
+from icekit.engine.boundary import outside
+from icekit.engine.errors import reason
+from icekit.errors import CatalogUnreachable, DiskUnusable, IcekitError
 from icekit.saving import write_text
 
 COLUMNS = Schema(NestedField(1, "id", LongType(), required=False))
@@ -227,7 +234,7 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
         status = main(["report", "db.t", "--output", str(tmp_path / "out")])
 
     assert status == 2
-    assert re.search(r"out/\S+ cannot be written: .*--output", capsys.readouterr().err)
+    assert re.search(r"out/\S+ cannot be written: .*choose another place", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("made", [lambda path: path.write_text(""), lambda path: (path / "run.jsonl.partial").mkdir(parents=True)])
@@ -255,9 +262,37 @@ def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place, tmp
         done = subprocess.run([sys.executable, "-m", "icekit", "look", "db.t"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
     assert done.returncode == 2
-    assert done.stderr == (
-        "icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another folder with --output.\n"
-    )
+    assert done.stderr == ("icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another place.\n")
+
+
+def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.table()
+
+    assert "choose another place" in refused(capsys, "report", "db.t", "--output", "/proc/x")
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("look f.nope 2>/dev/full", 2),
+        ("look 2>/dev/full", 2),
+        ("--help >/dev/full", 2),
+        ("tables >&-", 0),
+        ("look db.t >&-", 0),
+        ("look f.nope 2>&-", 2),
+        ("report db.t --output out >&-", 0),
+        ("report db.t --output out >&- 2>&- <&-", 0),
+    ],
+)
+def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(place: Place, tmp_path: Path, command: str, status: int) -> None:
+    place.table()
+    shell = ["sh", "-c", f"exec {sys.executable} -m icekit {command}"]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(shell, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 # What is no fault of icekit's
@@ -277,6 +312,68 @@ def test_a_lost_connection_too_many_files_and_no_memory_are_not_bugs() -> None:
     errors: list[BaseException] = [ConnectionRefusedError(111, "refused"), OSError(errno.EMFILE, "too many"), MemoryError()]
 
     assert [isinstance(outside(error), IcekitError) for error in errors] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        socket.gaierror(-2, "Name or service not known"),
+        urllib.error.URLError("no route"),
+        TimeoutError("timed out"),
+        OSError(errno.EHOSTUNREACH, "No route to host"),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+        ssl.SSLError(1, "certificate verify failed"),
+    ],
+)
+def test_another_machine_that_does_not_answer_is_no_disk(error: Exception) -> None:
+    said = outside(error)
+
+    assert isinstance(said, CatalogUnreachable)
+    assert str(error).removeprefix("[Errno ")[:10] in str(said)
+
+
+def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is_one(tmp_path: Path) -> None:
+    (tmp_path / "not.db").write_bytes(b"not a database" * 100)
+    with contextlib.closing(sqlite3.connect(tmp_path / "not.db")) as db, pytest.raises(sqlite3.DatabaseError) as of_file:
+        db.execute("SELECT * FROM t")
+    with contextlib.closing(sqlite3.connect(":memory:")) as db, pytest.raises(sqlite3.DatabaseError) as of_statement:
+        db.execute("SELECT no_such")
+    with pytest.raises(sqlite3.DatabaseError) as of_use:
+        db.execute("SELECT 1")
+
+    assert isinstance(outside(of_file.value), DiskUnusable)
+    assert outside(of_statement.value) is None
+    assert outside(of_use.value) is None
+
+
+def test_a_file_of_icekits_own_that_is_missing_is_a_bug() -> None:
+    own = FileNotFoundError(errno.ENOENT, "No such file", str(Path(icekit.__file__).parent / "report" / "x.html"))
+
+    assert outside(own) is None
+
+
+def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:
+    error = Exception(
+        "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such group\n\tat a.B.c(B.java:1)"
+    )
+
+    assert reason(error) == "java.lang.IllegalStateException: no such group"
+
+
+@pytest.mark.spark
+def test_what_spark_says_is_a_cause_or_a_bug_of_icekits_own_sql(lake: Lake) -> None:
+    jvm: Any = lake.spark._jvm
+    with pytest.raises(Exception, match="For input string") as of_java:
+        jvm.java.lang.Long.parseLong("x")
+    with pytest.raises(AnalysisException) as of_statement:
+        lake.spark.sql("SELECT no_such FROM range(1)")
+    with pytest.raises(AnalysisException) as of_routine:
+        lake.spark.sql("SELECT no_such(1)")
+
+    assert "For input string" in str(outside(of_java.value))
+    assert "An error occurred while calling" not in str(outside(of_java.value))
+    assert outside(of_statement.value) is None
+    assert outside(of_routine.value) is None
 
 
 @pytest.mark.parametrize(

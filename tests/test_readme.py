@@ -31,6 +31,12 @@ def test_every_picture_and_file_that_the_readme_links_to_exists() -> None:
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
-@pytest.mark.parametrize("command", re.findall(r"python -m icekit ([\w-]+)", README))
+# In blocks of shell and in `code`, where a sentence's own icekit is not.
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.S | re.M)
+SHELL = [*(block for language, block in BLOCKS if language in {"", "sh"}), *re.findall(r"`(icekit [^`]+)`", README)]
+COMMANDS = sorted({command for block in SHELL for command in re.findall(r"^(?:\$ )?icekit ([a-z][\w-]*)", block, re.M)})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_in_the_readme_is_one(command: str) -> None:
     assert command in _parser().format_help()

@@ -15,6 +15,7 @@ import pytest
 
 from icekit import secrets
 from icekit.errors import ParameterError
+from icekit.terminal import say
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_secret_is_masked_as_urls_json_and_html_spell_it() -> None:
 def test_scrubbing_data_keeps_its_shape_and_numbers() -> None:
     secrets.remember({"token": "12345678"})
 
-    assert secrets.scrub_data({"a": [12345678, "x 12345678"], "b": None}) == {"a": [12345678, "x ***"], "b": None}
+    assert secrets.mask_data({"a": [12345678, "x 12345678"], "b": None}) == {"a": [12345678, "x ***"], "b": None}
 
 
 @pytest.fixture
@@ -157,11 +158,93 @@ def test_no_text_takes_long(piece: str) -> None:
     assert took < 10
 
 
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mailtos://icekit:${SMTP_PASSWORD}@smtp.example.com",
+        "mailtos://icekit:$SMTP_PASSWORD@smtp.example.com",
+        "jsons://hooks.example.com/icekit?+Authorization=${HOOK_TOKEN}",
+        "jsons://hooks.example.com/icekit?+Authorization=Bearer%20${HOOK_TOKEN}",
+        "https://${TOKEN}@host/repository?sig=${SIGNATURE}",
+        "Authorization: Bearer ${HOOK_TOKEN}",
+        '{"password": "${PASSWORD}"}',
+    ],
+)
+def test_where_a_secret_is_to_be_put_is_no_secret(text: str) -> None:
+    secrets.remember({"token": "${HOOK_TOKEN}", "uri": text})
+
+    assert secrets.scrub(text) == secrets.mask(text) == text
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE FROM web.visits WHERE cookie = 'abc'",
+        "DELETE FROM web.visits WHERE token = 'abcdefghijklmnop1'",
+        "file:/w/visits/data/cookie=abc/f.parquet is gone",
+        "web.cookie: 1 action",
+        "{signature=3, id=7}",
+        '{"key_signature": "C major", "cookie": "abc", "token": "t-1"}',
+        "a bearer bond and authorization: pending",
+    ],
+)
+def test_peoples_names_data_paths_and_sql_are_theirs(text: str) -> None:
+    assert secrets.mask(text) == text
+    assert secrets.mask_data({"where": [text]}) == {"where": [text]}
+    assert str(ParameterError(text)) == text
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_a_folder_named_like_a_header_stays_in_what_comes_from_outside() -> None:
+    text = "File file:/w/visits/data/cookie=abc/f.parquet does not exist"
+
+    assert secrets.scrub(text) == text
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jdbc:postgresql://me:LEAK@host/db",
+        "https://b.host/k?X-Amz-Algorithm=A&X-Amz-Credential=LEAK%2Fs3&X-Amz-Security-Token=LEAK%2F%2B&X-Amz-Signature=LEAK",
+        "https://b.host/k?a=1&amp;X-Goog-Signature=LEAK",
+        "https://acct.host/c?sv=2024&sig=LEAK0123456789abcdef%2Bx%3D&se=1",
+        "AccountName=a;AccountKey=LEAK==;EndpointSuffix=x",
+        "token eyJhbGciOiJIUzI1NiJ9.LEAK12345678.LEAK",
+        "Bearer LEAK0123456789abcdef",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIILEAK\nLEAK==\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_what_can_be_nothing_but_a_secret_is_masked_everywhere(text: str) -> None:
+    masked = secrets.mask(text)
+
+    assert "LEAK" not in masked
+    assert secrets.MASK in masked
+    assert secrets.mask(masked) == masked
+
+
+@pytest.mark.parametrize("key", ["gcs.encryption-key", "gcs.decryption-key", "some.decryption.key"])
+def test_keys_that_encrypt_are_secrets_and_their_ids_are_not(key: str) -> None:
+    assert secrets.is_secret(key)
+    assert not secrets.is_secret(f"{key}-id")
+
+
 def test_an_error_holds_no_secret_wherever_it_is_shown() -> None:
-    error = ParameterError("refused: Bearer leak", detail="Authorization: Basic bGVhaw==")
+    error = ParameterError("refused: Bearer leak.0123456789abcdef", detail="Authorization: Basic bGVhaw==")
 
     assert "leak" not in f"{error} {error!r}"
     assert "bGVhaw" not in str(error.detail)
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_icekits_own_words_on_the_terminal_keep_peoples_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with secrets.scrubbed_output():
+        say("web.cookie: 1 action")
+        say("web.cookie: 1 action", error=True)
+
+    assert capsys.readouterr() == ("web.cookie: 1 action\n", "web.cookie: 1 action\n")
 
 
 def test_all_that_a_command_prints_or_logs_passes_the_same_place(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ class Checkout:
         self.folder = folder
         shutil.copytree(ROOT / "scripts", folder / "scripts")
         (folder / "pyproject.toml").write_text("[project]\n")
+        (folder / "constraints.txt").write_text("pandas==3.1.1\n")
         _script(folder / ".venv/bin/python", f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac')
 
     def set_up(self, *extra: str, java_home: Path, path_java: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -61,14 +62,20 @@ def _script(path: Path, line: str) -> None:
     path.chmod(0o755)
 
 
-def test_packages_are_installed_once_for_each_pyproject(checkout: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
+def test_packages_are_installed_again_when_their_versions_may_have_changed(checkout: Checkout, tmp_path: Path, changed: str) -> None:
     jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     checkout.set_up(java_home=jdk)
-    assert checkout.installs == ["."]
-    (checkout.folder / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    assert checkout.installs == [".[schedule,lab]"]
+    (checkout.folder / changed).write_text("# another\n")
     checkout.set_up(java_home=jdk)
-    assert checkout.installs == [".", "."]
+    assert checkout.installs == [".[schedule,lab]"] * 2
+
+
+def test_packages_come_at_the_versions_that_are_written_down(checkout: Checkout, tmp_path: Path) -> None:
+    checkout.set_up("notebook", java_home=java(tmp_path / "jdk", "17"))
+    assert "--constraint constraints.txt --editable .[schedule,lab,notebook]" in (checkout.folder / "installs").read_text()
 
 
 def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path: Path) -> None:

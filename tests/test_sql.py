@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import time
+from pathlib import Path
 
 import pytest
 
+import icekit
 from icekit import sql
 from icekit.errors import InvalidName
 
@@ -151,3 +154,19 @@ def test_several_arguments_are_parted_by_commas() -> None:
 def test_a_carriage_return_stays_in_a_literal() -> None:
     assert sql.literal("a\rb") == r"'a\rb'"
     assert sql.literal(False) == "false"
+
+
+def test_what_is_printed_of_rewrite_data_files_is_rendered_in_one_place() -> None:
+    """Which says that what is written gets a new sequence number; trials on a copy, and the ledger, have no other writer."""
+    alone = {"tune/layout/trial.py", "tune/write_mode/trial.py", "compact/equality_deletes/stock.py", "compact/ledger_rows.py"}
+    package = Path(icekit.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) == "call"
+        and any(isinstance(each, ast.Constant) and each.value == "rewrite_data_files" for each in node.args)
+    }
+
+    assert {path for path in found if path != "sql.py" and not path.startswith("lab/")} == alone

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar
+from icekit.facts.where import among, askable, between, in_units, literal_of, transformed, unfiltered_fields, where
 from icekit.sql import identifier
-from icekit.where import among, askable, between, in_units, literal_of, transformed, unfiltered_fields, where
 from tests.factories import FIRST_DAY
 
 

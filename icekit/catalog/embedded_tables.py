@@ -6,7 +6,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from icekit.catalog.source import DEADLINE_SECONDS, Source, not_found, read_local, view_given
+from icekit.catalog.source import DEADLINE_SECONDS, Source, read_local
+from icekit.engine.errors import not_found, view_given
 from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.sql import Identifier
 

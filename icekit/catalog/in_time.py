@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from icekit.catalog import interrupting
 from icekit.catalog.source import within
+from icekit.engine import interrupting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icekit.catalog.lake import Lake
-    from icekit.facts.model import TableFacts
-    from icekit.sql import Identifier
 
 T = TypeVar("T")
 
@@ -64,12 +62,6 @@ class _Tagged:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
-
-    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
-        """As the lake's own, its Spark work tagged too."""
-        from icekit.facts import observe
-
-        return observe(cast("Lake", self), table, **options)
 
     @property
     def spark(self) -> SparkSession:

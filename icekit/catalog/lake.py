@@ -6,10 +6,10 @@ import atexit
 import contextlib
 import fnmatch
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from icekit import secrets
 from icekit.catalog import session
@@ -18,20 +18,15 @@ from icekit.catalog.profile import SparkCatalogConf, spark_conf
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import Tables
-from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, nearest
-from icekit.sql import Identifier, display_name, parse_identifier
+from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
+from icekit.sql import Identifier, parse_identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from icekit.compact import Outcome, Plan
-    from icekit.facts import TableFacts
-    from icekit.findings import Findings
-    from icekit.tune.answer import Answer
-    from icekit.tune.merge import Review
-    from icekit.tune.write_mode import WriteModeChoice
+    from pyspark.sql import SparkSession
 
 EMBEDDED = "lake"
+
+L = TypeVar("L", bound="Lake")
 
 
 class Lake:
@@ -47,9 +42,10 @@ class Lake:
         self.tables = tables
         self._conf = conf
         self._borrowed = borrowed
-        self._kept = contextlib.ExitStack()
+        #: What must be undone before the lake is gone, such as clones.
+        self.until_closed = contextlib.ExitStack()
         # Clones must go before pyspark's own exit handler takes the session away; it was registered first and runs last.
-        atexit.register(self._kept.close)
+        atexit.register(self.until_closed.close)
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r}, {self.tables})"
@@ -112,84 +108,13 @@ class Lake:
             unmatched += lost
         return list(found)
 
-    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
-        """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
-        from icekit.facts import observe
-
-        return observe(self, table, **options)
-
-    def plan(
-        self, facts: TableFacts, findings: Findings | None = None, *, trial: bool = False, ledger: str | None = None, **policy: Any
-    ) -> Plan:
-        """Plan the rewrites that pay back; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
-        from icekit.compact import Policy, plan_table
-
-        return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
-
-    def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
-        """Run a plan under a checkpoint and prove it; a dry run unless ``execute``. See :func:`icekit.compact.run`."""
-        from icekit.compact import run
-
-        return run(self, plan, execute=execute, **options)
-
-    def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
-        """Turn equality deletes into position deletes, proved; a dry run unless ``execute``.
-
-        See :func:`icekit.compact.equality_deletes.convert_equality_deletes`.
-        """
-        from icekit.compact.equality_deletes import convert_equality_deletes
-
-        return convert_equality_deletes(self, table, where, execute=execute, **options)
-
-    def choose_write_mode(self, table: str | Identifier, **options: Any) -> WriteModeChoice:
-        """Measure merge-on-read and copy-on-write on clones of a table, and say which to set; the table is only read.
-
-        See :func:`icekit.tune.write_mode.choose_write_mode`.
-        """
-        from icekit.tune.write_mode import choose_write_mode
-
-        return choose_write_mode(self, table, **options)
-
-    def review_merge(self, sql: str, **options: Any) -> Review:
-        """Explain a MERGE without running it, and narrow it. See :func:`icekit.tune.merge.review_merge`."""
-        from icekit.tune.merge import review_merge
-
-        return review_merge(self, sql, **options)
-
-    def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
-        """Measure how a table should be written or laid out; the table is only read.
-
-        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.questions.tune`.
-        """
-        from icekit.tune.questions import tune
-
-        return tune(self, question, table, **options)
-
-    def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
-        """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.
-
-        The deletes are resolved once, on a zero-copy clone that :meth:`close` (or the end of the
-        process) removes with the files written for it; each query of the frame is then a plain
-        scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
-        """
-        from icekit.resolve.reading import resolved
-
-        name = self.identifier(table) if isinstance(table, str) else table
-        return self._kept.enter_context(resolved(self, name, say=progress))
-
-    def resume(self, table: str | Identifier, **options: Any) -> Outcome:
-        """Go on with the last unfinished run on a table. See :func:`icekit.compact.resume`."""
-        from icekit.compact import resume
-
-        return resume(self, table, **options)
-
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""
         return (self.name, *table)
 
     def close(self) -> None:
         """Let go of both engines; stops the Spark session only if icekit started it."""
-        self._kept.close()
+        self.until_closed.close()
         self.tables.close()
         if "spark" in self.__dict__ and session.is_own(self.spark):
             session.stop_own()
@@ -202,7 +127,12 @@ def embedded_path() -> Path:
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
-    """Connect to a catalog by name; nothing is contacted and no JVM is started yet.
+    """Connect to a catalog by name, see :func:`connect_as`."""
+    return connect_as(Lake, catalog, spark=spark)
+
+
+def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None) -> L:
+    """Connect to a catalog by name; nothing is contacted and no JVM is started yet. ``kind`` is the class of what is returned.
 
     Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on
     SQLite under :func:`embedded_path`. Any other name is a catalog of the Spark session
@@ -214,14 +144,14 @@ def connect(catalog: str | None = None, *, spark: SparkSession | None = None) ->
     running = spark or session.running_session()
     borrowed = running if running is not None and not session.is_own(running) else None
     if borrowed is not None and _has_own(borrowed, name):
-        return Lake(name, None, SessionTables(name, borrowed), borrowed)
+        return kind(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
         path = embedded_path()
         properties = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": str(path / "warehouse")}
-        return Lake(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
+        return kind(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
     properties = _profile(name)
     secrets.remember(properties)
-    return Lake(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
+    return kind(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
 
 
 def _has_own(spark: SparkSession, name: str) -> bool:
@@ -238,9 +168,7 @@ def _profile(name: str) -> dict[str, str]:
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(
-            f"pyiceberg's configuration cannot be read: {secrets.scrub(str(error)).splitlines()[0]}. Mend .pyiceberg.yaml."
-        ) from None
+        raise ProfileError(f"pyiceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
     if properties is None:
         there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(
@@ -255,6 +183,3 @@ def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-__all__ = ["EMBEDDED", "Lake", "connect", "display_name", "embedded_path"]

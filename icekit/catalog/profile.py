@@ -91,7 +91,7 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     if refused:
         hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
         raise ProfileError(
-            f"Profile {name!r} has keys that Spark's catalog has no equal for: {', '.join(sorted(refused))}{hints or '.'} "
+            f"Profile {name!r} has keys with no Spark equivalent: {', '.join(sorted(refused))}{hints or '.'} "
             f"Remove them, or write what Spark needs as spark.<key>."
         )
     if "client.assume-role.arn" in settings:

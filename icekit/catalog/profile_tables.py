@@ -10,19 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from icekit.catalog.source import (
-    DEADLINE_SECONDS,
-    LISTING_SECONDS,
-    Source,
-    first_line,
-    not_found,
-    read_local,
-    reading,
-    trace,
-    view_given,
-    within,
-)
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied
+from icekit.catalog.source import DEADLINE_SECONDS, LISTING_SECONDS, Source, read_local, reading, within
+from icekit.engine.errors import not_found, view_given
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied, first_line, trace
 from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier
 
@@ -156,9 +146,9 @@ class ProfileTables:
 
 
 def _import_client(name: str, properties: Mapping[str, str]) -> None:
-    """Import what talks to such a catalog and its storage, which takes seconds on a busy machine and is no waiting for an answer.
+    """Import what talks to such a catalog and its storage.
 
-    What cannot be imported is told by pyiceberg itself, when it needs it.
+    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg reports a failed import itself.
     """
     from pyiceberg.catalog import infer_catalog_type
 

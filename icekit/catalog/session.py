@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
+from icekit.engine.errors import reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
@@ -120,7 +121,7 @@ def own_settings(text: str) -> dict[str, str]:
         raise SparkUnavailable(f"{form}; what it holds cannot be read: {error}.") from None
     for key, equals, value in pairs:
         if not key or not equals:
-            raise SparkUnavailable(f"{form}; {key + equals + value!r} is none.")
+            raise SparkUnavailable(f"{form}; {key + equals + value!r} has no = after a key.")
     return {key: value for key, _, value in pairs}
 
 
@@ -171,11 +172,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     base = min(conf.settings, key=len)
     if spark.conf.get(base, None) is not None:
         return
-    secret = {
-        k: v
-        for k, v in conf.settings.items()
-        if (is_masked(k.removeprefix(f"{base}."), v) or "access-key" in k) and spark.conf.get(k, None) != v
-    }
+    secret = {k: v for k, v in conf.settings.items() if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v}
     if secret:
         if hasattr(spark, "_jsparkSession"):
             _open(spark, base, conf.settings)
@@ -206,8 +203,6 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
     try:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
-        from icekit.facts.bridge import reason
-
         raise CatalogUnreachable(
             f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check its profile and the network.", detail=str(error)
         ) from None

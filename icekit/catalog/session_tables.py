@@ -1,13 +1,17 @@
-"""Find the tables of a catalog that only a running Spark session knows."""
+"""Find the tables of a catalog that only a running Spark session knows; without the bridge, their metadata is read as ``binaryFile``."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from icekit.catalog.source import LISTING_SECONDS, Source, within
-from icekit.errors import CatalogUnreachable, TableNotFound
+from icekit.engine.bridge import has_bridge, load_table, read_bytes
+from icekit.engine.errors import explain
+from icekit.engine.metadata_tables import metadata_table
+from icekit.errors import CatalogUnreachable, IcekitError, TableNotFound
 from icekit.sql import Identifier, identifier, parse_identifier
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ class SessionTables:
                 if len(parts) <= len(parent):
                     continue
                 rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
-                found.extend((*parts, row["tableName"]) for row in rows)
+                found.extend((*parts, row["tableName"]) for row in rows if not row["isTemporary"])
                 walk(parts)
 
         self._ask(walk, LISTING_SECONDS)
@@ -48,8 +52,6 @@ class SessionTables:
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, as ``SHOW TABLES`` lists them."""
-        from icekit.facts.bridge import explain
-
         listing = f"SHOW TABLES IN {identifier(self.name, *namespace)}"
         try:
             rows = self._ask(lambda: self.spark.sql(listing).collect(), LISTING_SECONDS)
@@ -58,7 +60,7 @@ class SessionTables:
             if isinstance(explained, TableNotFound):
                 return []
             raise explained from None
-        return sorted((*namespace, row["tableName"]) for row in rows)
+        return sorted((*namespace, row["tableName"]) for row in rows if not row["isTemporary"])
 
     def _ask(self, question: Callable[[], T], seconds: float) -> T:
         try:
@@ -71,9 +73,43 @@ class SessionTables:
 
     def source(self, table: Identifier) -> Source:
         """Not without Spark: the collector asks the session itself."""
-        from icekit.facts.bridge import spark_source
-
         return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
 
     def close(self) -> None:
         """The session is not icekit's to stop."""
+
+
+def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
+    """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
+    try:
+        spark.sql(f"REFRESH TABLE {identifier(*table)}")
+        return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
+    except IcekitError:
+        raise
+    except Exception as error:
+        raise explain(error, table, names) from None
+
+
+def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
+    loaded = load_table(spark, table)
+    io = loaded.io()
+
+    def read(location: str) -> bytes:
+        try:
+            return read_bytes(io, location)
+        except Exception as error:
+            raise explain(error, table) from None
+
+    return Source(str(loaded.operations().current().metadataFileLocation()), read)
+
+
+def _by_sql(spark: SparkSession, table: Identifier) -> Source:
+    def read(location: str) -> bytes:
+        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
+        try:
+            return bytes(spark.read.format("binaryFile").load(path).select("content").collect()[0][0])
+        except Exception as error:
+            raise explain(error, table) from None
+
+    newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return Source(str(newest[0][0]), read)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from icekit.errors import MetadataUnreadable, NotATable, PermissionDenied, TableNotFound, nearest
-from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name
+from icekit.errors import MetadataUnreadable, PermissionDenied, first_line, trace
+from icekit.sql import Identifier
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
 def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[], float] = lambda: 0.0) -> T:
     """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
 
-    ``spared`` tells how many seconds so far do not count.
+    ``spared`` says how many seconds so far do not count.
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
@@ -106,29 +105,3 @@ def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[],
         if concurrent.futures.wait([future], left).done:
             return future.result()
     raise TimeoutError
-
-
-def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
-    """The error for a missing table, with near names."""
-    name = display_name(table)
-    near = nearest(name, [display_name(k) for k in known])
-    if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
-        near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
-    return TableNotFound(f"There is no table {name}{near or '; list them with `python -m icekit tables`.'}")
-
-
-def view_given(table: Identifier) -> NotATable:
-    """The error for a view."""
-    return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says first, without secrets."""
-    return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
-
-
-def trace(error: BaseException) -> str:
-    """An error's stack trace, without secrets."""
-    import traceback
-
-    return scrub("".join(traceback.format_exception(error)))

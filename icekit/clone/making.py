@@ -15,8 +15,9 @@ from icekit.clone.metadata import clone_metadata
 from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
 from icekit.clone.stale import stale_clones
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
-from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
@@ -145,7 +146,7 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
     except Exception:
         is_unchanged = False
     try:
-        discard(lake, copy.table, copy.of, copy.scratch, io, is_unchanged=is_unchanged)
+        discard(lake, copy.table, copy.of, copy.scratch, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
             f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}): run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
@@ -159,4 +160,4 @@ def _tell_of_stale(lake: Lake, table: Identifier) -> None:
         dead = sum(stale.is_dead for stale in stale_clones(lake, table))
         if dead:
             said = f"{count(dead, 'clone')} of {display_name(table)} were left by processes that have ended"
-            warnings.warn(f"{said}: list and remove them with python -m icekit clones.", stacklevel=4)
+            warnings.warn(f"{said}: list and remove them with `icekit clones`.", stacklevel=4)

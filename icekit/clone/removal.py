@@ -8,9 +8,10 @@ from typing import Any
 
 from icekit.catalog import Lake
 from icekit.clone.scratch import OF_UUID, marker
+from icekit.engine.bridge import elements
+from icekit.engine.errors import explain
 from icekit.errors import IcekitError
 from icekit.facts.avro import contains, entries, manifest_list
-from icekit.facts.bridge import elements, explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import Json, named_files
 from icekit.secrets import scrub
@@ -58,17 +59,17 @@ def _metadata_of(lake: Lake, made: Identifier) -> Json:
         return {}
 
 
-def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | None, io: Any, *, is_unchanged: bool = False) -> None:
+def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | None, io: Any, *, none_adopted: bool = False) -> None:
     """Drop a scratch table and remove its folder, but for files that ``of`` has adopted; says what stays in a warning.
 
-    ``io`` is a FileIO that reaches the folder. ``is_unchanged`` says that nothing was committed
-    to ``of`` since, so that it cannot have adopted anything. Safe to repeat.
+    ``io`` is a FileIO that reaches the folder. ``none_adopted`` says that ``of`` cannot have adopted anything, as nothing was
+    committed to it since, or as what is in the folder is of no use to it. Safe to repeat.
     """
     said = None
     kept: frozenset[str] | None = None
     if not scratch or not f"{scratch}/".endswith(marker(made)):
         said = f"{display_name(made)} has no folder of its own that could be removed."
-    elif is_unchanged:
+    elif none_adopted:
         kept = frozenset()
     else:
         kept, said = _adopted(lake, made, of, scratch)

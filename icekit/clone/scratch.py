@@ -17,7 +17,7 @@ from icekit.sql import Identifier, display_name, parse_identifier
 #: Where scratch tables are registered, and the name of the folder that holds theirs.
 NAMESPACE = "icekit_scratch"
 
-#: Table properties of a scratch table: what it is made of, by whom, when, and what it writes to.
+#: Table properties of a scratch table: what it is made of, by whom, when, what it writes to, and whether no table can need that.
 OF = "icekit.clone.of"
 OF_UUID = "icekit.clone.of-uuid"
 HOST = "icekit.clone.host"
@@ -27,6 +27,7 @@ PID = "icekit.clone.pid"
 PID_STARTED = "icekit.clone.pid-started"
 STARTED_AT = "icekit.clone.started-at"
 SCRATCH = "icekit.clone.scratch"
+OWN_FILES = "icekit.clone.own-files"
 
 
 def stem(table: Identifier) -> str:
@@ -51,16 +52,19 @@ def marker(made: Identifier) -> str:
     return f"/{NAMESPACE}/{made[-1]}/"
 
 
-def owner_properties(lake: Lake, table: Identifier, scratch: str | None = None, uuid: str | None = None) -> dict[str, str]:
+def owner_properties(
+    lake: Lake, table: Identifier, scratch: str | None = None, uuid: str | None = None, *, own_files: bool = False
+) -> dict[str, str]:
     """The table properties by which :func:`icekit.clone.stale_clones` finds a scratch table whose process has died.
 
     ``table`` is what the scratch table is made of, ``uuid`` that table's own. ``scratch`` is its folder, as
-    :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed.
+    :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed. ``own_files``: nothing in the folder
+    is ever handed to the table (a clone's files may be), so that it is removed without looking for such.
     """
-    return owned(lake.sql_name(table), scratch, uuid)
+    return owned(lake.sql_name(table), scratch, uuid, own_files=own_files)
 
 
-def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None) -> dict[str, str]:
+def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None, *, own_files: bool = False) -> dict[str, str]:
     """The same for a table that is named with its catalog."""
     owner = Owner.here()
     properties = {
@@ -73,18 +77,24 @@ def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None
         PID_STARTED: None if owner.pid_started is None else str(owner.pid_started),
         STARTED_AT: str(time.time_ns() // 1_000_000),
         SCRATCH: scratch,
+        # Said in either case: a clone begins with the properties of what it is made of.
+        OWN_FILES: str(own_files).lower(),
     }
     return {key: value for key, value in properties.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a scratch table's properties say; ``of`` is without its catalog, ``started_ms`` since 1970."""
+    """What a scratch table's properties say; ``of`` is without its catalog, ``started_ms`` since 1970.
+
+    ``own_files``: its table cannot have come to need what is in its folder.
+    """
 
     of: Identifier | None
     owner: Owner
     started_ms: int | None
     scratch: str | None
+    own_files: bool = False
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
@@ -99,7 +109,8 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
     # Without a pid it cannot be seen from anywhere whether it lives.
     host = properties.get(HOST, "") if pid is not None else ""
     owner = Owner(host, properties.get(BOOT_ID), properties.get(PID_NAMESPACE), pid or 0, _number(properties.get(PID_STARTED)))
-    return Ownership(of, owner, _number(properties.get(STARTED_AT)), properties.get(SCRATCH))
+    started_ms, own_files = _number(properties.get(STARTED_AT)), properties.get(OWN_FILES) == "true"
+    return Ownership(of, owner, started_ms, properties.get(SCRATCH), own_files)
 
 
 def _number(text: str | None) -> int | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from icekit.catalog import Lake
 from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, ownership, stem
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused, IcekitError, TableNotFound
-from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.owner import Owner
 from icekit.sql import Identifier, display_name
@@ -23,7 +24,8 @@ class StaleClone:
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host
     (or before a restart, or in another container). ``of`` is the table it was made of,
     ``started_ms`` when it was made, since 1970; what is not known is None. ``drop`` takes it
-    out of the catalog, and never with PURGE; ``scratch`` is the folder that is its own.
+    out of the catalog, and never with PURGE; ``scratch`` is the folder that is its own, and ``own_files``
+    says that the table cannot have come to need what is in it.
     """
 
     table: Identifier
@@ -33,6 +35,7 @@ class StaleClone:
     scratch: str | None
     is_dead: bool
     drop: str
+    own_files: bool = False
 
     def age_ms(self, now: int) -> int | None:
         """Milliseconds since it was made; None if that is not known."""
@@ -97,7 +100,7 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
             io = load_table(lake.spark, lake.sql_name(table)).io()
         except Exception as error:
             raise explain(error, lake.sql_name(table)) from None
-        discard(lake, table, stale.of, stale.scratch, io)
+        discard(lake, table, stale.of, stale.scratch, io, none_adopted=stale.own_files)
         removed.append(stale)
     return tuple(removed)
 
@@ -113,4 +116,4 @@ def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
         return StaleClone(table, None, None, None, None, False, drop)
     if whose is None or (whose.owner.is_visible() and not whose.owner.has_ended()):
         return None
-    return StaleClone(table, whose.of, whose.owner, whose.started_ms, whose.scratch, whose.owner.has_ended(), drop)
+    return StaleClone(table, whose.of, whose.owner, whose.started_ms, whose.scratch, whose.owner.has_ended(), drop, whose.own_files)

@@ -1,1 +1,1 @@
-"""The larger commands of ``python -m icekit``; importing one imports nothing that it needs only when it runs."""
+"""The larger commands of ``icekit``; importing one imports nothing that it needs only when it runs."""

@@ -1,4 +1,4 @@
-"""``python -m icekit clones``: what killed runs left in the scratch namespace, and the statements that clean it."""
+"""``icekit clones``: what killed runs left in the scratch namespace, and the statements that clean it."""
 
 from __future__ import annotations
 

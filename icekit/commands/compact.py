@@ -1,4 +1,4 @@
-"""``python -m icekit compact``: plan, try, run and resume from a terminal or from cron."""
+"""``icekit compact``: plan, try, run and resume from a terminal or from cron."""
 
 from __future__ import annotations
 
@@ -61,15 +61,11 @@ def add_parser(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--max-action-partitions", metavar="N", help="partitions of one action (default: 100)")
 
 
-SETTINGS = (
-    "scope strategy columns budget since until skip_last leave_alone min_files delete_ratio min_win old_specs max_action_bytes max_action_partitions"
-).split()
-
-
 def compact(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import Lake
+    from icekit.api import Lake
     from icekit.compact import Plan, Policy, plan_table
+    from icekit.compact.policy import SETTINGS
 
     limits = limits_of(arguments)
     policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})

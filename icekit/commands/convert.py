@@ -1,4 +1,4 @@
-"""``python -m icekit convert``: forecast what equality deletes cost, and turn them into position deletes."""
+"""``icekit convert``: forecast what equality deletes cost, and turn them into position deletes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def convert(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import Lake
     from icekit.compact import Plan
-    from icekit.compact.equality_deletes import finish_with_compaction, forecast_table, plan_conversion
+    from icekit.compact.equality_deletes import forecast_table, plan_conversion
+    from icekit.run import finish_with_compaction
 
     if arguments.then_compact and not (arguments.execute or arguments.resume):
         raise ParameterError("--then-compact runs a compaction; give it with --execute.")

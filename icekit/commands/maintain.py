@@ -1,4 +1,4 @@
-"""``python -m icekit maintain``: deletes, manifests, snapshots and orphans, from a terminal or from cron."""
+"""``icekit maintain``: deletes, manifests, snapshots and orphans, from a terminal or from cron."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icekit.terminal import say
 _ORDER = """\
 Planned in the order that is right, each only if a finding asks for it: position delete files are
 combined, manifests are rewritten (grouped by the partition fields that filters use), snapshots
-expire. Rewrite the data files first (`python -m icekit compact`): that leaves deletes, manifests and
+expire. Rewrite the data files first (`icekit compact`): that leaves deletes, manifests and
 snapshots behind.
 
 Orphan files are removed last, and only where that is asked for by name: --procedures remove_orphan_files,
@@ -52,7 +52,7 @@ def add_parser(commands: Any, *parents: argparse.ArgumentParser) -> None:
 
 def maintain(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import Lake
+    from icekit.api import Lake
     from icekit.compact import Plan
     from icekit.maintain import DEFAULT_PROCEDURES, Retention, plan_maintenance_table
     from icekit.maintain.plan import check_procedures

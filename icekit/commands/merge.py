@@ -1,4 +1,4 @@
-"""``python -m icekit review-merge``: explain a MERGE without running it, and narrow it."""
+"""``icekit review-merge``: explain a MERGE without running it, and narrow it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def review_merge(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.tune.statement import read_file
 
     sql = read_file(arguments.file)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import ParameterError
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.api import Lake
+    from icekit.diagnose.findings import Findings, Thresholds
     from icekit.facts import TableFacts
-    from icekit.findings import Findings, Thresholds
 
 
 def add_judging(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,13 @@ def changes(arguments: argparse.Namespace) -> dict[str, float]:
 
 def limits_of(arguments: argparse.Namespace) -> Thresholds:
     """The default thresholds with those changed that are given."""
-    from icekit.findings import Thresholds
+    from icekit.diagnose.findings import Thresholds
 
     return Thresholds().with_changes(**changes(arguments))
 
 
 def diagnosed(lake: Lake, arguments: argparse.Namespace, limits: Thresholds, **options: Any) -> tuple[TableFacts, Findings]:
-    """The facts of the command's table and what is wrong with it; further options are those of :meth:`icekit.catalog.Lake.observe`."""
+    """The facts of the command's table and what is wrong with it; further options are those of :meth:`icekit.api.Lake.observe`."""
     from icekit.diagnose import diagnose
 
     facts = lake.observe(arguments.table, size_ratios=limits.size_ratios, filter_columns=filter_columns(arguments) or None, **options)

@@ -11,7 +11,7 @@ from icekit.errors import EXIT_HEALTHY, ParameterError
 from icekit.terminal import say
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.api import Lake
     from icekit.compact import Outcome, Plan
     from icekit.notebook.closing import Result
 
@@ -44,11 +44,11 @@ def add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def run_plan(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:
     """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped).
 
-    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.compact.run` takes.
+    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.service` takes.
     """
-    from icekit.catalog import connect
-    from icekit.compact import Limits, clear, resume, run
+    from icekit.api import connect
     from icekit.notebook import sampled
+    from icekit.run import Limits, clear, resume, run
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")

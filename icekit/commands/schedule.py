@@ -1,4 +1,4 @@
-"""``python -m icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
+"""``icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from icekit.terminal import say
 if TYPE_CHECKING:
     from icekit.report import Run
     from icekit.schedule.model import Policy
+    from icekit.schedule.monitoring import Writers
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -31,8 +32,8 @@ proved nothing more is run on the table until a person says so by `policy FILE -
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, of those tables that were changed.
 
-Exit status, the gravest: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
-not be told, 2 misconfigured (also a pattern that matches no table), 3 crashed or timed out, 130 stopped by Ctrl-C
+Exit status, the most serious: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
+not be told, 2 misconfigured (also a pattern that matches no table), 3 a bug in icekit, or timed out, 130 stopped by Ctrl-C
 or by a signal to end (SIGTERM); the next pass goes on.
 """
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")
@@ -74,14 +75,23 @@ def add_monitoring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
 
 
-def write_monitoring(run: Run, arguments: argparse.Namespace) -> None:
-    """Write the files that ``report`` was asked for."""
+def monitors(arguments: argparse.Namespace) -> Writers:
+    """What writes the files that ``report`` is asked for; asked before the tables are read, which may take hours."""
     if arguments.junit is None and arguments.prometheus is None:
+        return ()
+    from icekit.schedule.monitoring import writers
+
+    return writers(arguments.junit, arguments.prometheus)
+
+
+def write_monitoring(run: Run, arguments: argparse.Namespace, monitors: Writers) -> None:
+    """Write the files that ``report`` was asked for."""
+    if not monitors:
         return
-    from icekit.schedule.monitoring import of_report, writers
+    from icekit.schedule.monitoring import of_report
 
     watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
-    for write, path in writers(arguments.junit, arguments.prometheus):
+    for write, path in monitors:
         write(watched, path)
 
 
@@ -113,25 +123,35 @@ def policy(arguments: argparse.Namespace) -> int:
 def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
     from icekit.catalog import connect
-    from icekit.compact import clear
+    from icekit.compact.ledger import opened
+    from icekit.run.disproof import clear, clearing, holding
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))
     trouble = state.trouble(table)
-    if trouble is not None and trouble.is_unproved:
-        # The ledger holds the table back too.
-        lake = connect(wanted.catalog or None)
-        try:
-            clear(lake, table, ledger=wanted.ledger or None)
-        finally:
-            lake.close()
     if trouble is None:
         held = state.troubled()
         raise ParameterError(
             f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
         )
+    unseen: list[str] = []
+    if trouble.is_unproved:
+        # The ledger holds the table back too, and for more than this perhaps.
+        lake = connect(wanted.catalog or None)
+        try:
+            with opened(wanted.ledger or None, lake) as book:
+                for held_by in holding(lake, lake.identifier(table), book):
+                    if held_by.run_id == trouble.run_id:
+                        clear(lake, table, held_by.run_id, ledger=book)
+                    else:
+                        unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
+        finally:
+            lake.close()
     state.clear(table)
-    return f"{table} may be worked on again by the next pass. Against it was: {trouble.action}: {trouble.said}"
+    was = f"Against it was: {trouble.action}: {trouble.said}"
+    if unseen:
+        return f"{was}\nThe ledger still holds {table} back. Look at each of these and say so (with the same --ledger): {'; '.join(unseen)}"
+    return f"{table} may be worked on again by the next pass. {was}"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``python -m icekit tune``: how a table should be written and laid out, one question at a time, measured on clones and samples."""
+"""``icekit tune``: how a table should be written and laid out, one question at a time, measured on clones and samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icekit.terminal import say
 from icekit.tune.questions import QUESTIONS
 
 _WHAT = f"""\
-{chr(10).join(f"  {name:<16} {what}" for name, (_, what) in QUESTIONS.items())}
+{chr(10).join(f"  {name:<16} {what}" for name, what in QUESTIONS.items())}
 
 Each answers with what was measured and one script to paste, with its undo, or with "leave it". What queries filter by
 is stated (--filter, also a whole query), read from a Spark event log or from Iceberg's scan reports, or declared by the table
@@ -47,7 +47,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def tune(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
+    from icekit.api import connect
 
     options: dict[str, Any] = {
         "trial": not arguments.no_trial,

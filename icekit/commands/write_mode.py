@@ -1,4 +1,4 @@
-"""``python -m icekit write-mode``: measure merge-on-read and copy-on-write on clones of a table, and say which to set."""
+"""``icekit write-mode``: measure merge-on-read and copy-on-write on clones of a table, and say which to set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def write_mode(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
+    from icekit.api import connect
     from icekit.tune.statement import read_file
     from icekit.tune.write_mode import choose_write_mode
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from icekit.compact.candidates import Candidate, expected_files
 from icekit.compact.model import REWRITE_NOTHING, Action, Order, Prediction
 from icekit.compact.policy import Policy
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.findings import Findings, Thresholds
+from icekit.facts.where import where
 from icekit.units import count
-from icekit.where import where
 
 _NAMES = 10
 _LONGEST_FILTER = 20_000

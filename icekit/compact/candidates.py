@@ -10,13 +10,13 @@ from typing import Literal
 from icekit.compact.deletes import Over, deletes_over
 from icekit.compact.policy import Policy
 from icekit.diagnose.context import under
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, Totals
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import PartitionSpec
 from icekit.facts.rollup import sort_key
 from icekit.facts.sizes import MIN_SIZE_RATIO, max_file_size, min_file_size
-from icekit.findings import Findings, Thresholds
 
 #: ``size``: files of the wrong size. ``deletes``: also files under deletes that the default
 #: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.

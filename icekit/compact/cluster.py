@@ -4,81 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Explained
-from icekit.compact.policy import size_in_bytes
-from icekit.facts.bridge import has_bridge
+from icekit.engine.cluster import Cluster
 from icekit.units import count, size
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 GIB = 2**30
 # Iceberg's defaults, which are kept where the cluster gives no reason to leave them.
 _GROUP_BYTES = 100 * GIB
 _GROUPS_AT_ONCE = 5
 _COMMITS = 10
-# Spark gives this share of the heap beyond 300 MB to execution and storage (spark.memory.fraction).
-_MEMORY_SHARE, _RESERVED = 0.6, 300 * 2**20
 # What compressed columns take as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
 _ROWS_PER_FILE_BYTES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What runs the tasks: cores in all, cores and heap bytes of one executor, and where the figures come from."""
-
-    cores: int
-    cores_per_executor: int
-    heap_bytes: int
-    source: str
-    cores_per_task: int = 1
-
-    @property
-    def tasks_per_executor(self) -> int:
-        """Tasks that share one executor's heap."""
-        return max(self.cores_per_executor // self.cores_per_task, 1)
-
-    @property
-    def tasks(self) -> int:
-        """Tasks that run at once on all executors."""
-        return max(self.cores // self.cores_per_task, 1)
-
-    @property
-    def task_memory_bytes(self) -> int:
-        """Memory that one task may use before it spills or dies."""
-        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20)
-
-    @property
-    def task_heap_bytes(self) -> int:
-        """One task's share of an executor's whole heap."""
-        return self.heap_bytes // self.tasks_per_executor
-
-
-def cluster_of(spark: SparkSession) -> Cluster:
-    """Read the cores and the heap that are really there: of the JVM's context, or the settings under Spark Connect."""
-    if has_bridge(spark):
-        context: Any = spark.sparkContext
-        java = context._jsc.sc()
-        master = str(java.master())
-        cores = int(java.defaultParallelism())
-        per_task = int(context.getConf().get("spark.task.cpus", "1"))
-        if master.startswith("local"):
-            heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
-            return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
-        executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-        # Told by the executors where they are told their cores: somebody may have set spark.default.parallelism.
-        told = context.getConf().get("spark.executor.cores")
-        per_executor = int(told or max(cores // executors, 1))
-        heap = _memory(context.getConf().get("spark.executor.memory", "1g"))
-        source = f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
-        return Cluster(executors * per_executor if told else cores, per_executor, heap, source, per_task)
-    per_executor = int(spark.conf.get("spark.executor.cores", "1") or 1)
-    executors = int(spark.conf.get("spark.executor.instances", "1") or 1)
-    heap = _memory(spark.conf.get("spark.executor.memory", "1g") or "1g")
-    return Cluster(per_executor * executors, per_executor, heap, "the settings of the session; Spark Connect does not tell what is there")
 
 
 def parallelism(
@@ -128,9 +65,3 @@ def parallelism(
         f"{count(max(group_count, 1), 'group')}: what is done is committed as it goes, in at most so many snapshots",
     )
     return options, tuple(said)
-
-
-def _memory(text: str) -> int:
-    """Bytes of Spark's ``4g``, ``512m``, ``4gb``; a bare number is MiB."""
-    unit = text.strip().lower().removesuffix("b")
-    return size_in_bytes(unit + "mib" if unit[-1:].isdigit() else unit + "ib")

@@ -1,47 +1,32 @@
-"""Run one action on Spark, tagged and stoppable, and say what kind of failure it met."""
+"""Run one action on Spark, tagged and stoppable."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.catalog.interrupting import POLL_SECONDS, cancel, new_tag, tagged
 from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
+from icekit.compact.old_numbers import guarded
 from icekit.compact.predict import filter_expression, load
-from icekit.facts.bridge import has_bridge
-from icekit.secrets import scrub
-from icekit.sql import identifier
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import kind_of
+from icekit.engine.interrupting import POLL_SECONDS, cancel, new_tag, tagged
+from icekit.sql import identifier, renewing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
-#: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
-Failure = Literal["conflict", "capacity", "other"]
 #: Who asks a run to stop: a person, the end of its time, or the loss of its claim on the table.
 Reason = Literal["person", "clock", "claim"]
 
 _LAST_WAIT_SECONDS = 20.0
 _DANGLING_TRIES = 5
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
-
-# Matched against the class names and messages of the whole chain of causes. A commit whose
-# outcome is not known is a conflict too: what it did is read from the table before it is retried.
-_CONFLICT = re.compile(
-    r"CommitFailedException|CommitStateUnknownException|iceberg\.exceptions\.ValidationException|"
-    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit|Snapshot \d+ is not an ancestor of"
-)
-_CAPACITY = re.compile(
-    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"
-    r"Container killed|exceeding memory limits|FetchFailedException|No space left on device|MemoryLimitExceeded|"
-    r"cancelled because SparkContext was shut down unexpectedly|Total size of serialized results"
-)
 
 
 class Stopped(Exception):
@@ -128,35 +113,6 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     return answer
 
 
-def kind_of(error: BaseException) -> Failure:
-    """What kind of failure an engine's exception is, by its whole chain of causes."""
-    text = described(error)
-    if _CAPACITY.search(text):
-        return "capacity"
-    return "conflict" if _CONFLICT.search(text) else "other"
-
-
-def described(error: BaseException) -> str:
-    """Class and message of every cause, one a line, without secrets."""
-    lines = [f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]]
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(20):
-        if cause is None:
-            break
-        try:
-            lines.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
-            cause = cause.getCause()
-        except Exception:
-            break  # the JVM is gone, or the origin is no Java exception
-    return scrub("\n".join(lines))
-
-
-def first_sentence(error: BaseException) -> str:
-    """The innermost cause as one line."""
-    lines = [line for line in described(error).split("\n") if line.strip() and not line.endswith(": None")]
-    return lines[-1].strip()[:300] if lines else type(error).__name__
-
-
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
@@ -169,8 +125,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load(spark, name)
     if action.procedure == "rewrite_data_files":
-        rewrite = actions.rewriteDataFiles(table)
-        for key, value in action.options.items():
+        checked = guarded(jvm, table)
+        rewrite = actions.rewriteDataFiles(table if checked is None else checked)
+        for key, value in (action.options if checked is not None else renewing(action.options)).items():
             # Dropped in a commit of its own below, which then carries the tags too.
             if key != "remove-dangling-deletes":
                 rewrite = rewrite.option(key, value)

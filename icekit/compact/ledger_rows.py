@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from icekit.catalog.lake import Lake
+from icekit.engine.errors import explain
 from icekit.errors import IcekitError, LedgerUnusable
-from icekit.facts.bridge import explain
 from icekit.patience import patiently
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, literal

@@ -88,12 +88,17 @@ def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None
     return tuple(reversed(found))
 
 
-def is_there(lake: Lake, table: Identifier, branch: str | None, snapshot_ids: Sequence[int]) -> bool:
+def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
     """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
 
-    The last one decides, as the others are its ancestors, and may have expired.
+    The last one decides, as the others are its ancestors. Where the history begins after the action
+    did (at ``began_ms``), because what was before has expired, that one may have been a part of it:
+    as long as nothing tells that it was rolled back, it is not done again.
     """
-    return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in head(lake, table, branch).lineage())
+    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
+        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
+    oldest = list(at.lineage())[-1:]
+    return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
 
 
 def since(at: Head, before: int | None) -> tuple[Json, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from icekit import sql
+from icekit.answer import html
 from icekit.facts.files import Partition
-from icekit.units import count
+from icekit.secrets import mask
+from icekit.units import count, size, span
 
 #: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
@@ -136,7 +138,7 @@ class Action:
     def sql(self) -> str:
         """The statement that a person could paste; the command, where no statement does it."""
         if self.procedure == CONVERT:
-            return f"python -m icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
+            return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
@@ -146,8 +148,9 @@ class Action:
             given["where"] = self.where
         if self.branch:
             given["branch"] = self.branch
-        if self.options:
-            given["options"] = dict(self.options)
+        if self.options or self.procedure == "rewrite_data_files":
+            # What nobody looks at while it runs; see icekit.compact.old_numbers.
+            given["options"] = sql.renewing(self.options) if self.procedure == "rewrite_data_files" else self.options
         if self.older_than:
             given["older_than"] = self.older_than
         return sql.call(self.catalog, self.procedure, **given, **self.arguments)
@@ -220,7 +223,7 @@ class Plan:
     def command_with(self, option: str) -> str:
         """The command that made it, for its table and catalog, with an option."""
         catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
-        return f"python -m icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
+        return f"icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
 
     @property
     def prediction(self) -> Prediction:
@@ -239,11 +242,108 @@ class Plan:
         return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
 
     def __repr__(self) -> str:
-        from icekit.show.plan import plan_text
-
         return plan_text(self)
 
     def _repr_html_(self) -> str:
-        from icekit.show.plan import plan_html
-
         return plan_html(self)
+
+
+NOTHING = "Nothing worth doing: no action would pay back at this policy."
+
+
+_SOURCES = {
+    "planner": " (asked of the engine's planner)",
+    "facts": " (estimated from facts)",
+    "trial": " (tried on a clone)",
+    "trial of a sample": " (a sample was tried on a clone)",
+}
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
+    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else _nothing(plan)
+    lines = [f"{plan.name}: {summary}"]
+    for action in plan.actions:
+        lines += [
+            f"\n{action.action_id}  {action.title}",
+            f"    why        {action.why}",
+            f"    predicted  {predicted(action.prediction)}",
+            f"    {action.sql}",
+        ]
+    if plan.parallelism:
+        lines += ["", *(f"{e.name} = {e.value}: {e.why}" for e in plan.parallelism)]
+    if plan.rehearsed:
+        lines.append(f"tried on a zero-copy clone: {plan.rehearsed}")
+    lines += [
+        f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
+        for a in plan.left_alone
+    ]
+    return mask("\n".join([*lines, *plan.notes]))
+
+
+def _nothing(plan: Plan) -> str:
+    return NOTHING if plan.command != "convert" else "No equality deletes to convert."
+
+
+def plan_html(plan: Plan) -> str:
+    """A plan as cards, one an action, with the SQL ready to copy."""
+    if not plan.actions:
+        parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(_nothing(plan))}</div>']
+    else:
+        summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
+        parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
+    if plan.parallelism:
+        said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
+        parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
+    if plan.rehearsed:
+        parts.append(
+            f'<div class="finding fine"><span class="badge">✔ tried on a zero-copy clone</span> {html.prose(plan.rehearsed)}</div>'
+        )
+    left = [
+        (count(a.partition_count, "partition"), f"{html.prose(a.reason)} {_names(a.examples, a.partition_count)}") for a in plan.left_alone
+    ]
+    if left:
+        parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
+    parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
+    return mask(html.framed(*parts))
+
+
+def predicted(p: Prediction) -> str:
+    """A prediction as a sentence."""
+    if p.unit in {"snapshot", "orphan"}:
+        return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
+    if p.unit == EQUALITY_DELETE:
+        long = "" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
+        return f"{count(p.files_in, p.unit)} go; at most {count(p.files_out, p.unit_out)} come, one for a data file; {size(p.bytes_in)} of files are looked into{long}"
+    if p.unit != "file":
+        sure = {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
+        return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {p.files_out:,} of {size(p.bytes_out)}"
+    if p.delete_files_removed:
+        said += f", {count(p.delete_files_removed, 'delete file')} go"
+    if p.shuffle_bytes:
+        said += f", {size(p.shuffle_bytes)} shuffled"
+    said += f"; a full scan opens {p.file_opens_saved:,} files fewer"
+    said += "; no past run tells how long" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
+    return said + _SOURCES.get(p.source, "")
+
+
+def _in_all(plan: Plan, mark: str) -> str:
+    """The sum of what can be summed; actions of maintenance count different things."""
+    return mark + predicted(plan.prediction) if all(a.prediction.unit == "file" for a in plan.actions) else ""
+
+
+def _card(action: Action) -> str:
+    said = [
+        ("Why", html.prose(action.why)),
+        ("Predicted", html.prose(predicted(action.prediction))),
+    ]
+    if action.partition_names:
+        said.insert(1, ("Where", _names(action.partition_names, len(action.partitions))))
+    heading = f'<p class="title"><span class="badge">{html.text(action.action_id)}</span> {html.text(action.procedure)}</p>'
+    return f'<div class="finding info">{heading}{html.definitions(said)}{html.statements([action.sql])}</div>'
+
+
+def _names(names: Sequence[str], of: int) -> str:
+    more = of - len(names)
+    return " ".join(f"<code>{html.text(n)}</code>" for n in names) + (f" and {more:,} more" if more > 0 else "")

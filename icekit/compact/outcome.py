@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from icekit.answer import html
+from icekit.answer.lines import aligned
 from icekit.compact.lineage import Actual
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
-from icekit.saving import slug, write_json
+from icekit.saving import slug, versions, write_json
+from icekit.secrets import mask
+from icekit.units import count, size, span
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
 #: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or
@@ -94,18 +99,12 @@ class Outcome:
 
     def write_into(self, folder: Path) -> Path:
         """Write the plan and what became of it as JSON into a folder, under the name of the table."""
-        from icekit.compact.document import document
-
         return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
 
     def __repr__(self) -> str:
-        from icekit.show.plan import outcome_text
-
         return outcome_text(self)
 
     def _repr_html_(self) -> str:
-        from icekit.show.plan import outcome_html
-
         return outcome_html(self)
 
 
@@ -127,4 +126,164 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
         "bytes_out": a.bytes_out,
         "delete_files_removed": a.delete_files_removed,
         **known,
+    }
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """An outcome as lines for a terminal: predicted next to actual, then the proof."""
+    if outcome.is_dry_run:
+        said = "nothing has run; run it with execute=True (or --execute)" if outcome.actions else "nothing to run"
+        return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
+    lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
+    head, rows = compared(outcome)
+    lines += aligned((head, *rows), left=(0, 1))
+    lines += [f"{a.action.action_id} {a.status}: {a.error}" for a in outcome.actions if a.error]
+    if outcome.proof is not None:
+        lines += ["", repr(outcome.proof)]
+    lines += _afterwards(outcome)
+    return mask("\n".join(lines))
+
+
+def outcome_html(outcome: Outcome) -> str:
+    """An outcome as a table of predicted next to actual, with the proof under it."""
+    if outcome.is_dry_run:
+        said = "nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "nothing to run."
+        return html.framed(f"<p>A dry run: {said}</p>")
+    kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
+    mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
+    head, rows = compared(outcome)
+    parts = [
+        f'<div class="finding {kind}"><p class="title"><span class="badge">{mark} {html.text(outcome.status)}</span> {html.text(outcome.plan.name)} '
+        f"<small>run {html.text(outcome.run_id or '')}, {html.text(span(outcome.seconds * 1000))}</small></p>",
+        html.table(head, rows, [i > 1 for i in range(len(head))]),
+    ]
+    parts += [
+        f"<p><code>{html.text(a.action.action_id)}</code> {html.text(a.status)}: {html.prose(a.error)}</p>"
+        for a in outcome.actions
+        if a.error
+    ]
+    if outcome.proof is not None:
+        parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
+    parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
+    return mask(html.framed(*parts, "</div>"))
+
+
+def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of predicted next to actual, an action a row and their sum."""
+    head = (
+        "action",
+        "status",
+        "files in",
+        "files out",
+        "predicted",
+        "bytes in",
+        "bytes out",
+        "predicted",
+        "deletes removed",
+        "predicted",
+        "seconds",
+        "predicted",
+    )
+    # A part of an action that was split has no prediction of its own.
+    rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
+    if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
+        total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
+        rows.append(_row("all", "", total, outcome.plan.prediction))
+    return head, rows
+
+
+def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:
+    a = o.actual
+    if o.action.prediction.unit != "file":
+        return _counted(name, status, o)
+    return (
+        name,
+        status,
+        f"{a.files_in:,}",
+        f"{a.files_out:,}",
+        f"{p.files_out:,}" if p else "",
+        size(a.bytes_in),
+        size(a.bytes_out),
+        size(p.bytes_out) if p else "",
+        f"{a.delete_files_removed:,}",
+        f"{p.delete_files_removed:,}" if p else "",
+        f"{o.seconds:.1f}",
+        f"{p.seconds:.1f}" if p and p.seconds else "",
+    )
+
+
+def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
+    """A row of maintenance: what it counts in place of files."""
+    p, a = o.action.prediction, o.actual
+    # What an action did not come to count is not 0.
+    found = (count(a.items_before, p.unit), f"{a.items_after:,}") if a.any else ("", "")
+    if p.unit == EQUALITY_DELETE:
+        found = (count(a.items_before, p.unit), count(a.items_after, p.unit_out)) if a.any else ("", "")
+        long = f"{p.seconds:.1f}" if p.seconds else ""
+        gone = (f"{a.delete_files_removed:,}", f"{p.delete_files_removed:,}")
+        return (name, status, *found, f"{p.files_out:,}", size(a.bytes_in), size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
+    return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
+
+
+def _afterwards(outcome: Outcome) -> Iterable[str]:
+    if outcome.leftovers:
+        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, of a writer that has yet to commit, or of another table that shares the location. This would remove what is left of them: {outcome.clean_up}"
+    yield from outcome.notes
+    if outcome.then is not None:
+        yield from ("", *repr(outcome.then).split("\n"))
+    if outcome.status == "stopped":
+        yield f"Something is left to do: {outcome.plan.resume_command} (with the same --ledger, if one was given)"
+
+
+#: Raised by one when a field changes its meaning or goes; added fields do not count.
+SCHEMA_VERSION = 1
+# Partitions that an action lists; the others are counted.
+_PARTITIONS = 100
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """A plan and its outcome as plain data; secrets are taken out when it is written."""
+    plan = outcome.plan
+    proof = outcome.proof
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "catalog": plan.catalog,
+        "table": plan.name,
+        "status": outcome.status,
+        "exit_status": outcome.exit_status,
+        "run_id": outcome.run_id,
+        "planned_at": dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
+        "snapshot_id": plan.snapshot_id,
+        "seconds": round(outcome.seconds, 3),
+        "versions": versions() | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
+        "predicted": asdict(plan.prediction) if plan.actions else None,
+        "actual": None if outcome.is_dry_run else asdict(outcome.actual),
+        "actions": [_action(one) for one in outcome.actions],
+        "left_alone": [asdict(left) for left in plan.left_alone],
+        "parallelism": [asdict(said) for said in plan.parallelism],
+        "notes": [*plan.notes, *outcome.notes],
+        "rehearsed": plan.rehearsed,
+        "proof": None
+        if proof is None
+        else {"ok": proof.ok, "mode": proof.mode, "seconds": round(proof.seconds, 3), "said": repr(proof).split("\n")},
+        "leftovers": list(outcome.leftovers),
+        "clean_up": outcome.clean_up,
+    }
+
+
+def _action(one: ActionOutcome) -> dict[str, Any]:
+    action: Action = one.action
+    return {
+        "action_id": action.action_id,
+        "procedure": action.procedure,
+        "why": action.why,
+        "sql": action.sql,
+        "partition_count": len(action.partitions),
+        "partitions": list(action.partition_names[:_PARTITIONS]),
+        "predicted": asdict(action.prediction),
+        "status": one.status,
+        "attempts": one.attempts,
+        "actual": dict(measured(one)) if one.actual.any else None,
+        "snapshot_ids": list(one.snapshot_ids),
+        "error": one.error,
     }

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from icekit.compact.actions import drop_dangling, move_old_specs, partition_name, rewrite_action
 from icekit.compact.candidates import Candidate, candidates, in_window
-from icekit.compact.cluster import Cluster, parallelism
+from icekit.compact.cluster import parallelism
 from icekit.compact.model import Action, LeftAlone, Order, Plan
 from icekit.compact.policy import Policy
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.findings import Findings, Thresholds
+from icekit.facts.where import askable, unfiltered_fields
 from icekit.units import percent, size, span
-from icekit.where import askable, unfiltered_fields
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.compact.predict.predict`.
 Predict = Callable[[Action], Action]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.deletes import dropped_by
 from icekit.compact.model import Action
-from icekit.facts.bridge import elements, explain, has_bridge, load_table
+from icekit.engine.bridge import elements, has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 # Files whose deletes are asked for one by one.
 MAX_FILES_LOOKED_AT = 5_000
-
-
-_OLD_NUMBER = "use-starting-sequence-number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +141,6 @@ def rolled_up(plan: Any, *, deletes: bool = False) -> Planned:
     return Planned(groups, files, total, out, over, largest)
 
 
-def keeping_deletes(action: Action, files_in: int | None, total: int | None) -> Action:
-    """Give what a rewrite writes a new sequence number where it takes every data file of the table.
-
-    With an old one (``use-starting-sequence-number``, the default) deletes that are committed
-    during the rewrite still apply. But a commit of Iceberg's drops all delete files that are
-    older than the oldest data file that stays, and does not count what the commit itself adds
-    (MergingSnapshotProducer.apply, apache/iceberg pull request 10962, open): where nothing older stays, rows come back. With a new
-    number such deletes are a conflict, and the rewrite is tried again.
-
-    ``files_in`` are the files that it takes of ``total``; None where nobody counts them.
-    """
-    if action.procedure != "rewrite_data_files" or action.options.get(_OLD_NUMBER) == "false":
-        return action
-    some_stay = action.where is not None if files_in is None or total is None else files_in < total
-    return action if some_stay else replace(action, options={**action.options, _OLD_NUMBER: "false"})
-
-
 def predict(
     spark: SparkSession | None,
     facts: TableFacts,
@@ -182,10 +163,9 @@ def predict(
         # Only where deletes decide which files are taken must each file be looked at.
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
-        action = keeping_deletes(action, planned.files_in, facts.data.file_count)
         removed = planned.delete_files or 0
         if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
-            renewed = action.options.get(_OLD_NUMBER) == "false"
+            renewed = action.options.get("use-starting-sequence-number") == "false"
             removed = dropped_by(facts, action.partitions, sequence_number + renewed)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
         estimate = replace(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from icekit.secrets import scrub_data
+from icekit.secrets import mask_data
 
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
@@ -77,8 +77,8 @@ def key_of(record: RunRecord | ActionRecord) -> str:
 
 def to_json(record: RunRecord | ActionRecord) -> str:
     """Write a record as JSON, with every known secret masked."""
-    # scrub_data keeps numbers as they are; masking the JSON's own text could break it.
-    return json.dumps(scrub_data(asdict(record)), sort_keys=True)
+    # mask_data keeps numbers as they are; masking the JSON's own text could break it.
+    return json.dumps(mask_data(asdict(record)), sort_keys=True)
 
 
 def from_json(kind: type[T], document: str) -> T:

@@ -10,7 +10,6 @@ from functools import partial
 
 from icekit.catalog import Lake
 from icekit.compact.calibration import throughput
-from icekit.compact.cluster import cluster_of
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
@@ -22,9 +21,10 @@ from icekit.compact.predict import predict
 from icekit.compact.records import ActionRecord
 from icekit.compact.trial import try_plan
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.cluster import cluster_of
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import written_since
-from icekit.findings import Findings, Thresholds
 from icekit.sql import display_name
 
 

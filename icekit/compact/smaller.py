@@ -10,12 +10,12 @@ from icekit.compact.conversion import smaller_conversions
 from icekit.compact.lineage import head
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.predict import ask_planner
+from icekit.engine.bridge import has_bridge
 from icekit.errors import ParameterError
-from icekit.facts.bridge import has_bridge
 from icekit.facts.files import Partition
 from icekit.facts.metadata import columns, schema_of, specs
+from icekit.facts.where import where
 from icekit.units import count
-from icekit.where import where
 
 
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:

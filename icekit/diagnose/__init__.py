@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from icekit.diagnose import columns, deletes, files, layers, writes
 from icekit.diagnose.context import Context
+from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
-from icekit.findings import Finding, Findings, Severity, Thresholds
 
 #: Every symptom, by the name of its finding.
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
@@ -40,7 +40,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
 
 
 def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session_conf: Mapping[str, str] | None = None) -> Findings:
-    """Name what is wrong with a table, gravest first; empty when there is nothing to do.
+    """Name what is wrong with a table, most serious first; empty when there is nothing to do.
 
     ``session_conf`` holds Spark settings of the session that reads the table, where known
     (:meth:`icekit.catalog.Lake.session_conf`). Findings of equal severity are ordered by

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from icekit import sql
 from icekit.diagnose.context import CHOICE, Context
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.model import ColumnSample
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent, size
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
@@ -47,7 +47,7 @@ def metrics_missing(context: Context) -> Finding | None:
         source="write.metadata.metrics.*: scan planning skips files by bounds only",
         effect="A filter on such a column skips no file: every file that the partition lets through is opened.",
         remedy="Keep bounds for these columns; new files get them at once, old ones when they are rewritten.",
-        sql=(context.alter(properties), context.call("rewrite_data_files", options={"partial-progress.enabled": "true"})),
+        sql=(context.alter(properties), context.rewrite()),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )
@@ -122,7 +122,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
     # Sorted by several columns only the first is clustered; a space-filling curve serves them all.
     order = f"{quoted[0]} ASC NULLS LAST" if len(names) == 1 else f"zorder({', '.join(quoted)})"
-    statements = [context.call("rewrite_data_files", strategy="sort", sort_order=order, options={"partial-progress.enabled": "true"})]
+    statements = [context.rewrite(strategy="sort", sort_order=order)]
     if len(names) == 1 and not facts.sort_order:
         statements.append(f"ALTER TABLE {sql.identifier(*context.full_name)} WRITE ORDERED BY {order}")
     return context.finding(

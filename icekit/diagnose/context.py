@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from icekit import sql
+from icekit.diagnose.findings import Finding, Severity, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.model import FileGroup, Partition, TableFacts, Totals
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.findings import Finding, Severity, Thresholds
 
 WHERE_LIMIT = 10
 
@@ -47,6 +47,11 @@ class Context:
         """A CALL on this table."""
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
+    def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
+        """A CALL of ``rewrite_data_files`` on this table, with partial progress and these options."""
+        given = {"partial-progress.enabled": "true", **(options or {})}
+        return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)
+
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""
         return sql.call(self.facts.catalog, "remove_orphan_files", **sql.orphan_arguments(self.facts.name, self.facts.location))
@@ -61,7 +66,7 @@ class Context:
             changed["min-file-size-bytes"] = str(self.min_file_size)
         if limits.max_file_size_ratio != default.max_file_size_ratio:
             changed["max-file-size-bytes"] = str(self.max_file_size)
-        return self.call("rewrite_data_files", options={"partial-progress.enabled": "true", **changed})
+        return self.rewrite(changed)
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from icekit.diagnose.context import CHOICE, Context
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.measures import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
 from icekit.facts.model import DELETE_KINDS, Kind, Partition
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent
 
 _Count = Callable[[DeleteRatio], int]
@@ -37,13 +37,8 @@ def equality_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
         remedy="Rewrite the data files under them while they are few; once a rewrite takes too much heap or time, turn them into position deletes first "
-        f"(python -m icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
-        sql=(
-            context.call(
-                "rewrite_data_files",
-                options={"delete-file-threshold": "1", "partial-progress.enabled": "true", "remove-dangling-deletes": "true"},
-            ),
-        ),
+        f"(icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
+        sql=(context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
     )
@@ -94,7 +89,7 @@ def position_deletes(context: Context) -> Finding | None:
         effect="Every scan reads these files and drops the rows again; space is not given back, and rows that are gone still count in file statistics.",
         remedy="Rewrite the data files that many deletes point at; what is left can be combined on its own.",
         sql=(
-            context.call("rewrite_data_files", options={**option, "partial-progress.enabled": "true"}),
+            context.rewrite(option),
             context.call("rewrite_position_delete_files"),
         ),
         files_at_stake=total.file_count,
@@ -140,12 +135,7 @@ def deletion_vectors(context: Context) -> Finding | None:
         source=CHOICE,
         effect="Scans read rows only to drop them, and space is not given back; vectors are cheap, but what they hide is not.",
         remedy="Rewrite the data files that have lost a noticeable share of their rows.",
-        sql=(
-            context.call(
-                "rewrite_data_files",
-                options={"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}", "partial-progress.enabled": "true"},
-            ),
-        ),
+        sql=(context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
     )
@@ -175,7 +165,7 @@ def dangling_deletes(context: Context) -> Finding | None:
         source="rewrite_data_files: remove-dangling-deletes",
         effect="Planning still matches them to every data file, and nothing removes them: they outlive the data they were written for.",
         remedy="Let a rewrite drop them; it does so even where no data file needs rewriting.",
-        sql=(context.call("rewrite_data_files", options={"remove-dangling-deletes": "true", "partial-progress.enabled": "true"}),),
+        sql=(context.rewrite({"remove-dangling-deletes": "true"}),),
         files_at_stake=files,
         bytes_at_stake=sum(facts.total(kind).size_in_bytes for kind in found) * files // max(total, 1),
     )
@@ -213,7 +203,7 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold (file-scoped deletes only)",
         effect="Nightly compaction reports success and leaves these deletes in place, so reads get slower all the same.",
         remedy="Ask for it: delete-file-threshold=1 selects every data file that any delete may apply to.",
-        sql=(context.call("rewrite_data_files", options={"delete-file-threshold": "1", "partial-progress.enabled": "true"}),),
+        sql=(context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files,
         bytes_at_stake=total,
     )

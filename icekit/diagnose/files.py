@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from icekit import sql
 from icekit.diagnose.context import CHOICE, Context, under
+from icekit.diagnose.findings import Finding, Severity
 from icekit.facts.model import Kind, Partition
-from icekit.findings import Finding, Severity
 from icekit.units import count, percent, size
 
 
@@ -154,9 +154,9 @@ def shared_location(context: Context) -> Finding | None:
         Severity.WARNING,
         [place.path for place in storage.sharing.shared],
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
-        threshold="one table of the catalog with a path that is the same, inside or around",
+        threshold="one table of the catalog with a path that equals, contains or lies inside one of this table's",
         source="remove_orphan_files: what this table does not name in its location is removed",
-        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables so.",
+        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables in one location.",
         remedy="Remove no orphan files here. Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT).",
     )
 
@@ -175,7 +175,7 @@ def orphan_files(context: Context) -> Finding | None:
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
         effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",
-        remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table shares the location.",
+        remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table names files in the location.",
         sql=(context.list_orphans(),),
         files_at_stake=storage.orphan_count,
         bytes_at_stake=storage.orphan_bytes or 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.diagnose.context import CHOICE, Context
-from icekit.findings import Finding, Severity
+from icekit.diagnose.findings import Finding, Severity
 from icekit.units import count, percent, size, span
 
 

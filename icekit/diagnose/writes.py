@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from icekit.diagnose.context import CHOICE, Context
-from icekit.findings import Finding, Severity
+from icekit.diagnose.findings import Finding, Severity
 from icekit.units import count, size
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from icekit.errors import MetadataUnreadable
+from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import inlined, record_reader
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
@@ -79,9 +79,11 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
 
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     if "need to install" in str(error):
-        return MetadataUnreadable(f"{location} is compressed in a way that is not installed here: {str(error)[:120]}.", detail=repr(error))
+        return MetadataUnreadable(
+            f"{location} is compressed in a way that is not installed here: {first_line(error)[:120]}.", detail=repr(error)
+        )
     # Corrupt bytes lead a decoder to anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
-        f"{location} is corrupt ({type(error).__name__}: {str(error)[:120]}); restore it from a backup, or roll back to a snapshot before it.",
+        f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it from a backup, or roll back to a snapshot before it.",
         detail=repr(error),
     )

@@ -1,8 +1,9 @@
 """Refuse table metadata that is damaged or contradicts itself, naming the field and its value; pure.
 
-What Iceberg's own parser refuses (TableMetadataParser, TableMetadata) is refused, as far as icekit reads it, and
-also what that parser does not look at: a lineage that runs in a circle, ids that are given twice, a format version
-that is newer than the rules here. What is absent may also be null.
+What Iceberg's own parser refuses (TableMetadataParser, TableMetadata) is refused, as far as icekit reads it; only the
+names of types are not checked, as a newer Iceberg may have more of them. Also refused is what that parser does not look at:
+a lineage that runs in a circle, ids that are given twice, a current snapshot that is lost though the log of snapshots has it,
+a format version that is newer than the rules here. What is absent may also be null.
 """
 
 from __future__ import annotations
@@ -48,21 +49,22 @@ def check(metadata: Any) -> None:
     _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a text")
     for key, value in _map(metadata, "properties").items():
         _kind(value, str, f"properties.{key}", "a text")
-    _check_schemas(metadata, version)
-    _check_specs(metadata, version)
-    _check_orders(metadata)
+    columns = _field_ids(_check_schemas(metadata, version))
+    _check_specs(metadata, version, columns)
+    _check_orders(metadata, columns)
     _check_snapshots(metadata, version)
     for place, entry in enumerate(_objects(metadata, "metadata-log")):
         _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a text")
 
 
-def _check_schemas(metadata: Mapping[str, Any], version: int) -> None:
+def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """Check all of them; returns the current one."""
     schemas = _objects(metadata, "schemas")
     if not schemas:
         if version > 1 or metadata.get("schema") is None:
             raise Damaged("schemas is empty or missing, so the table has no columns")
         _check_schema(metadata["schema"], "schema")
-        return
+        return dict(metadata["schema"])
     for place, schema in enumerate(schemas):
         _check_schema(schema, f"schemas[{place}]")
     ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
@@ -70,6 +72,16 @@ def _check_schemas(metadata: Mapping[str, Any], version: int) -> None:
         _present(metadata, "current-schema-id")
     if (current := metadata.get("current-schema-id")) is not None:
         _named(current, ids, "current-schema-id", "schemas")
+    return next((schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1])
+
+
+def _field_ids(kind: Any) -> set[int]:
+    """The ids of all columns of a checked schema or type, nested ones too."""
+    if isinstance(kind, str):
+        return set()
+    inner = [(field["id"], field["type"]) for field in kind.get("fields") or ()]
+    inner += [(kind[f"{part}-id"], kind[part]) for part in ("element", "key", "value") if part in kind]
+    return {number for number, _ in inner}.union(*(_field_ids(nested) for _, nested in inner))
 
 
 def _check_schema(schema: Any, where: str) -> None:
@@ -111,12 +123,13 @@ def _check_type(kind: Any, where: str) -> None:
             raise Damaged(f"{where}.type is {_shown(other)}, and a nested type is a struct, a list or a map")
 
 
-def _check_specs(metadata: Mapping[str, Any], version: int) -> None:
+def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -> None:
     specs = _objects(metadata, "partition-specs")
     if not specs:
         if version > 1:
             raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
         _check_spec_fields(metadata.get("partition-spec") or [], "partition-spec")
+        _check_sources(metadata.get("partition-spec") or [], "partition-spec", columns)
         return
     for place, spec in enumerate(specs):
         _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")
@@ -125,6 +138,16 @@ def _check_specs(metadata: Mapping[str, Any], version: int) -> None:
         _present(metadata, "default-spec-id")
     if (default := metadata.get("default-spec-id")) is not None:
         _named(default, ids, "default-spec-id", "partition-specs")
+        place = next(place for place, spec in enumerate(specs) if spec["spec-id"] == default)
+        _check_sources(specs[place]["fields"], f"partition-specs[{place}].fields", columns)
+
+
+def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
+    """The columns that new files are partitioned or sorted by; of a dropped one only what version 1 puts in its place is left."""
+    for place, field in enumerate(fields):
+        for source in [field["source-id"]] if field.get("source-id") is not None else field.get("source-ids") or []:
+            if field["transform"] != "void" and source not in columns:
+                raise Damaged(f"{where}[{place}].source-id is {source}, which no column of the current schema has")
 
 
 def _check_spec_fields(fields: Any, where: str) -> None:
@@ -142,7 +165,7 @@ def _check_spec_fields(fields: Any, where: str) -> None:
             _whole(field["field-id"], f"{at}.field-id")
 
 
-def _check_orders(metadata: Mapping[str, Any]) -> None:
+def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
     orders = _objects(metadata, "sort-orders")
     for place, order in enumerate(orders):
         for number, field in enumerate(_kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")):
@@ -155,6 +178,8 @@ def _check_orders(metadata: Mapping[str, Any]) -> None:
     ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
     if default := metadata.get("default-sort-order-id"):
         _named(default, ids, "default-sort-order-id", "sort-orders")
+        place = next(place for place, order in enumerate(orders) if order["order-id"] == default)
+        _check_sources(orders[place]["fields"], f"sort-orders[{place}].fields", columns)
 
 
 def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
@@ -179,6 +204,27 @@ def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
     if head is not None and head != current:
         raise Damaged(f"current-snapshot-id is {_shown(current)}, and refs.main.snapshot-id is {head}: they are one and the same")
     _check_lineage(snapshots)
+    _check_log(metadata, ids)
+
+
+def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
+    """Where no snapshot is current: the log of those that were does not say otherwise.
+
+    Iceberg takes snapshots out of the list and out of the log together, and leaves both as they are when CREATE OR REPLACE
+    takes the current one away, which is a later change. Staged commits and other branches are not in the log.
+    """
+    log = _objects(metadata, "snapshot-log")
+    for place, entry in enumerate(log):
+        number = _whole(entry.get("snapshot-id"), f"snapshot-log[{place}].snapshot-id")
+        moment = _whole(entry.get("timestamp-ms"), f"snapshot-log[{place}].timestamp-ms")
+        if metadata.get("current-snapshot-id") not in _NONE:
+            continue
+        if number not in ids:
+            raise Damaged(f"no snapshot is current, and snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
+        if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
+            raise Damaged(
+                f"no snapshot is current, and by snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
+            )
 
 
 def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:

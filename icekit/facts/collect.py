@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.catalog.source import first_line
-from icekit.errors import MetadataUnreadable, ParameterError, nearest
+from icekit.engine.bridge import iceberg_version
+from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest
 from icekit.facts import local, metadata, sizes, snapshots
 from icekit.facts.avro import Record, manifest_list
-from icekit.facts.bridge import iceberg_version
 from icekit.facts.checking import check
 from icekit.facts.manifests import file_counts, is_delete_manifest, live_count, manifest_facts, may_have_live, sample_metrics
 from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
@@ -32,8 +31,6 @@ Collector = Literal["auto", "spark", "local"]
 LOCAL_FILES = 200_000
 # And where it pays when it runs already.
 LOCAL_FILES_BESIDE_SPARK = 20_000
-# How long it is remembered where other tables keep their files, while one after the other is observed.
-_SHARING_SECONDS = 300.0
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
 _OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
 
@@ -235,10 +232,10 @@ def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[s
     # The procedure refuses a table whose files others may share; then nobody can tell orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
-    from icekit.facts.sharing import sharing
+    from icekit.facts.sharing import REMEMBERED_SECONDS, sharing
     from icekit.facts.storage import list_orphans, orphans_before
 
-    found = sharing(lake, name, load_metadata, max_age=_SHARING_SECONDS, say=say)
+    found = sharing(lake, name, load_metadata, max_age=REMEMBERED_SECONDS, say=say)
     if found.shared:
         return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
     return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)

@@ -73,7 +73,7 @@ _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 def number(properties: Mapping[str, str], name: str, default: int) -> int:
     """A table property that is a whole number.
 
-    Raises :class:`~icekit.errors.ParameterError` where it is none that writers and icekit can work with: Iceberg
+    Raises :class:`~icekit.errors.ParameterError` where it is not one that writers and icekit can work with: Iceberg
     takes what Java's Long takes, and 0 as a size gives a file for every thousand rows.
     """
     stated, least = properties.get(name), _NUMBERS.get(name, 1)
@@ -166,7 +166,7 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
 def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
     """The properties that matter here, explicit and defaulted told apart.
 
-    Raises :class:`~icekit.errors.ParameterError` for a number that is none, be it among them or another that is parsed later.
+    Raises :class:`~icekit.errors.ParameterError` for a property that is not a number, including those parsed later.
     """
     for name in properties:
         if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from icekit.facts import values
 from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
 from icekit.facts.parts import (
     Column,
@@ -165,9 +166,7 @@ class TableFacts:
 
     def partition_path(self, partition: Partition) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""
-        from icekit.facts.values import partition_path
-
-        return partition_path(self.spec(partition.spec_id), partition.values)
+        return values.partition_path(self.spec(partition.spec_id), partition.values)
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition with a live file, in order, once."""

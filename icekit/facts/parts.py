@@ -202,7 +202,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """Another table, and a path of its that is the same as a path of this one, inside it or around it."""
+    """Another table, and its path that equals, contains or lies inside a path of this table."""
 
     table: str
     path: str
@@ -234,12 +234,12 @@ class Sharing:
             return (
                 f"Orphan files are not removed: {self.told}, so a file that this table does not name may be one of theirs. "
                 "Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT) first; "
-                "`python -m icekit clones` lists clones that were left behind."
+                "`icekit clones` lists clones that were left behind."
             )
         if self.unchecked:
             return (
                 f"Orphan files are not removed: whether another table keeps files in this location is not known ({self.unchecked}). "
-                "Put that right and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
+                "Fix that and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
             )
         return None
 

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from icekit.catalog.session_tables import SessionTables
-from icekit.catalog.source import first_line
-from icekit.errors import NotATable, TableNotFound
+from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
+from icekit.facts.avro import contains, manifest_list
 from icekit.facts.metadata import named_files
 from icekit.facts.model import SharedPlace, Sharing
 from icekit.sql import Identifier, display_name, identifier
@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 Say = Callable[[str], None]
+T = TypeVar("T")
 #: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
 Load = Callable[["Source"], Json]
 
 #: Choices: how long the tables of a catalog are compared, in seconds, and by how many threads.
 COMPARING_SECONDS = 900.0
+#: A choice: how long it is remembered where other tables keep their files, while one table after the other is looked at.
+REMEMBERED_SECONDS = 300.0
 _AT_ONCE = 8
 _SAYING_SECONDS = 10.0
+#: Choices: the snapshots and the bytes of manifests that are read one after the other.
+_FEW_SNAPSHOTS, _FEW_BYTES = 64, 1 << 24
 #: Tables that a sentence says could not be read.
 _NAMED = 3
 
@@ -104,17 +109,11 @@ def sharing(
     own_files = named_files(metadata, source.metadata_location)
     memory = _memories.setdefault(lake.tables, _Memory())
     since = time.monotonic() - max_age
-    try:
+
+    def names() -> list[Identifier]:
         if memory.listed_at <= since or table not in memory.names:
             memory.names, memory.listed_at = lake.tables.names(), time.monotonic()
-        names = memory.names
-    except Exception as error:
-        return Sharing(unchecked=f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}")
-    others = [name for name in names if name != table]
-    if table not in names:
-        others = [name for name in names if not _is_alias(lake, name, table, source.metadata_location)]
-    if len(others) == len(names):
-        return Sharing(unchecked=f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it")
+        return memory.names
 
     def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
         path = next((path for path in paths if any(_meet(_place(path), place) for place in mine)), None)
@@ -125,14 +124,89 @@ def sharing(
         # Only a no is taken from memory: the other table may be gone since, or this one may name the same files.
         if at > since and not meeting(name, (*declared, *folders)):
             return None
-        began = time.monotonic()
-        declared, files = _paths(lake, name, load)
-        memory.tables[name] = began, declared, _folders(files)
+        declared, files = _read(lake, name, load, memory)
         return meeting(name, declared) or meeting(name, _folders(files - own_files))
 
-    compared, unread = _each(others, compare, seconds, say)
+    compared, unchecked = of_others(lake, table, compare, "comparing locations", seconds=seconds, say=say, names=names)
     shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
-    return Sharing(tuple(shared), _unchecked(others, compared, unread, seconds))
+    return Sharing(tuple(shared), unchecked)
+
+
+def naming(
+    lake: Lake, table: Identifier, files: frozenset[str], load: Load, *, max_age: float = REMEMBERED_SECONDS, say: Say | None = None
+) -> tuple[dict[Identifier, str], str | None]:
+    """The other tables of the catalog whose metadata file names some of a table's files, each with one of them, and what is not known.
+
+    The files are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`). Tables are listed each time; of
+    one that was read in the last ``max_age`` seconds it is remembered in which folders its files are.
+    """
+    memory = _memories.setdefault(lake.tables, _Memory())
+    since, folders = time.monotonic() - max_age, frozenset(_folders(files))
+
+    def compare(name: Identifier) -> str | None:
+        at, _, known = memory.tables.get(name, (-math.inf, (), ()))
+        if at > since and folders.isdisjoint(known):
+            return None
+        return min(_read(lake, name, load, memory)[1] & files, default=None)
+
+    found, unchecked = of_others(lake, table, compare, "comparing snapshots", say=say)
+    return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
+
+
+def may_name(lake: Lake, table: Identifier, load: Load, location: str) -> bool:
+    """Tell whether another table may name a file at a location, whichever its scheme and authority; in doubt it may.
+
+    Looks for the folder among the bytes of a table's manifests, without a JVM; where these are many, a query over them is quicker.
+    """
+    folder = f"{(found[3] if (found := _URI.fullmatch(location)) else location).rstrip('/')}/"
+    source = lake.tables.source(table)
+    snapshots = load(source).get("snapshots") or ()
+    if len(snapshots) > _FEW_SNAPSHOTS or not all(s.get("manifest-list") for s in snapshots):
+        return True
+    try:
+        lists = [s["manifest-list"] for s in snapshots]
+        manifests = {m["manifest_path"]: m["manifest_length"] for path in lists for m in manifest_list(source.read(path), path)}
+        if sum(manifests.values()) > _FEW_BYTES or any(folder in path for path in manifests):
+            return True
+        return any(contains(source.read(path), path, folder) for path in sorted(manifests))
+    except MetadataUnreadable:
+        return True  # the query says what is wrong, if it cannot read it either
+
+
+def of_others(
+    lake: Lake,
+    table: Identifier,
+    ask: Callable[[Identifier], T],
+    what: str,
+    *,
+    seconds: float = COMPARING_SECONDS,
+    say: Say | None = None,
+    names: Callable[[], list[Identifier]] | None = None,
+) -> tuple[dict[Identifier, T], str | None]:
+    """What each other table of a table's catalog comes to when asked, in a few threads, and what is not known of them; None where all is.
+
+    A table that was dropped since it was listed is left out. One that is still listed and cannot be found is not known: some catalogs
+    answer so for what one may not read. ``say`` is told now and then how far ``what`` is.
+    """
+    try:
+        listed = (names or lake.tables.names)()
+    except Exception as error:
+        return {}, f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}"
+    others = [name for name in listed if name != table]
+    if table not in listed:
+        location = lake.tables.source(table).metadata_location
+        others = [name for name in listed if not _is_alias(lake, name, table, location)]
+    if len(others) == len(listed):
+        return {}, f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it"
+    answers, unread, missing = _each(others, ask, what, seconds, say)
+    if missing:
+        try:
+            there = set(lake.tables.names())
+        except Exception:
+            there = set(missing)
+        unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it and does not find it, or hides it")
+    reached = len(answers) + len(unread.keys() | missing)
+    return answers, _unchecked(unread, reached, len(others), seconds)
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
@@ -145,16 +219,17 @@ def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location
         return False  # it is among those that are compared, which says what is wrong with it
 
 
-def _paths(lake: Lake, name: Identifier, load: Load) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The paths that another table declares, and the files that its metadata file names; none of one that is gone."""
+def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The paths that another table declares, and the files that its metadata file names; what is remembered of it is new."""
+    began = time.monotonic()
     try:
         source = lake.tables.source(name)
         metadata = load(source)
-    except TableNotFound:
-        return (), frozenset()  # dropped since it was listed
+        declared, files = declared_paths(metadata), named_files(metadata, source.metadata_location)
     except NotATable:
-        return _location_of_another_format(lake, name), frozenset()
-    return declared_paths(metadata), named_files(metadata, source.metadata_location)
+        declared, files = _location_of_another_format(lake, name), frozenset()
+    memory.tables[name] = began, declared, _folders(files)
+    return declared, files
 
 
 def _folders(files: Iterable[str]) -> tuple[str, ...]:
@@ -170,12 +245,13 @@ def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]
 
 
 def _each(
-    names: list[Identifier], compare: Callable[[Identifier], SharedPlace | None], seconds: float, say: Say | None
-) -> tuple[dict[Identifier, SharedPlace | None], dict[Identifier, str]]:
-    """What comparing came to for each table, and why it failed for some; what is in neither was not reached in time."""
+    names: list[Identifier], ask: Callable[[Identifier], T], what: str, seconds: float, say: Say | None
+) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
+    """What each table answers, why some do not, and those that are not found; what is in none was not reached in time."""
     todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
-    compared: dict[Identifier, SharedPlace | None] = {}
+    answers: dict[Identifier, T] = {}
     unread: dict[Identifier, str] = {}
+    missing: set[Identifier] = set()
 
     def work() -> None:
         while not ended.is_set():
@@ -184,7 +260,9 @@ def _each(
             if name is None:
                 return
             try:
-                compared[name] = compare(name)
+                answers[name] = ask(name)
+            except TableNotFound:
+                missing.add(name)
             except Exception as error:
                 unread[name] = first_line(error)
 
@@ -197,21 +275,19 @@ def _each(
         while any(thread.is_alive() for thread in threads) and (now := time.monotonic()) < began + seconds:
             if say is not None and now - told >= _SAYING_SECONDS:
                 told = now
-                say(f"  comparing locations: {len(compared) + len(unread):,} of {count(len(names), 'table')}")
+                say(f"  {what}: {len(answers) + len(missing) + len(unread):,} of {count(len(names), 'table')}")
             next(thread for thread in [*filter(threading.Thread.is_alive, threads), threads[0]]).join(0.2)
     finally:
         ended.set()
-    return dict(compared), dict(unread)
+    return dict(answers), dict(unread), set(missing)
 
 
-def _unchecked(
-    others: list[Identifier], compared: Mapping[Identifier, object], unread: Mapping[Identifier, str], seconds: float
-) -> str | None:
+def _unchecked(unread: Mapping[Identifier, str], reached: int, of: int, seconds: float) -> str | None:
     said = [f"{display_name(name)} cannot be read: {why}" for name, why in sorted(unread.items())[:_NAMED]]
     if len(unread) > _NAMED:
         said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
-    if late := len(others) - len(compared) - len(unread):
-        said.append(f"{len(others) - late:,} of {count(len(others), 'table')} compared within {span(seconds * 1000)}, and no more")
+    if reached < of:
+        said.append(f"{reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}, and no more")
     return "; ".join(said) or None
 
 

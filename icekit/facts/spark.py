@@ -7,11 +7,12 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import iceberg_version
+from icekit.engine.errors import explain
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
-from icekit.facts.bridge import explain, iceberg_version
 from icekit.facts.local import PATH_FIELD_ID
 from icekit.facts.manifests import FileCounts
-from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence
 from icekit.facts.values import to_scalar

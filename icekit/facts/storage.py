@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import explain, has_bridge, load_table
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
 from icekit.facts.model import StorageFacts
 from icekit.sql import Identifier, call, display_name, orphan_arguments
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from urllib.parse import quote_plus
 
-from icekit.facts.model import PartitionSpec, Scalar
+from icekit.facts.files import Scalar
+from icekit.facts.parts import PartitionSpec
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()

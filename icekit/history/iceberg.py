@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.catalog import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
-from icekit.catalog.profile_tables import ProfileTables
-from icekit.errors import HistoryUnusable, IcekitError
+from icekit.errors import HistoryUnusable, IcekitError, first_line
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import among, files_by_month, in_month, months, newest, newest_streamed, scan
 from icekit.history.store import DRAWN, LAST, Lately, Store
 from icekit.patience import patiently
-from icekit.secrets import scrub
 from icekit.units import at
 
 if TYPE_CHECKING:
@@ -41,25 +37,6 @@ FILES_OF_A_MONTH = 5
 MONTHS_BACK = 24
 _KEPT_SNAPSHOTS = 20
 _PATIENCE_SECONDS = 60.0
-
-
-def table_store(lake: Lake) -> Store:
-    """The table's store: by pyiceberg for a profile and the embedded lake, by Spark for a catalog that only a session knows."""
-    if isinstance(lake.tables, ProfileTables):
-        tables = lake.tables
-        return IcebergStore(lambda: tables.catalog)
-    if isinstance(lake.tables, EmbeddedTables):
-        path = lake.tables.path
-        return IcebergStore(lambda: _embedded(lake.name, str(path)))
-    from icekit.history.spark import SparkStore
-
-    return SparkStore(lake)
-
-
-def _embedded(name: str, path: str) -> Any:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    return SqlCatalog(name, uri=f"sqlite:///{path}/catalog.db", warehouse=f"{path}/warehouse")
 
 
 class IcebergStore(Store):
@@ -198,9 +175,8 @@ class IcebergStore(Store):
         except IcekitError:
             raise
         except Exception as error:
-            said = scrub(str(error)).strip().split("\n", 1)[0][:300]
             raise HistoryUnusable(
-                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {said}). It needs rights to create and write that table; "
+                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {first_line(error)}). It needs rights to create and write that table; "
                 "without them keep the history in a file (--history FILE)."
             ) from error
 

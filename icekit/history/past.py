@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 
 from icekit.catalog import Lake
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import LedgerUnusable
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings, Thresholds
+from icekit.history.opening import remembered
 from icekit.history.records import Health, health
-from icekit.history.store import LAST, remembered
+from icekit.history.store import LAST
 from icekit.history.trend import Trend, better, same_table, trends, worse
 from icekit.sql import display_name
 
@@ -62,7 +63,7 @@ def past(lake: Lake, facts: TableFacts, findings: Findings, where: str, threshol
     At most ``count`` earlier runs, and the actions of the compaction ledger that ended since the first of them.
     """
     # Imported here: reports import the history, and what it would win comes from them.
-    from icekit.report.wins import wins
+    from icekit.compact.wins import wins
 
     limits = thresholds or Thresholds()
     now = health(facts, findings, wins(facts, findings, limits), "now", limits)

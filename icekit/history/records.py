@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from icekit.diagnose.context import under
+from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import min_file_size
-from icekit.findings import Findings, Severity, Thresholds
 from icekit.units import at
 
 if TYPE_CHECKING:
-    from icekit.report.wins import Wins
+    from icekit.compact.wins import Wins
 
 
 @dataclass(frozen=True, slots=True)

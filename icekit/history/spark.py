@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from icekit.catalog import Lake
-from icekit.errors import HistoryUnusable
-from icekit.facts.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import metadata_table
+from icekit.errors import HistoryUnusable, first_line
 from icekit.history.iceberg import MONTHS_BACK, NAME, NAMESPACE, PROPERTIES, as_arrow
 from icekit.history.records import COLUMNS, REQUIRED, Health
 from icekit.history.scanning import from_row
 from icekit.history.store import DRAWN, LAST, Lately, Store
-from icekit.secrets import scrub
 from icekit.sql import call, identifier, literal
 
 T = TypeVar("T")
@@ -127,7 +126,6 @@ class SparkStore(Store):
         except HistoryUnusable:
             raise
         except Exception as error:
-            said = scrub(str(error)).strip().split("\n", 1)[0][:300]
             raise HistoryUnusable(
-                f"The history {self._name} cannot be {what}: {said}. Without rights to it keep the history in a file (--history FILE)."
+                f"The history {self._name} cannot be {what}: {first_line(error)}. Without rights to it keep the history in a file (--history FILE)."
             ) from error

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.sizes import min_file_size
-from icekit.findings import Thresholds
 from icekit.history.records import Health, severity_of
 from icekit.units import count, percent, size
 

@@ -80,6 +80,7 @@ def build(
 @contextlib.contextmanager
 def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None]]:
     """Lay out the flights in a folder, and both engines, and give what makes a table by its name; clear all of it away again."""
+    flights.source()  # what is not there is said before Spark starts
     spark = lake.spark
     shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
     catalog = open_catalog(lake)

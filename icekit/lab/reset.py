@@ -70,7 +70,7 @@ def reset(lake: Lake, names: Iterable[str] | None = None, *, progress: Callable[
     wanted = list(dict.fromkeys(known if names is None else names))
     for name in wanted:
         if table_of(name).name not in known:
-            raise ParameterError(f"No copy of lab.{name} is kept; build it with `python -m icekit lab --rebuild {name}`.")
+            raise ParameterError(f"No copy of lab.{name} is kept; build it with `icekit lab --rebuild {name}`.")
     if not wanted:
         raise ParameterError(f"No lab table is kept in {path}; build the lab with `make lab`, which keeps a copy of each.")
     for name in wanted:
@@ -90,7 +90,7 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
     # Linked before anything is taken away: what cannot be put back whole stays as it is.
     if _link(path / KEPT / name / name, staged) != (kept["files"], kept["size_in_bytes"]):
         shutil.rmtree(staged, ignore_errors=True)
-        raise ParameterError(f"The copy of lab.{name} is not whole; build it with `python -m icekit lab --rebuild {name}`.")
+        raise ParameterError(f"The copy of lab.{name} is not whole; build it with `icekit lab --rebuild {name}`.")
     if location.exists():
         location.rename(old)
     staged.rename(location)

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from icekit import notebook
-from icekit.catalog import connect
+from icekit.api import connect
 from icekit.lab import build, is_kept, reset
 from icekit.lab.workbench import embedded
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.api import Lake
 
 
 def begin(*tables: str) -> Lake:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from icekit.answer import html
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
+from icekit.diagnose.findings import Findings
 from icekit.facts.measures import delete_ratios
 from icekit.facts.model import Kind, TableFacts
-from icekit.findings import Findings
 from icekit.maintain import Retention
-from icekit.show import html
 from icekit.units import count, percent, size, span
 
 

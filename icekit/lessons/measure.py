@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.answer import html
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
-from icekit.show import html
 from icekit.sql import Identifier
 from icekit.tune.merge.engine import kind, nodes
 from icekit.units import count, size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from icekit.answer import html
 from icekit.lessons.measure import Measured, Storage, seconds
-from icekit.show import html
 from icekit.units import count, size
 
 _HEAD = ("", "before", "after", "")

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from icekit.compact.model import Action, Plan, Prediction
+from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError, nearest
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.storage import ORPHAN_AGE
-from icekit.findings import Findings
 from icekit.maintain.manifests import Layer, layers_of_facts
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
@@ -278,7 +278,8 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             facts.catalog,
             facts.table,
             f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
-            "they are listed again and checked against every file that metadata names before any goes. No table of this catalog shares the location; be sure that none of another does",
+            "they are listed again and looked up among the files that this table and every other table of the catalog name before any goes, "
+            "which is still to be done. No table of this catalog is at the location; be sure that no table of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
             older_than=older_than,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
 from icekit.compact.predict import Planned, asked_of, load, planned_by, rolled_up
-from icekit.facts.bridge import explain, has_bridge
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from icekit.compact.policy import seconds
 from icekit.errors import ParameterError, nearest
 from icekit.facts.metadata import Json, number
 from icekit.facts.snapshots import lineage, snapshots_by_id
+from icekit.parsing import seconds
 from icekit.units import count, span
 
 HOUR_MS = 3_600_000

@@ -10,9 +10,9 @@ from icekit.catalog import Lake
 from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.facts.avro import manifest_list
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings, Thresholds
 from icekit.maintain.manifests import Layer, layers
 from icekit.maintain.plan import DEFAULT_PROCEDURES, plan_maintenance
 from icekit.maintain.predict import predict_deletes

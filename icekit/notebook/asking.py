@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.catalog import Lake, connect
+from icekit.api import Lake, connect
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
-from icekit.findings import Thresholds
 from icekit.notebook.setting_up import require
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def observe(
     require("filter_columns", filter_columns, (list, tuple), "a list (with papermill: -y 'filter_columns: [a, b]')")
     lake = connect(catalog or None)
     if facts_file:
-        from icekit.report.document import load_facts
+        from icekit.diagnose.document import load_facts
 
         return lake, load_facts(Path(facts_file))
     facts = lake.observe(

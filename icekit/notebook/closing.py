@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import EXIT_UNHEALTHY, IcekitError
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings, Thresholds
 from icekit.notebook.setting_up import gated
 from icekit.saving import slug
 
@@ -38,7 +38,7 @@ def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, out
     """
     said = _NOTHING
     if output:
-        from icekit.report.document import write
+        from icekit.diagnose.document import write
 
         path = write(facts, findings, thresholds, Path(output) / f"{slug(facts.name)}.json")
         said = f"Facts and findings are in {path}."

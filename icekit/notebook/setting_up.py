@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from icekit.diagnose.findings import Severity, Thresholds
 from icekit.errors import IcekitError, ParameterError, nearest
-from icekit.findings import Severity, Thresholds
 from icekit.show.explorer import SWITCH
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.metadata_tables import CONTENT, metadata_table
-from icekit.facts.model import Partition, PartitionSpec
-from icekit.facts.spark import Partitions, partition_columns, unified
+from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec
+from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
+from icekit.facts.where import transformed
 from icekit.prove.fingerprint import Print, prints
-from icekit.sql import Identifier
+from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,19 +33,21 @@ class Changes:
     those it says it added, are not its files: then it has lost or gained some silently, and
     its changed partitions say too little. ``records`` are the rows that the data files of its
     changed partitions hold at its parent and at itself by their manifests; None where deletes
-    apply, so that a reader gets fewer.
+    apply, so that a reader gets fewer, or where another spec is live, so that a predicate gets
+    more. ``agree`` tells whether all these rows have their partition's values by the files' bounds.
     """
 
     partitions: tuple[Partition, ...]
     is_complete: bool
     records: Callable[[], tuple[int | None, int | None]]
+    agree: Callable[[Sequence[Column]], bool]
 
-    def holds(self, rows: Sequence[int]) -> bool:
-        """Tell whether so many rows at the parent and at the commit are all that their files hold, as far as that can be told.
+    def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
+        """Tell whether so many rows at the parent and at the commit surely are all that their files hold.
 
-        There may be more: a predicate also finds rows in files of another spec.
+        ``columns`` are those of the table as it is now.
         """
-        return all(record is None or row >= record for record, row in zip(self.records(), rows, strict=True))
+        return self.records() == tuple(rows) or self.agree(columns)
 
 
 def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id: int, specs: Mapping[int, PartitionSpec]) -> Changes:
@@ -67,11 +70,23 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
         first, second = (_records(side, distinct, specs, names) for side in (before, now))
         return first, second
 
-    return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records)
+    def agree(columns: Sequence[Column]) -> bool:
+        fields = {(spec_id, field) for spec_id in {p.spec_id for p in partitions} for field in specs[spec_id].fields}
+        asked = [(spec_id, field) for spec_id, field in fields if field.transform not in {"identity", "void"}]
+        sides = before, entries.where("status < 2")
+        # Where a predicate selects whole partitions of every spec there is, Spark looks at no row's bucket again (SparkScanBuilder).
+        if len(specs) == 1:
+            asked = [each for each in asked if not each[1].transform.startswith("bucket")]
+        return all(_agrees(side, distinct, names, table[0], spec_id, field, columns) for side in sides for spec_id, field in asked)
+
+    return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree)
 
 
 def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> int | None:
-    """The rows that the data files of some partitions hold, less those that deletion vectors take; None under other deletes."""
+    """The rows that the data files of some partitions hold, less those that deletion vectors take.
+
+    None under other deletes, and where data files of several specs are live.
+    """
     from pyspark.sql import functions as F
 
     columns = ["spec_id", *(f"p{i}" for i in range(len(names)))]
@@ -94,12 +109,52 @@ def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, Part
             F.sum(F.when(F.col("inside") & (F.col("content") == 0), F.col("records")).otherwise(0)),
             F.sum(F.when(F.col("inside") & F.col("is_vector"), F.col("records")).otherwise(0)),
             F.count_if((F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere),
+            F.count_distinct(F.when(F.col("content") == 0, F.col("e.spec_id"))),
         )
         .first()
     )
-    if sums is None or sums[2]:
+    if sums is None or sums[2] or sums[3] > 1:
         return None
     return int(sums[0] or 0) - int(sums[1] or 0)
+
+
+def _agrees(
+    entries: DataFrame,
+    partitions: DataFrame,
+    names: Sequence[tuple[int, str]],
+    catalog: str,
+    spec_id: int,
+    field: PartitionField,
+    columns: Sequence[Column],
+) -> bool:
+    """Tell whether the bounds of each data file of some partitions have the partition's value in one field.
+
+    Then all its rows have, as these transforms keep the order. Buckets have no order, and a file
+    may have no bounds: that is never taken for agreement.
+    """
+    column = next((c for c in columns if c.field_id == field.source_id), None)
+    bounds: Any = entries.schema["readable_metrics"].dataType
+    if column is None or field.transform.startswith("bucket") or column.name not in bounds.names:
+        return False
+    values = [transformed(catalog, field, [replace(column, name=end, path=())]) for end in ("low", "high")]
+    if None in values:
+        return False
+    metrics = f"readable_metrics.{identifier(column.name)}"
+    keys = ["spec_id", *(f"p{i}" for i in range(len(names)))]
+    files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
+        "data_file.spec_id AS spec_id",
+        *partition_columns(entries, "data_file.partition", names),
+        f"{metrics}.lower_bound AS low",
+        f"{metrics}.upper_bound AS high",
+    )
+    from pyspark.sql import functions as F
+
+    same = [F.col(f"e.{key}").eqNullSafe(F.col(f"c.{key}")) for key in keys]
+    inside = files.alias("e").join(F.broadcast(partitions).alias("c"), same, "left_semi")
+    place = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
+    ends = inside.selectExpr(f"p{place} AS value", *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)))
+    low, high = (scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high"))
+    return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
 
 
 def _files(entries: DataFrame) -> Print:

@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.facts import metadata, snapshots
-from icekit.facts.bridge import explain
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
 from icekit.facts.values import partition_path
+from icekit.facts.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.columns import shared
 from icekit.prove.fingerprint import LINEAGE, Print, fingerprint
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 from icekit.sql import Identifier, call, display_name, identifier
-from icekit.where import transformed, where
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -167,9 +167,9 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
     ]
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
-    if not reason and (sample is None or before != after) and _may_disagree(reader, chosen):
+    if not reason and _may_disagree(reader, chosen):
         rows = tuple(sum(side.values(), Print()).row_count for side in (before, after))
-        if before != after or not found.holds(rows):
+        if before != after or not found.holds(rows, metadata.columns(reader.meta, schemas[1])):
             reason = "rows may lie in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from icekit.compact.cluster import cluster_of
+from icekit.engine.cluster import cluster_of
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import specs
 from icekit.facts.snapshots import snapshots_by_id

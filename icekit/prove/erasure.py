@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import explain
+from icekit.engine.errors import explain
+from icekit.engine.predicate import Predicate, first_sentence, read_predicate
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.sharing import sharing
-from icekit.predicate import Predicate, first_sentence, read_predicate
 from icekit.prove import erasure_actions as acts
 from icekit.prove.erasure_reach import EQUALITY_DELETES, POSITION_DELETES, Held, Reach, reach_of, reachable_files, unreferenced_files
 from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icekit.facts.storage import ORPHAN_AGE
-from icekit.sql import Identifier, call, display_name, identifier, literal
+from icekit.sql import Identifier, display_name, identifier, literal, rewrite_data_files
 
 # Older than any snapshot: without it expire_snapshots also ends all that are past the table's age limit.
 _NOTHING_ELSE = "older_than => TIMESTAMP '1970-01-01 00:00:00+00:00', retain_last => 1"
@@ -88,18 +88,16 @@ def _rewrite(now: Situation) -> list[str]:
     hidden = now.rows_held > now.rows_live or now.position_deletes_held
     table = display_name(now.table[1:])
     if now.equality_deletes_held:
-        options = {"rewrite-all": "true", "remove-dangling-deletes": "true", "use-starting-sequence-number": "false"}
-        return [call(now.table[0], "rewrite_data_files", table=table, options=options)]
+        options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
+        return [rewrite_data_files(now.table[0], table=table, options=options)]
     if not hidden and not (now.rows_live and now.merge_on_read):
         return []
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
     if now.position_deletes_held:
-        # No filter: a delete file may hold a row that no data file holds any more. And the deletes end only where
-        # what is written is younger than they are.
-        options["use-starting-sequence-number"] = "false"
-        return [call(now.table[0], "rewrite_data_files", table=table, options=options)]
+        # No filter: a delete file may hold a row that no data file holds any more.
+        return [rewrite_data_files(now.table[0], table=table, options=options)]
     where = {"where": now.predicate} if now.where else {}
-    return [call(now.table[0], "rewrite_data_files", table=table, **where, options=options)]
+    return [rewrite_data_files(now.table[0], table=table, **where, options=options)]
 
 
 def _expire(now: Situation, *, several_commits: bool) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import metadata_table
 from icekit.facts.model import PartitionSpec
 from icekit.prove.erasure_rows import path_key_column
 from icekit.sql import Identifier, identifier

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from icekit.catalog.session import lent
-from icekit.predicate import Predicate, first_sentence
+from icekit.engine.predicate import Predicate, first_sentence
 from icekit.sql import identifier
 
 if TYPE_CHECKING:

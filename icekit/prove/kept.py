@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explain
+from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
-from icekit.facts.bridge import explain, has_bridge, load_table
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import named_files
-from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.prove.fingerprint import Print, prints, row_hash
 from icekit.prove.proof import Check, Kept
 from icekit.sql import Identifier, identifier

@@ -8,16 +8,16 @@ import queue
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from icekit.boundary import outside
 from icekit.catalog import Lake
-from icekit.errors import IcekitError
+from icekit.compact.wins import Wins, wins
+from icekit.engine.boundary import outside
+from icekit.errors import IcekitError, first_line, trace
 from icekit.facts.model import TableFacts
 from icekit.history.records import Health, health
 from icekit.notebook import limits
@@ -26,9 +26,7 @@ from icekit.report.known import Known
 from icekit.report.observing import TimedOut, clear, kept, observed
 from icekit.report.rendering import imports, rendered
 from icekit.report.rows import KERNELS, Options, Row
-from icekit.report.wins import Wins, wins
 from icekit.saving import slug, write_text
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 T = TypeVar("T")
@@ -171,25 +169,25 @@ class Crew:
         try:
             return step(name)
         except TimedOut as problem:
-            return Row(table, "timed out", time.monotonic() - started, error=scrub(str(problem)))
+            return Row(table, "timed out", time.monotonic() - started, error=str(problem))
         except IcekitError as problem:
-            return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(problem)))
+            return Row(table, "misconfigured", time.monotonic() - started, error=str(problem))
         except Exception as problem:
             known = outside(problem)
             if known is None:
                 return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
-            return Row(table, "misconfigured", time.monotonic() - started, error=scrub(str(known)))
+            return Row(table, "misconfigured", time.monotonic() - started, error=str(known))
         except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait for ever
             return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
 
     def _traced(self, table: str, problem: BaseException) -> str:
         """Keep the whole of an error in a file, and say where; a disk that is full must not take the row too."""
-        first = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:200]
+        first = f"{type(problem).__name__}: {first_line(problem)}"
         try:
-            trace = write_text(self._output / f"{slug(table)}.error.txt", "".join(traceback.format_exception(problem)))
+            kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
         except (OSError, ValueError) as refused:
-            return f"{first}; the whole of it could not be kept ({type(refused).__name__})"
-        return f"{first}; the whole of it is in {trace.name}"
+            return f"{first}; its trace could not be kept ({type(refused).__name__})"
+        return f"{first}; for details see {kept_in.name}"
 
 
 def _start(kernel: Kernel) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from icekit.findings import Thresholds
+from icekit.compact.wins import Wins, total
+from icekit.diagnose.findings import Thresholds
 from icekit.history.store import Lately
 from icekit.history.trend import better, worse
 from icekit.report.page import page
 from icekit.report.rows import JUDGED, STATUSES, Row
-from icekit.report.wins import Wins, total
 from icekit.saving import write_text
 from icekit.show.sparkline import sparkline
 from icekit.units import about, count, percent, size, unbroken

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from icekit.compact.wins import Wins
+from icekit.diagnose.document import read
 from icekit.errors import ParameterError
 from icekit.history.records import Health
-from icekit.report.document import read
 from icekit.report.rows import JUDGED, Options, Row
-from icekit.report.wins import Wins
 from icekit.saving import naming, write_text
-from icekit.secrets import scrub_data
+from icekit.secrets import mask_data
 
 NAME = "run.jsonl"
 _VERSION = 1
@@ -129,7 +129,7 @@ def _row(line: dict[str, Any], output: Path) -> Row | None:
 
 def _line(data: dict[str, Any]) -> str:
     # Errors may quote a profile; numbers stay as they are.
-    return json.dumps(scrub_data(data)) + "\n"
+    return json.dumps(mask_data(data)) + "\n"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

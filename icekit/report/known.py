@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from icekit.catalog import Lake
+from icekit.diagnose.document import load_facts, save_facts
 from icekit.facts.model import TableFacts
-from icekit.report.document import load_facts, save_facts
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name
 

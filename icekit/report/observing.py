@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from icekit.catalog import Lake, interrupting
+from icekit.catalog import Lake
 from icekit.catalog.in_time import TookTooLong, Waited, in_time, tagged
 from icekit.diagnose import diagnose
+from icekit.diagnose.document import save_facts
+from icekit.diagnose.findings import Findings
+from icekit.engine import interrupting
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings
 from icekit.notebook import limits
-from icekit.report.document import save_facts
 from icekit.report.rows import Options
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.diagnose.document import Outcome, read
 from icekit.errors import MetadataUnreadable
-from icekit.report.document import Outcome, read
 from icekit.report.observing import timed_out
 from icekit.report.page import write_page
 from icekit.report.rows import Options
 from icekit.saving import slug, write_text
-from icekit.secrets import scrub, scrub_data
+from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
 if TYPE_CHECKING:
@@ -120,9 +120,19 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
     # papermill wrote it as it ran; secrets must not stay in it. A file has a text's lines one by one, where a key of several is not seen.
-    notebook = nbformat.from_dict(scrub_data(notebook))  # type: ignore[no-untyped-call]
+    notebook = nbformat.from_dict(mask_data(_scrubbed(notebook)))  # type: ignore[no-untyped-call]
     write_text(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     return notebook, error
+
+
+def _scrubbed(notebook: Any) -> Any:
+    """The notebook without secrets in what libraries logged, and in the traces of what failed."""
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
+        if output.output_type == "error":
+            output.evalue, output.traceback = scrub(output.evalue), [scrub(frame) for frame in output.traceback]
+        elif output.output_type == "stream" and output.name == "stderr":
+            output.text = scrub(output.text)
+    return notebook
 
 
 def notebook_path() -> Path:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icekit.compact.wins import Wins
+from icekit.diagnose.document import Outcome
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
-from icekit.report.document import Outcome
-from icekit.report.wins import Wins
 
 if TYPE_CHECKING:
     from icekit.history.records import Health
@@ -21,7 +21,7 @@ JOBS = 4
 #: Notebooks at once: each is a Python process that draws on one core.
 KERNELS = min(4, os.cpu_count() or 1)
 
-#: What became of a table, gravest first; the last four are what its findings say.
+#: What became of a table, most serious first; the last four are what its findings say.
 STATUSES = ("crashed", "timed out", "misconfigured", "critical", "warning", "info", "healthy")
 #: Those of a table that could be judged.
 JUDGED = frozenset(STATUSES[3:])
@@ -93,7 +93,7 @@ class Run:
 
 
 def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ()) -> int:
-    """The gravest of: crashed or timed out 3, misconfigured (also a glob that matches nothing, or a history that was not written) 2, unhealthy by the gate 1, healthy 0."""
+    """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing, or a history that was not written) 2, unhealthy by the gate 1, healthy 0."""
     from icekit.notebook import gated
 
     found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}

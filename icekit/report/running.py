@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.boundary import outside
 from icekit.catalog import connect
 from icekit.catalog.lake import embedded_path
 from icekit.ending import ended_like_interrupted
-from icekit.history.store import Store, handed_over, opened
+from icekit.engine.boundary import outside
+from icekit.history.opening import handed_over, opened
+from icekit.history.store import Store
 from icekit.notebook import limits
 from icekit.quiet import stderr_to_file
 from icekit.report.index import write_index
 from icekit.report.keeping import NAME, Journal, begin
 from icekit.report.known import Known
 from icekit.report.rows import Options, Row, Run, exit_status
-from icekit.secrets import scrub
 from icekit.sql import display_name
 from icekit.units import count
 
@@ -134,7 +134,7 @@ def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str],
         if (problem := outside(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(said := f"The history was not written: {scrub(str(problem))}")
+        progress(said := f"The history was not written: {problem}")
         return [said]
     return []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
 from icekit.facts.model import Partition, Scalar
 from icekit.facts.spark import scalar
 from icekit.resolve.delete_files import entries

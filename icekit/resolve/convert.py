@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from icekit.engine.bridge import load_table, metadata_of
 from icekit.errors import ConversionRefused
-from icekit.facts.bridge import load_table, metadata_of
 from icekit.facts.model import Partition
 from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present

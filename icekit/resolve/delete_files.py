@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
 from icekit.resolve.listing import File
 from icekit.resolve.vectors import PATH_ID, POSITION_ID, Positions, position_file, vector_blob
 from icekit.resolve.view import write_bytes

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.avro import manifest_list
-from icekit.facts.bridge import load_table, metadata_of, read_bytes
 from icekit.facts.collect import check_metadata
 from icekit.facts.manifests import FileCounts, file_counts
 from icekit.facts.metadata import Json
@@ -79,6 +79,8 @@ def remaining(
     """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     table = load_table(spark, name)
+    # First: no manifest list of an encrypted table can be read here.
+    _check_plain(table)
     if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
         raise SnapshotNotFound(
             f"{branch!r} is no branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
@@ -123,7 +125,6 @@ def find(
     if at is None or not at.scopes:
         return None
     known = at.specs
-    _check_plain(at.table)
     deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to, slices)
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.manifests import FileCounts
-from icekit.facts.metadata_tables import CONTENT, metadata_table
 from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import Partitions, check_listed, partition_columns, unified
 from icekit.sql import Identifier

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from icekit.catalog.session import lent
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused
-from icekit.facts.metadata_tables import metadata_table
 from icekit.resolve.delete_files import Present
 from icekit.resolve.find import Found
 from icekit.resolve.join import dead_rows, tasks, words

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
+from icekit.engine.bridge import load_table
+from icekit.engine.errors import explain
 from icekit.errors import CloneRefused, ConversionRefused
-from icekit.facts.bridge import explain, load_table
 from icekit.facts.metadata import Json
 from icekit.facts.model import Scalar
 from icekit.resolve.keys import Keys
@@ -66,7 +67,7 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
     scratch = scratch_folder(str(metadata["location"]), made)
     shapes = _shapes(keys, entries)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch))).encode())
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch, own_files=True))).encode())
     try:
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from icekit.catalog import Lake
-from icekit.compact import Limits, Plan, resume, run
+from icekit.compact import Plan
 from icekit.compact.execute import Stop, Stopped
-from icekit.compact.kept import plan_of
 from icekit.compact.ledger import opened
-from icekit.compact.run import new_run_id
 from icekit.ending import heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed
 from icekit.notebook import sampled
 from icekit.report import Known
+from icekit.run import Limits, resume, run
+from icekit.run.kept import plan_of
+from icekit.run.service import new_run_id
 from icekit.schedule.budget import Share
 from icekit.schedule.model import ACTIONS, Rule
 from icekit.schedule.permitted import Permit, stopping_at
@@ -23,7 +24,6 @@ from icekit.schedule.result import Step
 from icekit.schedule.steps import planned, ran
 from icekit.schedule.study import Studied, compaction, maintenance, observed, timely
 from icekit.schedule.trouble import Begun, mark
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
@@ -236,8 +236,10 @@ def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step])
         return Step(action, "busy", str(problem))
     except Stopped:
         step = Step(action, "stopped", "its trial was stopped, and nothing was run")
+    except RunDisproved as problem:
+        return Step(action, "failed", str(problem), is_unproved=True, held_by=problem.run_id)
     except IcekitError as problem:
-        return Step(action, "failed", scrub(str(problem)), is_unproved=isinstance(problem, RunDisproved))
+        return Step(action, "failed", str(problem))
     return stopped_by(stop, step, why, work.note)
 
 

@@ -77,7 +77,7 @@ def news(made: Pass, policy: Policy) -> list[News]:
         found.append(News(_POLICY, "failed", f"the pass itself failed: {made.failure}", policy.name, following, _first(made.failure)))
     elif made.problems:
         # One piece of news, as a receiver's memory holds one mark for each name.
-        following = "mend the policy, and check it with `python -m icekit policy`"
+        following = "mend the policy, and check it with `icekit policy`"
         found.append(News(_POLICY, "failed", "\n  ".join(made.problems), policy.name, following, "\n".join(sorted(made.problems))))
     return found
 

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, StrictBool
 from pydantic_core import PydanticCustomError
 
 from icekit.compact.policy import Policy as CompactPolicy
-from icekit.compact.policy import seconds
 from icekit.errors import LONGEST_WAIT, IcekitError, ParameterError, require_seconds
+from icekit.parsing import seconds
 from icekit.schedule.windows import Hours
 
 

@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError
+from icekit.extras import require
 from icekit.units import moment, span
 
 #: Seconds after which a pass that still runs is one that somebody should look at.
@@ -38,6 +37,9 @@ def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
     The system lets go of it when the process ends, also by a kill. On a network file system locks are only as
     good as the file system's; there the ledger's claims still keep two runs off one table.
     """
+    require("filelock", "A pass of a policy")
+    from filelock import FileLock, Timeout
+
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = path.with_name(path.name + ".pass.json")
     lock = FileLock(path.with_name(path.name + ".lock"), timeout=0)

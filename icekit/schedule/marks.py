@@ -78,7 +78,7 @@ def read_text(path: Path) -> str:
         raise ParameterError(f"{path} is not UTF-8 text; save it as that.") from None
     except OSError as error:
         raise ParameterError(
-            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `python -m icekit policy --example > policy.yaml`."
+            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `icekit policy --example > policy.yaml`."
         ) from None
 
 

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from icekit.commands.compact import SETTINGS
+from icekit.compact.policy import SETTINGS
 from icekit.compact.policy import Policy as CompactPolicy
-from icekit.compact.policy import size_in_bytes
+from icekit.diagnose.findings import Thresholds
+from icekit.engine.predicate import check_text
 from icekit.errors import IcekitError
-from icekit.findings import Thresholds
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate, sampled
-from icekit.predicate import check_text
+from icekit.parsing import size_in_bytes
 from icekit.schedule.kinds import Budget, Flag, Limits, Patience, Span, Texts, Times, Zone, by, told
 
 #: What a rule may do beside reporting, in the order in which it is done.
@@ -61,7 +61,7 @@ class Trigger(_Section):
 
 
 class Compact(_Section):
-    """A compaction: planned, and run if ``execute``. The settings are those of ``python -m icekit compact``."""
+    """A compaction: planned, and run if ``execute``. The settings are those of ``icekit compact``."""
 
     execute: Flag = False
     trial: Flag = False
@@ -125,8 +125,8 @@ class Convert(_Section):
 class Maintain(_Section):
     """Position deletes, manifests, expiry, orphan files: planned, and run if ``execute``.
 
-    ``procedures`` are those that may run: unless they are stated, all but ``remove_orphan_files``, which has to be named and
-    then lists the storage. ``keep``, ``keep_last`` and ``need`` are as for ``python -m icekit maintain``.
+    ``procedures`` are those that may run (default: all except ``remove_orphan_files``, which must be named; naming it lists
+    the storage). ``keep``, ``keep_last`` and ``need`` are as for ``icekit maintain``.
     """
 
     execute: Flag = False

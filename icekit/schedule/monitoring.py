@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED
+from icekit.extras import require
 from icekit.saving import naming, write_text
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
-from icekit.secrets import scrub
+from icekit.secrets import mask
 from icekit.terminal import harmless
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _OF_HEALTH = {
     "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
     "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
 }
+# Functions that write, each with its file.
+Writers = Sequence[tuple[Callable[["Watched", Path], Path], Path]]
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
 
@@ -201,9 +204,16 @@ def _sentences(parts: Iterable[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    return harmless(scrub(text))
+    return harmless(mask(text))
 
 
-def writers(junit: Path | None, prometheus: Path | None) -> Sequence[tuple[Any, Path]]:
-    """Which of the two files are asked for, and what writes each."""
+def writers(junit: Path | None, prometheus: Path | None) -> Writers:
+    """Which of the two files are asked for, and what writes each.
+
+    Raises :class:`~icekit.extras.ExtraMissing` where a library for one is not installed: ask before the work is done.
+    """
+    if junit is not None:
+        require("junitparser", "A file of JUnit XML")
+    if prometheus is not None:
+        require("prometheus_client", "A file for Prometheus")
     return [(write, path) for write, path in ((write_junit, junit), (write_prometheus, prometheus)) if path is not None]

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from icekit.boundary import outside
 from icekit.catalog import Lake, connect
 from icekit.compact.lineage import head
 from icekit.ending import Ending, ended_like_interrupted
+from icekit.engine.boundary import outside
 from icekit.errors import IcekitError
 from icekit.report import Known, Part
 from icekit.schedule.act import Say, Work, act, unfinished
@@ -32,7 +32,6 @@ from icekit.schedule.study import PlanTimedOut, study, timely
 from icekit.schedule.triggers import Seen, due
 from icekit.schedule.trouble import Trouble, mark
 from icekit.schedule.under_way import Table
-from icekit.secrets import scrub
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
@@ -193,7 +192,8 @@ class _OnePass:
             self.state.acted(Did.by(step, one.written, now_ms))
         if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
-            self.state.fail(one.written, Trouble(step.action, step.said, mark(one.rule, step.action), now_ms, times, step.is_unproved))
+            marked, looked_at = mark(one.rule, step.action), step.run_id or step.held_by
+            self.state.fail(one.written, Trouble(step.action, step.said, marked, now_ms, times, step.is_unproved, looked_at))
         return step
 
     def _work_on(self, one: Table) -> Work:
@@ -236,7 +236,7 @@ class _OnePass:
             if (known := outside(problem)) is None:
                 raise
             for one in mine:
-                one.end("misconfigured", scrub(str(known)))
+                one.end("misconfigured", str(known))
             return
         self.problems += problems
         for one in mine:
@@ -277,7 +277,7 @@ class _OnePass:
                 # No fault of the table's.
                 one.crash(problem, None if self.dry_run else self.policy.output)
             else:
-                one.end("misconfigured", scrub(str(known)))
+                one.end("misconfigured", str(known))
         finally:
             one.seconds += time.monotonic() - began
             if one.is_over and one.status in {"misconfigured", "timed out", "crashed"}:

@@ -18,15 +18,21 @@ def check_places(policy: Policy) -> None:
         "monitoring.junit": policy.monitoring.junit,
         "monitoring.prometheus": policy.monitoring.prometheus,
     }
+    databases = {"ledger", "history", "state"}
     wrong = [_wrong("output", policy.output, is_folder=True)]
-    wrong += [_wrong(key, Path(path), is_folder=False) for key, path in files.items() if path and str(path) != "table"]
+    wrong += [
+        _wrong(key, Path(path), is_folder=False, is_database=key in databases)
+        for key, path in files.items()
+        if path and str(path) != "table"
+    ]
     if said := [problem for problem in wrong if problem]:
         raise ParameterError(f"{'; '.join(said)}. Name other places in the policy, or ask for access.")
 
 
-def _wrong(key: str, path: Path, *, is_folder: bool) -> str | None:
+def _wrong(key: str, path: Path, *, is_folder: bool, is_database: bool = False) -> str | None:
     """Why something cannot be written there; None where it can."""
     try:
+        path = path.expanduser()
         if path.exists() and path.is_dir() != is_folder:
             return f"{key}: {path} is {'a file and not a folder' if is_folder else 'a folder and not a file'}"
         there = path
@@ -34,8 +40,15 @@ def _wrong(key: str, path: Path, *, is_folder: bool) -> str | None:
             there = there.parent
         if there != path and not there.is_dir():
             return f"{key}: {path} cannot be made, as {there} is a file"
-        if not os.access(there, os.W_OK | (os.X_OK if there.is_dir() else 0)):
+        if not _may_write(there):
             return f"{key}: {there} may not be written to"
-    except (OSError, ValueError) as error:
+        # SQLite writes its log into files next to it.
+        if is_database and not _may_write(path.parent if there == path else there):
+            return f"{key}: {path.parent} may not be written to, and SQLite needs files next to {path.name}"
+    except (OSError, ValueError, RuntimeError) as error:
         return f"{key}: {path} cannot be used ({getattr(error, 'strerror', None) or error})"
     return None
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0), effective_ids=os.access in os.supports_effective_ids)

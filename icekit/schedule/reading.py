@@ -29,7 +29,7 @@ class PolicyError(ParameterError):
         super().__init__(
             "\n".join(
                 [
-                    f"{path} has {count(len(lines), 'error')}; mend what is named and check it again with `python -m icekit policy {path}`.",
+                    f"{path} has {count(len(lines), 'error')}; mend what is named and check it again with `icekit policy {path}`.",
                     *lines,
                 ]
             )
@@ -49,7 +49,7 @@ def parse_policy(text: str, path: Path) -> Policy:
     if marked.problems and marked.data is None:
         raise PolicyError(path, problems)
     if not isinstance(marked.data, dict):
-        raise PolicyError(path, [Problem(1, "", "it holds no keys; `python -m icekit policy --example` prints a policy to begin with")])
+        raise PolicyError(path, [Problem(1, "", "it holds no keys; `icekit policy --example` prints a policy to begin with")])
     data = dict(marked.data)
     defaults = data.pop(_DEFAULTS, None) or {}
     problems += _of(Settings, defaults, marked, (_DEFAULTS,))

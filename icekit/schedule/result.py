@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY
-from icekit.findings import Severity
 from icekit.notebook import gated
 
 #: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
@@ -23,7 +23,7 @@ Status = Literal[
 #: As a shell has it for Ctrl-C.
 EXIT_STOPPED = 130
 
-#: The gravest first; how results are ordered and which of two statuses stays.
+#: The most serious first; how results are ordered and which of two statuses stays.
 ORDER: tuple[Status, ...] = (
     "crashed",
     "timed out",
@@ -47,7 +47,8 @@ class Step:
 
     ``files_*`` and ``bytes_*`` are what a compaction or a conversion has read and written, by the table's own commits; predictions
     for what was not run.
-    ``is_unproved``: it changed the table, and its proof failed or could not be made.
+    ``is_unproved``: it changed the table, and its proof failed or could not be made. ``held_by`` is a run that nobody has looked at
+    since its proof failed, and for which this one was refused.
     """
 
     action: str
@@ -62,6 +63,7 @@ class Step:
     seconds: float = 0.0
     plan: str = field(default="", compare=False)
     is_unproved: bool = False
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Did:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a report said of a table: ``healthy`` or its gravest severity, its findings and its size then."""
+    """What a report said of a table: ``healthy`` or its most serious severity, its findings and its size then."""
 
     status: str
     findings: tuple[tuple[str, str], ...]
@@ -108,7 +110,7 @@ class Health:
 
     @property
     def worst(self) -> Severity | None:
-        """The gravest severity."""
+        """The most serious severity."""
         return None if self.status == "healthy" else Severity[self.status.upper()]
 
 
@@ -170,7 +172,7 @@ class Pass:
 
     @property
     def exit_status(self) -> int:
-        """130 if it was stopped by hand, else the gravest of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
+        """130 if it was stopped by hand, else the most serious of: crashed or timed out 3, misconfigured 2, unhealthy, failed or an alert not sent 1, else 0."""
         if self.interrupted:
             return EXIT_STOPPED
         found = {table.exit_status for table in self.tables} | {self.failure_status}
@@ -187,12 +189,12 @@ class Pass:
 
 
 def gravest(statuses: Iterable[Status]) -> Status:
-    """The gravest of several; ``reported`` of none."""
+    """The most serious of several; ``reported`` of none."""
     return min(statuses, key=ORDER.index, default="reported")
 
 
 def ranked(results: Sequence[TableResult]) -> list[TableResult]:
-    """The gravest first, then by name."""
+    """The most serious first, then by name."""
     return sorted(results, key=lambda r: (ORDER.index(r.status), not r.is_unhealthy, r.table))
 
 

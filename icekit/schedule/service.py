@@ -7,22 +7,21 @@ import datetime as dt
 from dataclasses import replace
 from pathlib import Path
 
-from icekit.boundary import outside
 from icekit.catalog import EMBEDDED
 from icekit.ending import ended_like_interrupted
-from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable
+from icekit.engine.boundary import outside
+from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, LedgerUnusable, first_line
 from icekit.schedule import document
 from icekit.schedule.act import Say
 from icekit.schedule.alerts import messages
 from icekit.schedule.lock import LONGEST, one_at_a_time
 from icekit.schedule.model import Policy
-from icekit.schedule.monitoring import of_pass, writers
+from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.one_pass import Clock, run_pass
 from icekit.schedule.places import check_places
 from icekit.schedule.result import Pass
 from icekit.schedule.state import State, state_path
 from icekit.schedule.telling import check_receivers, send, urls
-from icekit.secrets import scrub
 
 
 def run_policy(
@@ -49,6 +48,7 @@ def run_policy(
         say("\n" + document.text(made))
         return made
     to = urls(policy)
+    monitors = writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
     # A pass may end somewhat after its time, as what is committed is still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
@@ -64,10 +64,10 @@ def run_policy(
             with contextlib.suppress(Exception):
                 lost = tell(lost, policy, state, to)
             with contextlib.suppress(Exception):
-                _write(lost, policy, junit, prometheus)
+                _write(lost, policy, monitors)
             raise
         made = tell(made, policy, state, to)
-        written = _write(made, policy, junit, prometheus)
+        written = _write(made, policy, monitors)
     say("\n" + document.text(made))
     say("\n".join(f"{path.suffix[1:].upper():<5} {path}" for path in written))
     return made
@@ -75,18 +75,17 @@ def run_policy(
 
 def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
-    status, said = EXIT_CRASHED, scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
+    status, said = EXIT_CRASHED, f"{type(problem).__name__}: {first_line(problem)}"
     if (known := outside(problem)) is not None:
         status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
     now = clock() if clock else dt.datetime.now(dt.UTC)
     return Pass(policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=said, failure_status=status)
 
 
-def _write(made: Pass, policy: Policy, junit: Path | None, prometheus: Path | None) -> list[Path]:
+def _write(made: Pass, policy: Policy, monitors: Writers) -> list[Path]:
     written = [*document.write(made, policy.output)]
     watched = of_pass(made)
-    wanted = writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
-    return written + [write(watched, path) for write, path in wanted]
+    return written + [write(watched, path) for write, path in monitors]
 
 
 def tell(made: Pass, policy: Policy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:

@@ -19,7 +19,7 @@ from icekit.schedule.model import Policy
 from icekit.schedule.result import Did
 from icekit.schedule.triggers import Seen
 from icekit.schedule.trouble import Begun, Trouble
-from icekit.secrets import scrub_data
+from icekit.secrets import mask_data
 
 # Marks a file as this, in SQLite's own header ("icep").
 _APPLICATION = 0x69636570
@@ -97,7 +97,7 @@ class State:
 
     def keep(self, table: str, last: dict[str, Any], seen: Seen | None = None) -> None:
         """Keep a table's result; ``seen`` only when all that was due is done, so that it counts as passed."""
-        document = json.dumps(scrub_data(last))
+        document = json.dumps(mask_data(last))
         self._write(
             "INSERT INTO tables (name, seen, last) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET seen = coalesce(excluded.seen, seen), last = excluded.last",
             table,
@@ -108,7 +108,7 @@ class State:
     def acted(self, did: Did) -> None:
         """Note an action that was run; the oldest of very many are forgotten."""
         with self._transaction() as db:
-            db.execute("INSERT INTO actions VALUES (?, ?)", [did.at_ms, json.dumps(scrub_data(asdict(did)))])
+            db.execute("INSERT INTO actions VALUES (?, ?)", [did.at_ms, json.dumps(mask_data(asdict(did)))])
             db.execute("DELETE FROM actions WHERE rowid <= (SELECT max(rowid) FROM actions) - ?", [_ACTIONS])
 
     def lately(self, limit: int = 20) -> tuple[Did, ...]:
@@ -128,14 +128,14 @@ class State:
                 if document is None:
                     db.execute("DELETE FROM told WHERE receiver = ? AND name = ?", [receiver, name])
                 else:
-                    db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", [receiver, name, json.dumps(scrub_data(document))])
+                    db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", [receiver, name, json.dumps(mask_data(document))])
 
     def _note(self, kind: str, table: str) -> dict[str, Any] | None:
         found = self._one("SELECT document FROM notes WHERE kind = ? AND name = ?", kind, table)
         return json.loads(found) if found else None
 
     def _keep_note(self, kind: str, table: str, document: dict[str, Any]) -> None:
-        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kind, table, json.dumps(scrub_data(document)))
+        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kind, table, json.dumps(mask_data(document)))
 
     def _drop_note(self, kind: str, table: str) -> None:
         if self._note(kind, table) is not None:

@@ -13,10 +13,10 @@ from icekit.catalog.in_time import TookTooLong, in_time
 from icekit.compact import Plan, candidates, plan_table
 from icekit.compact.execute import Stop
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings
 from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings
 from icekit.report import Known
 from icekit.schedule.budget import Offer, Share, offers
 from icekit.schedule.model import Compact, Convert, Maintain, Rule

@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 from icekit import secrets
 from icekit.errors import ParameterError
+from icekit.extras import require
 from icekit.schedule.alerts import Message
 from icekit.schedule.model import Policy
-from icekit.secrets import scrub
+from icekit.secrets import mask, scrub
 
+_TELLING = "A policy with `notify`"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -66,6 +68,9 @@ def send(messages: Iterable[Message], to: Mapping[str, str]) -> dict[str, str | 
 
 
 def _known(found: Mapping[str, str]) -> None:
+    if not found:
+        return
+    require("apprise", _TELLING)
     from apprise import Apprise
 
     with _Listening():
@@ -81,6 +86,7 @@ def _no_address(name: str, scheme: str) -> ParameterError:
 
 
 def _is_service(scheme: str) -> bool:
+    require("apprise", _TELLING)
     from apprise import Apprise
 
     return any(scheme.lower() in [*(one["protocols"] or ()), *(one["secure_protocols"] or ())] for one in Apprise().details()["schemas"])
@@ -94,7 +100,7 @@ def _sent(message: Message, url: str) -> str | None:
             receiver = Apprise.instantiate(url)
             kind = NotifyType.FAILURE if message.is_grave else NotifyType.SUCCESS
             done = receiver is not None and receiver.notify(
-                body=scrub(message.body), title=scrub(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
+                body=mask(message.body), title=mask(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
             )
         except Exception as error:
             done, said = False, f"{type(error).__name__}: {error}"

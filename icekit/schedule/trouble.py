@@ -28,7 +28,7 @@ class Trouble:
     """What failed last on a table, how often in a row, and when (milliseconds since 1970).
 
     ``is_unproved``: the run changed the table, and its proof failed or could not be made. Nothing more is run on
-    such a table until a person has looked. What else failed is tried again after a while, or once its rule changes.
+    such a table until a person has looked at ``run_id``, which may be another's run that the ledger holds the table back for. What else failed is tried again after a while, or once its rule changes.
     """
 
     action: str
@@ -37,6 +37,7 @@ class Trouble:
     at_ms: int
     times: int = 1
     is_unproved: bool = False
+    run_id: str | None = None
 
     def rests_until(self, rule: Rule) -> dt.datetime | None:
         """When what failed is tried again; None where it may be at once."""
@@ -60,4 +61,4 @@ def mark(rule: Rule, action: str) -> str:
 
 def how_to_clear(table: str) -> str:
     """The command that lets a table be worked on again."""
-    return f"`python -m icekit policy FILE --clear {table}`"
+    return f"`icekit policy FILE --clear {table}`"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from icekit.errors import first_line, trace
 from icekit.saving import slug, write_text
 from icekit.schedule.model import Rule
 from icekit.schedule.permitted import Permit
@@ -16,7 +16,6 @@ from icekit.schedule.result import Health, Status, Step
 from icekit.schedule.study import Studied
 from icekit.schedule.triggers import Seen
 from icekit.schedule.trouble import Trouble, how_to_clear
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 
@@ -55,13 +54,13 @@ class Table:
         self.status, self.why, self.is_over = status, why, True
 
     def crash(self, problem: BaseException, output: Path | None) -> None:
-        """End it by an error that nobody foresaw; the whole of it goes into a file of ``output``, where one is given."""
-        said = scrub(f"{type(problem).__name__}: {problem}").splitlines()[0][:300]
+        """End it by an error that nobody foresaw; its trace goes into a file of ``output``, where one is given."""
+        said = f"{type(problem).__name__}: {first_line(problem)}"
         if output is not None:
             # A full disk must not end the pass.
             with contextlib.suppress(OSError):
-                trace = write_text(output / f"{slug(self.written)}.error.txt", "".join(traceback.format_exception(problem)))
-                said += f"; the whole of it is in {trace}"
+                kept_in = write_text(output / f"{slug(self.written)}.error.txt", trace(problem))
+                said += f"; for details see {kept_in}"
         self.end("crashed", said)
 
     def keep_back(self, trouble: Trouble | None, now: dt.datetime, zone: ZoneInfo) -> bool:

@@ -7,10 +7,9 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 
+from icekit.answer import html
+from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Severity, Thresholds, badge, summary
 from icekit.facts.model import TableFacts
-from icekit.findings import Finding, Severity, Thresholds
-from icekit.show import html
-from icekit.show.findings import NOTHING, SYMBOLS, badge, summary
 from icekit.show.health import SizeClass, lines, size_classes
 from icekit.units import percent, printable, shorten, unbroken
 

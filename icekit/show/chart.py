@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 from PIL import Image
 
-from icekit.show import html
+from icekit.answer import html
 from icekit.units import printable, shorten
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts import measures
 from icekit.facts.measures import DeleteRatio, HistogramBar
 from icekit.facts.model import Kind, TableFacts
-from icekit.findings import Thresholds
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from icekit.show.chart import BLACK, BLUE, GREY, ORANGE, VERMILLION, Chart, canvas, legend, named_rows, nothing, styled, whole_numbers
-from icekit.show.file_sizes import made
 from icekit.tune.advisory_size.advise import Step
 from icekit.tune.advisory_size.written import Written
+from icekit.tune.file_sizes_result import made
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
-    from icekit.tune.file_sizes import FileSizes
+    from icekit.tune.file_sizes_result import FileSizes
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from icekit.compact.equality_deletes.forecast import FITS_SHARE, HeapForecast
+from icekit.compact.equality_deletes.forecast import FITS_SHARE, SHOWN, HeapForecast, summary
 from icekit.show.chart import BLACK, BLUE, ORANGE, VERMILLION, Chart, canvas, legend, nothing, partition_rows, styled
-from icekit.show.forecast import SHOWN, summary
 from icekit.show.tables import UNPARTITIONED
 from icekit.units import count, size
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.measures import delete_ratio, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
-from icekit.findings import Thresholds
 from icekit.show.sizes import class_limits, left_alone
 from icekit.units import count, moment, percent, size, span
 
@@ -57,9 +57,9 @@ def _snapshot(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         lost = count(facts.history.snapshot_count, "snapshot")
         return (
-            f"none is current, though the metadata lists {lost}: on other branches, or staged"
+            f"none is current, though the metadata lists {lost}: staged, on other branches, or older than a CREATE OR REPLACE"
             if facts.history.snapshot_count
-            else "none: nothing has been written, as the metadata has no current snapshot and lists none"
+            else "none: the table is empty, as its metadata lists no snapshots"
         )
     told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:

@@ -15,8 +15,8 @@ from matplotlib import dates
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import Commit, ManifestFacts, TableFacts
-from icekit.findings import Thresholds
 from icekit.show import tables
 from icekit.show.chart import (
     BLACK,

@@ -8,9 +8,8 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from icekit.show.chart import BLACK, BLUE, GREY, ORANGE, Chart, canvas, named_rows, styled
-from icekit.show.merge import summary
 from icekit.sql import display_name
-from icekit.tune.merge.model import Review
+from icekit.tune.merge.result import Review, summary
 from icekit.units import size
 
 

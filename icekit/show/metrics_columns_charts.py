@@ -22,8 +22,8 @@ from icekit.show.chart import (
     styled,
     whole_numbers,
 )
-from icekit.show.metrics_columns import number, summary
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILTER, PARTITION, SORT, files_said
+from icekit.tune.metrics_columns.result import number, summary
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:

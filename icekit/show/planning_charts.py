@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from icekit.show.chart import BLUE, GREEN, GREY, ORANGE, Chart, canvas, legend, named_rows, nothing, percentages, styled, whole_numbers
-from icekit.show.planning import summary
+from icekit.tune.planning.result import summary
 
 if TYPE_CHECKING:
     from icekit.tune.planning import Planning

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.measures import HistogramBar, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.findings import Thresholds
 from icekit.units import size
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from icekit.show.html import text
+from icekit.answer.html import text
 
 WIDTH, HEIGHT, MOST = 120, 24, 90
 _ROOM = 3.0

@@ -7,10 +7,9 @@ from typing import TypeVar
 
 import pandas as pd
 
+from icekit.diagnose.findings import Finding, Thresholds, findings_html
 from icekit.facts import measures
 from icekit.facts.model import Kind, Partition, TableFacts
-from icekit.findings import Finding, Thresholds
-from icekit.show.findings import findings_html
 from icekit.show.sizes import in_band, left_alone, size_bars
 from icekit.units import at, size_range
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.measures import HistogramBar
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.sizes import bucket_of
 from icekit.facts.through_time import SizesAt
-from icekit.findings import Thresholds
 from icekit.show.chart import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILLION, Chart, canvas, legend, nothing, styled, whole_numbers
 from icekit.show.sizes import class_limits, cut_at, left_alone
 from icekit.units import at, count, moment, size

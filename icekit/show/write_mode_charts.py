@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
 from icekit.show.chart import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Chart, canvas, legend, named_rows, nothing, styled
-from icekit.show.write_mode import summary
 from icekit.tune.write_mode.model import even_sentence, steps
+from icekit.tune.write_mode.result import summary
 
 if TYPE_CHECKING:
-    from icekit.tune.write_mode.service import WriteModeChoice
+    from icekit.tune.write_mode.result import WriteModeChoice
 
 _LINES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
 _POINTS = 41

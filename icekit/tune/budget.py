@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.errors import require_seconds
 from icekit.units import size
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column, SortField
-from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
-from icekit.where import askable, unfiltered_fields, where
+from icekit.facts.where import askable, unfiltered_fields, where
+from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, set_properties, transform_of, unset_properties
 
 if TYPE_CHECKING:
     from icekit.tune.layout.model import Order
@@ -86,7 +86,7 @@ def rewrite(
     if by_table:
         sorting = {"strategy": "sort"}
     asked = {} if where is None else {"where": where}
-    return call(catalog, "rewrite_data_files", table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+    return rewrite_data_files(catalog, table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
 
 
 def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.clone import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
+from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import CloneRefused, ParameterError
 from icekit.facts.files import Kind, Partition
-from icekit.facts.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
+from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.tune.budget import Budget
 from icekit.tune.ddl import DISTRIBUTION, MOST_PARTITIONS, undo_order
 from icekit.units import percent, size
-from icekit.where import askable, unfiltered_fields, where
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -95,7 +95,7 @@ def _sample(lake: Lake, facts: TableFacts, sample_bytes: int, budget: Budget, *,
     properties = {
         **{k: v for k, v in facts.properties.items() if k.startswith(("write.", "read.", "format-version")) and "path" not in k},
         "format-version": str(facts.format_version),
-        **owner_properties(lake, facts.table, scratch),
+        **owner_properties(lake, facts.table, scratch, own_files=True),
     }
     as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
     pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())

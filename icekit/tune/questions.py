@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,24 +13,34 @@ from icekit.tune.answer import Answer
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
-#: By name: the function that answers, and what is asked.
+#: By name: what is asked.
 QUESTIONS = {
-    "file-sizes": ("icekit.tune.file_sizes:tune_file_sizes", "why files miss their target size: advisory partition size and distribution"),
-    "metrics-columns": ("icekit.tune.metrics_columns:tune_metrics_columns", "which column statistics earn their keep"),
-    "layout": ("icekit.tune.layout:tune_layout", "partitioning, sort order and bloom filters, by what queries filter by"),
-    "planning": ("icekit.tune.planning:tune_planning", "where scans are planned, manifests, object store paths, compression"),
+    "file-sizes": "why files miss their target size: advisory partition size and distribution",
+    "metrics-columns": "which column statistics earn their keep",
+    "layout": "partitioning, sort order and bloom filters, by what queries filter by",
+    "planning": "where scans are planned, manifests, object store paths, compression",
 }
 
 
 def answering(question: str) -> Callable[..., Answer]:
     """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for one that is not there."""
-    if question not in QUESTIONS:
-        raise ParameterError(
-            f"There is no question {question!r}{nearest(question, QUESTIONS) or '; there are ' + ', '.join(QUESTIONS) + '.'}"
-        )
-    module, _, name = QUESTIONS[question][0].partition(":")
-    found: Callable[..., Answer] = getattr(importlib.import_module(module), name)
-    return found
+    if question == "file-sizes":
+        from icekit.tune.file_sizes import tune_file_sizes
+
+        return tune_file_sizes
+    if question == "metrics-columns":
+        from icekit.tune.metrics_columns import tune_metrics_columns
+
+        return tune_metrics_columns
+    if question == "layout":
+        from icekit.tune.layout import tune_layout
+
+        return tune_layout
+    if question == "planning":
+        from icekit.tune.planning import tune_planning
+
+        return tune_planning
+    raise ParameterError(f"There is no question {question!r}{nearest(question, QUESTIONS) or '; there are ' + ', '.join(QUESTIONS) + '.'}")
 
 
 def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Answer:

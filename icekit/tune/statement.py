@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.predict import is_case_sensitive
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import reason
 from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
-from icekit.facts.bridge import has_bridge
-from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier, unquoted
 from icekit.tune.grammar import Parts, Span, Tree, kind, spliced
 from icekit.tune.target import BRANCH, resolved
@@ -168,10 +168,7 @@ def _parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
     try:
         return getattr(spark._jsparkSession.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        said = next(line for line in scrub(str(error)).splitlines() if line.strip())
-        raise StatementRefused(
-            f"Spark cannot parse the statement: {said.strip().rstrip('.')}; mend it and try again.", detail=str(error)
-        ) from None
+        raise StatementRefused(f"Spark cannot parse the statement: {reason(error)}; fix it and try again.", detail=str(error)) from None
 
 
 def _check(plan: Any) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import load_table
+from icekit.engine.errors import explain, reason
 from icekit.errors import IcekitError, StatementRefused
-from icekit.facts.bridge import explain, load_table
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
 
 
 def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
-    said = scrub(str(problem)).strip().splitlines()[0][:200].rstrip(".")
     return StatementRefused(
-        f"{display_name(table)} cannot be loaded as an Iceberg table ({said}); check its name and catalog.", detail=scrub(str(problem))
+        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}); check its name and catalog.", detail=str(problem)
     )
 
 

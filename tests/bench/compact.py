@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.lineage import Actual, actual, head, since
 from icekit.compact.policy import Policy
-from icekit.compact.run import run as run_plan
 from icekit.compact.service import plan_table
 from icekit.lab import build
 from icekit.prove import fingerprint, row_hash
+from icekit.run.service import run as run_plan
 from icekit.sql import identifier, literal
 from icekit.units import size
 from tests.bench.measure import Others, Timing, in_turns, show, verdict

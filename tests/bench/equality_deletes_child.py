@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import icekit
-from icekit.catalog import Lake
-from icekit.compact.limits import Limits
+from icekit.api import Lake
 from icekit.prove import fingerprint
+from icekit.run.limits import Limits
 from icekit.sql import call, identifier
 from tests.bench.measure import Others
 from tests.bench.upserts import copied, expected, make_upserts

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.facts import TableFacts
 from icekit.sql import identifier
 from tests.bench.measure import Others, in_turns

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.sql import identifier, literal
 from icekit.tune.advisory_size.chain import PROPERTY

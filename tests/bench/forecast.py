@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
 from icekit.compact.equality_deletes.forecast import verdict
 from tests.bench.measure import show

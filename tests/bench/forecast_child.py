@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
 from icekit.sql import call, identifier
 from tests.bench.upserts import copied

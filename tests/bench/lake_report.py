@@ -31,7 +31,7 @@ def run(sizes: Sequence[int], *, long: bool = False) -> None:
     """Report on 100 tables; on a kernel for each of them too if ``long``, else of 20 by both."""
     lab = next((path for path in _LABS if (path / "catalog.db").exists()), None)
     if lab is None:
-        print("lake_report: the lab is not built; run `python -m icekit lab` first.")
+        print("lake_report: the lab is not built; run `icekit lab` first.")
         return
     compared = TABLES if long else 20
     rows = []

@@ -20,7 +20,7 @@ from icekit.sql import identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icekit.catalog import Lake
+    from icekit.api import Lake
 
 LAKE = Path("build/bench-lake")
 NAMESPACE = "bench"

@@ -32,7 +32,7 @@ from tests.soak.table import clone, desk, folder, forget
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from icekit.catalog import Lake
+    from icekit.api import Lake
 
 NAMESPACE = "upserts"
 COLUMNS = "key STRING, p INT, amount DOUBLE, updated_at TIMESTAMP, note STRING, n BIGINT"

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.facts.model import TableFacts
 from icekit.lab import build

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from icekit.catalog import Lake, connect
+from icekit.api import Lake, connect
 from tests.browser.jupyter import ROOT, Server, copied, fresh_lake, jupyterlab
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: The second action that a kernel begins waits until somebody asks to stop: how fast anything is does not matter.
 HELD = """
-from icekit.compact import attempt
+from icekit.run import attempt
 
 begun, begin = [], attempt.execute
 

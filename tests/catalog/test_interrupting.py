@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import icekit
-from icekit.catalog import Lake
-from icekit.catalog.interrupting import cancel, cancelled_when, new_tag, tagged
+from icekit.api import Lake
+from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
 
 #: Hours of work, if nobody cancels it.
 ENDLESS = "SELECT sum(hash(a.id, b.id)) FROM range(10000000) a CROSS JOIN range(10000000) b"
@@ -19,7 +19,7 @@ def test_one_place_knows_how_to_cancel() -> None:
     package = Path(icekit.__file__).parent
     known = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if "cancelJobsWithTag" in path.read_text()}
 
-    assert known == {"catalog/interrupting.py"}
+    assert known == {"engine/interrupting.py"}
 
 
 def test_tags_differ() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import icekit
-from icekit.boundary import outside
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.known import known_catalogs, session_catalogs
 from icekit.catalog.profile import spark_conf
 from icekit.catalog.session import add_catalog, check_settings
 from icekit.catalog.session_tables import SessionTables
+from icekit.engine.boundary import outside
 from icekit.errors import (
     CatalogUnreachable,
     EngineFailed,
@@ -52,6 +52,14 @@ def test_its_catalogs_need_no_profile(borrowed: Lake) -> None:
     by_spark, without = (borrowed.observe("db.events", collector=c) for c in ("spark", "local"))
     assert by_spark == without
     assert by_spark.data.record_count == 3
+
+
+@pytest.mark.parametrize("catalog", ["mine", "spark_catalog"])
+def test_a_temporary_view_is_none_of_its_tables(borrowed: Lake, catalog: str) -> None:
+    borrowed.spark.range(1).createOrReplaceTempView("passing")
+    tables = SessionTables(catalog, borrowed.spark)
+
+    assert "passing" not in {name[-1] for name in (*tables.names(), *tables.names_in(("default",)))}
 
 
 def test_it_is_offered_among_the_catalogs_that_can_be_chosen(borrowed: Lake) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.lake import embedded_path
 from icekit.catalog.session_tables import SessionTables
 from icekit.clone import NAMESPACE, clone, making
+from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
-from icekit.facts.bridge import elements, load_table
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
 from tests.elsewhere import elsewhere

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import NAMESPACE, clone
 from icekit.sql import display_name, identifier
 from tests.compact.tables import MERGE_ON_READ, Table, contents

@@ -10,18 +10,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import icekit
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.catalog.lake import embedded_path
 from icekit.clone import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
 from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
-from icekit.facts.bridge import load_table
+from icekit.compact.lineage import head
+from icekit.engine.bridge import load_table
 from icekit.owner import Owner
+from icekit.resolve.keys import keys_of
+from icekit.resolve.view import key_view
 from icekit.sql import call, display_name, identifier, set_properties
+from icekit.tune.budget import Budget
+from icekit.tune.place import places
 from tests.compact.tables import Table, contents
 
 pytestmark = pytest.mark.spark
@@ -177,6 +184,45 @@ def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Tab
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 41
+
+
+@contextlib.contextmanager
+def a_key_view(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
+    metadata = head(lake, table.name).metadata
+    with key_view(lake.spark, lake.sql_name(table.name), metadata, keys_of(metadata, [1]), []) as made:
+        yield made[1:]
+
+
+@contextlib.contextmanager
+def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
+    budget = Budget(3_600, 1 << 30)
+    facts = lake.observe(table.name)
+    with places(lake, facts, 1, sample_bytes=1 << 20, always_sample=True, budget=budget, progress=lambda _: None) as stack:
+        yield stack.places[0].table
+
+
+@pytest.mark.parametrize("made_by", [a_key_view, a_sample])
+def test_what_no_table_can_need_is_removed_without_reading_the_tables_manifests(lake: Lake, table: Table, made_by: Any) -> None:
+    with made_by(lake, table) as made:
+        folder = Path(head(lake, made).metadata["location"].removeprefix("file:"))
+        assert folder.exists()
+        change(lake, made, pid=NOBODY)
+        for written in table.location.glob("metadata/*.avro"):
+            written.rename(written.with_suffix(".away"))
+
+        assert [c.table for c in remove_stale(lake)] == [made]
+
+        assert not folder.exists()
+        for written in table.location.glob("metadata/*.away"):
+            written.rename(written.with_suffix(".avro"))
+
+
+def test_a_clone_of_a_sample_may_be_needed(lake: Lake, table: Table) -> None:
+    with a_sample(lake, table) as sample, clone(lake, sample) as copy:
+        whose = ownership(head(lake, copy.table).metadata["properties"])
+
+    assert whose is not None
+    assert not whose.own_files
 
 
 def test_a_clone_whose_metadata_is_gone_is_listed_and_left(lake: Lake, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""``python -m icekit compact`` from the terminal's side: what it says, writes, and ends with."""
+"""``icekit compact`` from the terminal's side: what it says, writes, and ends with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
-from icekit.commands.compact import SETTINGS
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.compact import Policy
-from icekit.compact.document import SCHEMA_VERSION
+from icekit.compact.outcome import SCHEMA_VERSION
+from icekit.compact.policy import SETTINGS
 from icekit.errors import ParameterError
 from icekit.notebook import sampled
 from tests.compact.tables import Table

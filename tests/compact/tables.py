@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from icekit.catalog import Lake
-from icekit.compact import Outcome, Plan, Policy, plan_table, run
+from icekit.api import Lake
+from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.ledger import SqliteLedger
-from icekit.findings import Findings
+from icekit.diagnose.findings import Findings
+from icekit.run import run
 from icekit.sql import Identifier, display_name, identifier
 
 # Each task writes a file to each partition: small files in one commit.

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import icekit
-from icekit.catalog import Lake
-from icekit.compact import clear
+from icekit.api import Lake
 from icekit.compact.claims import claimed
 from icekit.compact.ledger import opened
 from icekit.compact.records import DISPROVED, RunRecord
 from icekit.errors import RunDisproved, TableClaimed
+from icekit.run import clear, run
 from icekit.sql import display_name
 from tests.compact.tables import Table
 
@@ -45,9 +45,9 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
         claimed(book, "one.db.t", "first", plan.table_uuid),
         pytest.raises(TableClaimed, match=r"two\.db\.t \(which that run knows as one\.db\.t\) is being compacted by run first"),
     ):
-        icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
+        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert table.file_count() == 5
-    assert icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
+    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
     with opened(ledger, one) as book:
         assert book.claims() == ()
 
@@ -62,6 +62,6 @@ def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(aliases:
         book.save_run(RunRecord("r1", full, plan.table_uuid, DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
 
     with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
-        icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
+        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
-    assert icekit.compact.run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
+    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"

@@ -6,7 +6,7 @@ from icekit.compact import Policy, candidates
 from icekit.compact.buying import bought
 from icekit.compact.plan import plan
 from icekit.diagnose import diagnose
-from icekit.findings import Thresholds
+from icekit.diagnose.findings import Thresholds
 from icekit.show.widgets.budget import budget_rows, budget_text, slider_steps
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.compact.cluster import Cluster, _memory, parallelism
+from icekit.compact.cluster import parallelism
+from icekit.engine.cluster import Cluster, memory_bytes
 from tests.factories import GIB, MIB
 
 TARGET = 512 * MIB
@@ -51,7 +52,7 @@ def test_each_option_has_its_reason() -> None:
     ("text", "expected"), [("4g", 4 * GIB), ("512m", 512 * MIB), ("1GB", GIB), ("2048", 2 * GIB), ("64k", 65536), ("1t", 1024 * GIB)]
 )
 def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:
-    assert _memory(text) == expected
+    assert memory_bytes(text) == expected
 
 
 def test_a_tiny_heap_still_has_some_memory() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
-from icekit.compact import Outcome, Stop, clear, resume
-from icekit.compact.run import new_run_id
+from icekit.api import Lake
+from icekit.compact import Outcome, Stop
 from icekit.errors import ParameterError, RunDisproved
+from icekit.run import clear, resume
+from icekit.run.service import new_run_id
 from tests.compact.tables import Table
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from icekit import secrets
-from icekit.compact.execute import Failure, Stop, Stopped, described, execute, first_sentence, kind_of
+from icekit.compact.execute import Stop, Stopped, execute
+from icekit.engine.errors import Failure, described, first_sentence, kind_of
 
 
 class JavaError:

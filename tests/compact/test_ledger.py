@@ -21,11 +21,13 @@ import pytest
 import icekit
 from icekit import secrets
 from icekit.compact.claims import LEASE, Claim, claimed
-from icekit.compact.disproof import CLEARED
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
+from icekit.compact.model import Plan
 from icekit.compact.records import DISPROVED
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
+from icekit.run.disproof import CLEARED
+from icekit.run.kept import kept, plan_of
 from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 
@@ -244,6 +246,23 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_i
 
     assert ledger.path.read_text() == text
     assert [path.name for path in ledger.path.parent.iterdir()] == [ledger.path.name]
+
+
+def test_a_device_is_no_ledger_though_it_reads_as_an_empty_file() -> None:
+    ledger = SqliteLedger(Path("/dev/null"))
+
+    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+        ledger.claims()
+    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+        ledger.claim(TABLE, "r1")
+
+
+@pytest.mark.parametrize("text", ["cookie = 'abc'", "token = 'abcdefghijklmnop1'", "{signature=3, id=7}"])
+def test_a_plan_that_only_resembles_a_secret_is_kept_whole(text: str) -> None:
+    plan = Plan("lake", ("web", "cookie"), "uuid", 1, None, (), notes=(text,))
+
+    assert kept(plan)["notes"] == [text]
+    assert plan_of(replace(RUN, plan=kept(plan))) == plan
 
 
 def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path: Path) -> None:

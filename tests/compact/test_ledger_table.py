@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.claims import LEASE, claimed
 from icekit.compact.ledger_table import TableLedger
 from icekit.errors import ClaimLost, LedgerUnusable, TableClaimed

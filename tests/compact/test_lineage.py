@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, own_commits, since
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, is_there, own_commits, since
 from icekit.errors import SnapshotNotFound
 
 
@@ -59,6 +59,31 @@ def test_a_snapshot_that_is_no_ancestor_any_more_is_an_error() -> None:
 
 def test_a_lineage_whose_beginning_has_expired_ends_there() -> None:
     assert ids(tuple(Head({"snapshots": SNAPSHOTS[3:]}, SNAPSHOTS[-1]).lineage())) == [6, 5, 4]
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "commit", "is_known"),
+    [
+        (SNAPSHOTS, 2, True),
+        (SNAPSHOTS, 3, False),  # it is there, and main went on without it
+        (SNAPSHOTS[3:], 2, True),  # expired, like all that was before 4
+        (SNAPSHOTS[:2] + SNAPSHOTS[3:], 3, False),  # the history is whole
+        (SNAPSHOTS[5:], 5, True),
+        ([], 5, False),
+    ],
+)
+def test_a_commit_is_done_again_only_where_it_is_known_to_be_gone(snapshots: list[dict[str, Any]], commit: int, is_known: bool) -> None:
+    timed = [{**s, "timestamp-ms": s["snapshot-id"] * 10} for s in snapshots]
+    at = Head({"snapshots": timed}, timed[-1] if timed else None)
+
+    assert is_there(at, [commit], began_ms=commit * 10 - 5) is is_known
+    assert is_there(at, [], began_ms=0)
+
+
+def test_a_commit_is_gone_where_the_history_reaches_back_before_it() -> None:
+    timed = [{**s, "timestamp-ms": s["snapshot-id"] * 10} for s in SNAPSHOTS[3:]]
+
+    assert not is_there(Head({"snapshots": timed}, timed[-1]), [99], began_ms=45)
 
 
 def test_a_table_without_snapshots_is_at_none() -> None:

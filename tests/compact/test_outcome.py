@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.document import SCHEMA_VERSION, document
-from icekit.compact.equality_deletes import finish_with_compaction
-from icekit.compact.kept import as_before
 from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import Status, measured
+from icekit.compact.outcome import SCHEMA_VERSION, Status, compared, document, measured
 from icekit.compact.records import ActionRecord
 from icekit.prove import Proof
-from icekit.show.plan import compared
+from icekit.run import finish_with_compaction
+from icekit.run.kept import as_before
 
 
 def action(action_id: str = "a1") -> Action:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
-from icekit.compact.cluster import Cluster
-from icekit.compact.model import Order, Prediction
+from icekit.compact.model import Order
 from icekit.compact.plan import sort_by
-from icekit.compact.predict import keeping_deletes
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
-from icekit.findings import Findings, Thresholds
 from tests.factories import (
     BY_DAY,
     COLUMNS,
@@ -69,7 +68,7 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
 
     assert action.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
-        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true'))"
+        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
     )
     assert (action.action_id, action.title) == ("a1", "rewrite_data_files event_day=2026-01-01")
     assert action.why.startswith("small files in 1 partition: files of the wrong size are combined or split")
@@ -81,7 +80,7 @@ def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_dele
 
     assert action.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
-        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))"
+        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'remove-dangling-deletes', 'true', 'use-starting-sequence-number', 'false'))"
     )
 
 
@@ -174,18 +173,6 @@ def test_an_unpartitioned_table_is_rewritten_without_a_filter() -> None:
 
     assert action.where is None
     assert action.partition_names == ("(unpartitioned)",)
-
-
-@pytest.mark.parametrize(
-    ("files_in", "total", "where", "is_new"),
-    [(9, 10, None, False), (10, 10, None, True), (None, 10, "p = 1", False), (None, 10, None, True), (9, None, None, True)],
-)
-def test_what_a_rewrite_of_every_file_writes_is_numbered_anew(
-    files_in: int | None, total: int | None, where: str | None, is_new: bool
-) -> None:
-    action = Action("a1", "rewrite_data_files", "lake", ("db", "t"), "", Prediction(), where=where)
-
-    assert (keeping_deletes(action, files_in, total).options.get("use-starting-sequence-number") == "false") is is_new
 
 
 def test_only_a_branch_can_be_rewritten_and_every_action_names_it() -> None:
@@ -348,7 +335,7 @@ def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
 
     assert action.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', "
-        "'min-file-size-bytes', '0', 'max-file-size-bytes', '4611686018427387904', 'delete-ratio-threshold', '1.0', 'remove-dangling-deletes', 'true'))"
+        "'min-file-size-bytes', '0', 'max-file-size-bytes', '4611686018427387904', 'delete-ratio-threshold', '1.0', 'remove-dangling-deletes', 'true', 'use-starting-sequence-number', 'false'))"
     )
     assert (action.prediction.delete_files_removed, action.prediction.files_in, action.prediction.source) == (7, 0, "metadata")
     assert action.why.startswith("7 of 9 delete files are older than all data")

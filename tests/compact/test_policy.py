@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.compact import Policy
-from icekit.compact.policy import moment, seconds, size_in_bytes
 from icekit.errors import ParameterError
+from icekit.parsing import moment, seconds, size_in_bytes
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
-from icekit.compact import Limits, Outcome, resume
+from icekit.api import Lake
+from icekit.compact import Outcome
 from icekit.compact import execute as execution
 from icekit.compact import predict as engine
-from icekit.compact.limits import Retry
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
+from icekit.run import Limits, resume
+from icekit.run.limits import Retry
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 

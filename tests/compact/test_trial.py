@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import NAMESPACE
 from icekit.compact.trial import try_plan
 from tests.compact.tables import MERGE_ON_READ, Table, contents

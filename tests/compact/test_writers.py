@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from tests.soak.writing import compact_while_written
 
 # Minutes of writing: make soak runs them, and its own rounds of the same kind.

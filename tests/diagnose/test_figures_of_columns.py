@@ -32,7 +32,7 @@ def test_missing_metrics_are_told_by_column_role_and_files() -> None:
         "amount (filter, mode none) has no bounds in 17 of 20 sampled data files",
         (
             f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.column.amount' = 'truncate(16)')",
-            "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true'))",
+            "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",
         ),
         40,
         ALL_BYTES,
@@ -107,7 +107,7 @@ def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads() -> None:
         "a value of carrier lies within the bounds of 50 % of 10 sampled data files",
         (
             "CALL `prod`.system.rewrite_data_files(table => 'db.events', strategy => 'sort', sort_order => '`carrier` ASC NULLS LAST', "
-            "options => map('partial-progress.enabled', 'true'))",
+            "options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",
             f"{TABLE} WRITE ORDERED BY `carrier` ASC NULLS LAST",
         ),
         40,

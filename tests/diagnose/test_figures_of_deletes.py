@@ -11,7 +11,7 @@ from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
-CALL = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map({}))"
+CALL = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', {}, 'use-starting-sequence-number', 'false'))"
 DAY, NEXT = partition(), partition(FIRST_DAY + 1)
 GLOBAL = Partition(1, ())
 
@@ -37,7 +37,7 @@ def test_equality_deletes_are_told_with_what_readers_load() -> None:
         ("event_day=2026-01-01",),
         "10 equality delete records in 1 file apply to at most 1 of 2 data files (50 % of the rows); "
         "one data file needs up to 10 of them, a full scan loads 10",
-        (CALL.format("'delete-file-threshold', '1', 'partial-progress.enabled', 'true', 'remove-dangling-deletes', 'true'"),),
+        (CALL.format("'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"),),
         2,
         501 * MIB,
     )
@@ -106,7 +106,7 @@ def test_position_deletes_are_told_with_their_share_and_both_calls() -> None:
         ("event_day=2026-01-02", "event_day=2026-01-01"),
         "20 position delete records in 2 files against 200 rows (10 %); 2 of the files name a single data file",
         (
-            CALL.format("'delete-ratio-threshold', '0.05', 'partial-progress.enabled', 'true'"),
+            CALL.format("'delete-ratio-threshold', '0.05'"),
             "CALL `prod`.system.rewrite_position_delete_files(table => 'db.events')",
         ),
         2,
@@ -147,7 +147,7 @@ def test_vectors_are_told_with_the_rows_and_files_they_hide() -> None:
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
         "2 deletion vectors hide 20 of 200 rows (10 %) in 100 % of the data files",
-        (CALL.format("'delete-ratio-threshold', '0.05', 'partial-progress.enabled', 'true'"),),
+        (CALL.format("'delete-ratio-threshold', '0.05'"),),
         2,
         2 * MIB,
     )
@@ -173,7 +173,7 @@ def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
         Severity.WARNING,
         ("event_day=2026-01-01",),
         "1 of 2 delete files (2 records) are older than all data of their partition",
-        (CALL.format("'remove-dangling-deletes', 'true', 'partial-progress.enabled', 'true'"),),
+        (CALL.format("'remove-dangling-deletes', 'true'"),),
         1,
         1,
     )
@@ -250,7 +250,7 @@ def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first()
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
         "2 of 2 data files are well-sized and under deletes that a default rewrite_data_files does not count",
-        (CALL.format("'delete-file-threshold', '1', 'partial-progress.enabled', 'true'"),),
+        (CALL.format("'delete-file-threshold', '1'"),),
         2,
         1400 * MIB,
     )

@@ -12,7 +12,7 @@ from icekit.facts.model import FileGroup, PartitionSpec, StorageFacts, TableFact
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
-REWRITE = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true'))"
+REWRITE = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
 NEWER = dataclasses.replace(BY_DAY, spec_id=1)
 
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
+from icekit.diagnose.findings import Finding
 from icekit.errors import ParameterError
 from icekit.facts.model import FileGroup, Partition, PartitionSpec, SharedPlace, Sharing, StorageFacts, TableFacts
-from icekit.findings import Finding
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, UNPARTITIONED, empty_facts, file_group, healthy_groups, partition, table_facts
 
 

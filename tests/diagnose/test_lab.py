@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.diagnose import SYMPTOMS
 from icekit.lab import TABLES
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
+from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, History, MetricsSample, RangeOverlap, SortField, TableFacts
-from icekit.findings import Finding, Findings
 from tests.factories import (
     COLUMNS,
     KIB,
@@ -272,7 +272,7 @@ def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
 
     assert named is not None
     assert named.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2'))",
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2', 'use-starting-sequence-number', 'false'))",
     )
 
 
@@ -284,5 +284,5 @@ def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
     assert named is not None
     # Half of 512 MiB, and twice as much.
     assert named.sql[0].endswith(
-        "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'))"
+        "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', 'false'))"
     )

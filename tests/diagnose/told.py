@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from icekit import Severity, diagnose
+from icekit.diagnose.findings import Finding
 from icekit.facts.model import TableFacts
-from icekit.findings import Finding
 
 Told = tuple[Severity, tuple[str, ...], str, tuple[str, ...], int, int]
 

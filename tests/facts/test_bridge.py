@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.errors.exceptions import captured
 
-from icekit.catalog import Lake
-from icekit.facts.bridge import elements
+from icekit.api import Lake
+from icekit.engine.bridge import elements
 
 pytestmark = pytest.mark.spark
 

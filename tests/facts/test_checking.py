@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from icekit.api import Lake
+from icekit.catalog.session import lent
 from icekit.catalog.source import Source
 from icekit.errors import MetadataUnreadable
 from icekit.facts.checking import check
 from icekit.facts.collect import load_metadata
 from icekit.facts.snapshots import Damaged, lineage, snapshots_by_id
+from icekit.show.health import lines
 
 Json = dict[str, Any]
 
@@ -105,6 +108,18 @@ V1: Json = {
     "snapshots": [{"snapshot-id": 7, "timestamp-ms": 1_700_000_000_000, "manifests": ["/t/metadata/m0.avro"]}],
 }
 
+LOG = [{"snapshot-id": n, "timestamp-ms": snapshot(n)["timestamp-ms"]} for n in (1, 2)]
+SPECS = [{"spec-id": 0, "fields": [{"name": "gone", "transform": "identity", "source-id": 77, "field-id": 1000}]}]
+
+
+def order_by(column: int) -> Json:
+    """A sort order by one column."""
+    return {
+        "order-id": 1,
+        "fields": [{"transform": "identity", "source-id": column, "direction": "asc", "null-order": "nulls-first"}],
+    }
+
+
 RIGHT: dict[str, Json] = {
     "version 2": table(),
     "version 3": table(**{"format-version": 3, "next-row-id": 10}),
@@ -119,11 +134,23 @@ RIGHT: dict[str, Json] = {
     "a parent that has expired": table(snapshots=[snapshot(1), snapshot(2, 99)]),
     "a snapshot of a schema that was cleaned up": table(snapshots=[snapshot(1, **{"schema-id": 5}), snapshot(2, 1)]),
     "a type of tomorrow": put("schemas", 0, "fields", 0, "type", value="vector(3)"),
-    "a partition column that was dropped": put("partition-specs", 0, "fields", 0, "source-id", value=77),
+    "a partition column that was dropped": table(**{"partition-specs": [*SPECS, {"spec-id": 1, "fields": []}], "default-spec-id": 1}),
+    "a partition column that was dropped, version 1": {
+        **V1,
+        "partition-spec": [{"name": "gone", "transform": "void", "source-id": 77, "field-id": 1000}],
+    },
+    "an order by a nested column": table(**{"sort-orders": [order_by(3)], "default-sort-order-id": 1}),
+    "all snapshots expired after CREATE OR REPLACE": empty(**{"last-sequence-number": 3, "snapshot-log": []}),
+    "nothing written since CREATE OR REPLACE": table(
+        **{"current-snapshot-id": -1, "refs": {}, "snapshot-log": LOG, "last-updated-ms": LOG[-1]["timestamp-ms"] + 5}
+    ),
+    "a log that names an expired snapshot": table(**{"snapshot-log": [{"snapshot-id": 9, "timestamp-ms": 1}, *LOG]}),
     "no refs": without("refs"),
     "unknown fields": table(**{"row-lineage": True, "encryption-keys": []}),
 }
 
+# What is left where the current snapshot was lost.
+_LOST = {"current-snapshot-id": None, "refs": None, "snapshot-log": LOG}
 WRONG: dict[str, tuple[Any, str]] = {
     "a list": ([], "the document is a list"),
     "a text": ("x", "the document is 'x'"),
@@ -219,6 +246,24 @@ WRONG: dict[str, tuple[Any, str]] = {
         ),
         r"sort-orders\[0\].fields\[0\].source-id is a list",
     ),
+    "snapshots that only the log has": (table(snapshots=None, **_LOST), r"no snapshot is current, and snapshot-log\[0\].snapshot-id is 1"),
+    "snapshots of which none is current, and no change since": (
+        table(**_LOST),
+        r"by snapshot-log\[1\] the last change .* made 2 the current",
+    ),
+    "a log of snapshots that are texts": (table(**{"snapshot-log": ["x"]}), r"snapshot-log\[0\] is 'x'"),
+    "a partition by no column": (
+        put("partition-specs", 0, "fields", 0, "source-id", value=77),
+        r"partition-specs\[0\].fields\[0\].source-id is 77, which no column",
+    ),
+    "a partition by no column, version 1": (
+        {**V1, "partition-spec": [{"name": "x", "transform": "identity", "source-id": 77, "field-id": 1000}]},
+        r"partition-spec\[0\].source-id is 77",
+    ),
+    "an order by no column": (
+        table(**{"sort-orders": [order_by(77)], "default-sort-order-id": 1}),
+        r"sort-orders\[0\].fields\[0\].source-id is 77",
+    ),
     "a log of texts": (table(**{"metadata-log": ["x"]}), r"metadata-log\[0\] is 'x'"),
     "version 1 without a schema": ({**V1, "schema": None}, "schemas is empty or missing"),
     "version 1 with a dangling snapshot": ({**V1, "current-snapshot-id": 8}, "current-snapshot-id is 8"),
@@ -266,6 +311,53 @@ def test_a_file_that_is_no_metadata_is_refused_by_name_with_the_way_out(name: st
 
     with pytest.raises(MetadataUnreadable, match=rf"/t/v2.metadata.json.*{said}.*register_table"):
         load_metadata(Source("/t/v2.metadata.json", lambda _: raw))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(lake: Lake, scratch: str, version: int) -> None:
+    spark, name = lake.spark, f"{lake.name}.{scratch}.current"
+
+    def made(**properties: str) -> Json:
+        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": str(version), **properties}.items())
+        spark.sql(f"CREATE OR REPLACE TABLE {name} (id bigint) USING iceberg TBLPROPERTIES ({pairs})")
+        return found()
+
+    def found() -> Json:
+        metadata = load_metadata(lake.tables.source((scratch, "current")))
+        assert metadata.get("current-snapshot-id") in (None, -1)
+        return metadata
+
+    made(**{"write.wap.enabled": "true"})
+    with lent(spark, {"spark.wap.id": "staged"}):
+        spark.sql(f"INSERT INTO {name} VALUES (1)")
+    assert len(found()["snapshots"]) == 1
+    spark.sql(f"DROP TABLE {name} PURGE")
+    made()
+    spark.sql(f"ALTER TABLE {name} CREATE BRANCH b")
+    spark.sql(f"INSERT INTO {name}.branch_b VALUES (1)")
+    assert set(found()["refs"]) == {"b"}
+    spark.sql(f"INSERT INTO {name} VALUES (1)")
+    spark.sql(f"INSERT INTO {name} VALUES (2)")
+    assert len(made()["snapshot-log"]) == 2
+    spark.sql(f"ALTER TABLE {name} DROP BRANCH b")
+    spark.sql(f"CALL {lake.name}.system.expire_snapshots(table => '{scratch}.current', older_than => TIMESTAMP '2999-01-01 00:00:00')")
+    assert not found()["snapshots"]
+    assert "none: the table is empty" in dict(lines(lake.observe((scratch, "current"))))["snapshot"]
+
+
+@pytest.mark.spark
+def test_a_table_that_lost_its_current_snapshot_is_not_healthy(lake: Lake, scratch: str) -> None:
+    spark, name = lake.spark, f"{lake.name}.{scratch}.lost"
+    spark.sql(f"CREATE TABLE {name} (id bigint) USING iceberg")
+    for value in range(3):
+        spark.sql(f"INSERT INTO {name} VALUES ({value})")
+    written = load_metadata(lake.tables.source((scratch, "lost")))
+    lost = {key: value for key, value in written.items() if key not in {"current-snapshot-id", "refs"}}
+
+    for damaged in ({**lost, "snapshots": []}, lost, {**lost, "current-snapshot-id": -1}):
+        with pytest.raises(Damaged, match="no snapshot is current"):
+            check(damaged)
 
 
 def test_a_lineage_that_goes_round_ends_with_the_name_of_the_circle() -> None:

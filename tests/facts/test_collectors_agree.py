@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.facts import Kind, TableFacts
 from icekit.lab import TABLES
 

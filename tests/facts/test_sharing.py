@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.source import Source
-from icekit.errors import CatalogUnreachable
+from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing
 from icekit.facts.sharing import overlaps, sharing
@@ -158,6 +158,30 @@ def test_a_table_whose_metadata_is_gone_leaves_it_unknown(lake: Lake, create: Cr
 
     assert (answer.unchecked or "").startswith("db.broken cannot be read: ")
     assert "is not known" in (answer.refusal or "")
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: Lake, create: Create, is_listed: bool) -> None:
+    create("a")
+    create("b", f"{create('c')}/inside")
+
+    class Hiding(EmbeddedTables):
+        listings = 0
+
+        def names(self) -> list[Identifier]:
+            self.listings += 1
+            return [name for name in super().names() if is_listed or self.listings == 1 or name != ("db", "b")]
+
+        def source(self, table: Identifier) -> Source:
+            if table == ("db", "b"):
+                raise TableNotFound("There is no table db.b.")
+            return super().source(table)
+
+    lake.tables = Hiding(lake.tables.path)  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        answer = sharing(lake, ("db", "c"), load_metadata, max_age=600.0)
+        assert answer.unchecked == ("db.b cannot be read: the catalog lists it and does not find it, or hides it" if is_listed else None)
 
 
 def test_a_catalog_that_cannot_be_listed_leaves_it_unknown(lake: Lake, create: Create) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.in_time import cancel, tagged
-from icekit.history.iceberg import table_store
+from icekit.history.opening import table_store
 from icekit.history.spark import SparkStore
 from icekit.history.store import Lately
 from tests.history.test_stores import record

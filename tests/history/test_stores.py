@@ -14,15 +14,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit import diagnose
-from icekit.catalog import Lake
+from icekit.api import Lake
+from icekit.compact.wins import wins
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore
+from icekit.history.opening import handed_over, remembered, store
 from icekit.history.past import past
 from icekit.history.records import COLUMNS, Health, health
 from icekit.history.sqlite import SqliteStore
-from icekit.history.store import Lately, Store, handed_over, remembered, store
-from icekit.report.wins import wins
+from icekit.history.store import Lately, Store
 from icekit.show import trends_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
 

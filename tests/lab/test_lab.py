@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.catalog.source import Source

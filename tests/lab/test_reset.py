@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.errors import ParameterError
@@ -117,7 +117,7 @@ def test_a_table_that_is_not_of_the_lab_is_refused(bench: Bench) -> None:
 
 
 def test_a_table_without_a_copy_is_refused_with_what_to_do(bench: Bench) -> None:
-    with pytest.raises(ParameterError, match=r"No copy of lab\.empty is kept; build it with `python -m icekit lab --rebuild empty`"):
+    with pytest.raises(ParameterError, match=r"No copy of lab\.empty is kept; build it with `icekit lab --rebuild empty`"):
         bench.reset("small_files", "empty")
     assert not is_kept(bench.lake, "empty")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.errors import ParameterError
 from icekit.lessons import Measured, Storage, compare, measure, storage

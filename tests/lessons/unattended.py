@@ -15,7 +15,7 @@ import nbformat.v4
 import pytest
 from nbclient import NotebookClient
 
-from icekit.catalog import connect
+from icekit.api import connect
 from icekit.lab import reset
 from tests.lessons.books import FOLDER, LESSONS, solved
 from tests.workshop import building

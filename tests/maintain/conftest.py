@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.facts.collect import load_metadata
 from icekit.sql import identifier
 

@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from icekit.compact.model import Plan
+from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
-from icekit.findings import Findings
 from icekit.maintain.manifests import Layer, layers
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from icekit.maintain.retention import Retention

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.lineage import head
-from icekit.compact.run import run
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
-from icekit.findings import Findings, Thresholds
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
-from icekit.maintain.guard import guard_of
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
 from icekit.prove.kept import prove_entries, prove_live, referenced
+from icekit.run.guard import guard_of
+from icekit.run.service import run
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

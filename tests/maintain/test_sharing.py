@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.compact import Plan
 from icekit.compact.lineage import head
-from icekit.compact.run import run
 from icekit.diagnose import diagnose
-from icekit.maintain import plan_maintenance_table
+from icekit.diagnose.findings import Thresholds
+from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import prove_erased
+from icekit.run.service import run
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark
@@ -113,3 +115,104 @@ def test_erasure_does_not_advise_to_remove_what_may_be_another_tables(lake: Lake
     assert proof.erased is False
     assert not any("remove_orphan_files" in statement for statement in proof.actions)
     assert any("shared location with scratch.a_old" in note for note in proof.notes)
+
+
+def run_now(lake: Lake, plan: Plan, tmp_path: Path) -> Any:
+    return run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None)
+
+
+def moved_away(lake: Lake, table: tuple[str, str], commits: int = 3) -> None:
+    """Give a table a location of its own, and let its metadata forget by commits and an expiry where it was."""
+    name = identifier(lake.name, *table)
+    location = head(lake, table).metadata["location"]
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.previous-versions-max'='1')")
+    lake.spark.sql(f"ALTER TABLE {name} SET LOCATION '{location}_own'")
+    for n in range(commits):
+        lake.spark.sql(f"INSERT INTO {name} VALUES ({100 + n})")
+    lake.spark.sql(
+        f"CALL {identifier(lake.name)}.system.expire_snapshots(table => '{'.'.join(table)}', older_than => now(), retain_last => 1)"
+    )
+    lake.spark.sql(f"REFRESH TABLE {name}")
+
+
+def test_a_table_that_moved_away_and_left_files_behind_keeps_them(lake: Lake, swapped: Any, tmp_path: Path) -> None:
+    table, old = swapped
+    moved_away(lake, old)
+    age(lake, table)
+    plan = planned(lake, table)
+    assert len(plan.actions) == 1
+    assert "which is still to be done" in plan.actions[0].why
+
+    outcome = run_now(lake, plan, tmp_path)
+
+    assert outcome.status == "failed"
+    assert "this table does not name them, but scratch.a_old (" in (outcome.actions[0].error or "")
+    assert rows(lake, *old) == 5
+
+
+def test_files_that_another_table_has_taken_in_stay(lake: Lake, littered: Any, scratch: str, tmp_path: Path) -> None:
+    table, lost = littered
+    data = lost.with_name("written-by-another-job.parquet")
+    shutil.copy(next(path for path in lost.parent.glob("*.parquet") if path != lost), data)
+    age(lake, table)
+    plan = planned(lake, table)
+    other = (scratch, "taker")
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
+    # The whole folder is taken in, and what cannot be read must not be in it then.
+    aside = lost.rename(tmp_path / lost.name)
+    lake.spark.sql(
+        f"CALL {identifier(lake.name)}.system.add_files(table => '{'.'.join(other)}', source_table => '`parquet`.`{data.parent}`')"
+    )
+    aside.rename(lost)
+
+    outcome = run_now(lake, plan, tmp_path)
+
+    assert outcome.status == "failed"
+    assert "but scratch.taker (" in (outcome.actions[0].error or "")
+    assert (data.exists(), lost.exists(), rows(lake, *other)) == (True, True, 2)
+
+
+def test_orphans_stay_where_another_table_cannot_tell_what_it_names(lake: Lake, littered: Any, scratch: str, tmp_path: Path) -> None:
+    table, lost = littered
+    broken = identifier(lake.name, scratch, "broken")
+    lake.spark.sql(f"CREATE TABLE {broken} USING iceberg AS SELECT 1 AS id")
+    plan = planned(lake, table)
+    (manifest,) = lake.spark.sql(f"SELECT path FROM {broken}.manifests").collect()
+    written = Path(manifest[0].removeprefix("file:"))
+    written.rename(written.with_suffix(".away"))
+
+    outcome = run_now(lake, plan, tmp_path)
+    written.with_suffix(".away").rename(written)
+
+    assert outcome.status == "failed"
+    assert "is not known (scratch.broken cannot be read: " in (outcome.actions[0].error or "")
+    assert lost.exists()
+
+
+def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    table, other = (scratch, "e"), (scratch, "e_copy")
+    name = identifier(lake.name, *table)
+    lake.spark.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 1 AS id")
+    lake.spark.sql(f"INSERT INTO {name} VALUES (2)")
+    metadata_file = lake.tables.source(table).metadata_location
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{metadata_file}')")
+    # Another's location says nothing of the snapshots that it came with.
+    lake.spark.sql(f"ALTER TABLE {identifier(lake.name, *other)} SET LOCATION '{head(lake, table).metadata['location']}_copy'")
+    lake.spark.sql(f"INSERT OVERWRITE {name} VALUES (3)")
+    aged(table)
+
+    def expired() -> Any:
+        facts = lake.observe(table)
+        thresholds = Thresholds().with_changes(snapshots=1)
+        made = plan_maintenance_table(lake, facts, diagnose(facts, thresholds), Retention(keep_last=1), thresholds=thresholds)
+        assert [action.procedure for action in made.actions] == ["expire_snapshots"]
+        return run_now(lake, made, tmp_path)
+
+    outcome = expired()
+
+    assert outcome.status == "failed"
+    assert "they are also those of scratch.e_copy (" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
+    lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
+    with clone(lake, table):
+        assert expired().status == "done"

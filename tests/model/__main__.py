@@ -49,9 +49,9 @@ def main() -> int:
             failed.append(seed)
             said = "✖"
         print(f"seed {seed}: {Machine.steps - before} steps in {time.monotonic() - began:.0f} s  {said}", flush=True)
-    print(f"\n{Machine.steps} steps, {time.monotonic() - started:.0f} s; failed seeds: {failed or 'none'}")
+    print(f"\n{Machine.steps} steps, {time.monotonic() - started:.0f} s; failed seeds: {failed or 'none'}; calls: {dict(Machine.ends)}")
     Machine.lake.close()
-    return 1 if failed else 0
+    return 1 if failed or Machine.ends["refused"] > Machine.ends["done"] else 0
 
 
 if __name__ == "__main__":

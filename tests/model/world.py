@@ -11,20 +11,23 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import fastavro
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.clone import NAMESPACE as CLONES
-from icekit.compact import attempt, checkpointed
+from icekit.compact import execute as execution
+from icekit.compact.claims import now_ms
 from icekit.compact.ledger import SqliteLedger
-from icekit.facts.bridge import elements
+from icekit.compact.old_numbers import guarded
+from icekit.engine.bridge import elements
 from icekit.resolve import convert as converting
+from icekit.run import attempt, checkpointed
 from icekit.sql import Argument, call, display_name, identifier, literal
 from tests.elsewhere import elsewhere
 from tests.model.model import MAIN, Model, P, Row, State, Text
@@ -39,6 +42,8 @@ _CROSSINGS = (
     (converting, "deleted_positions"),
     (converting, "commit"),
     (attempt, "execute"),
+    # Between the state that a rewrite begins from and its commit.
+    (execution, "_ordered"),
     (checkpointed.Run, "_part"),
     (checkpointed.Run, "_proof"),
 )
@@ -167,15 +172,14 @@ class World:
             new = files.data(rows, values, spec=int(spec.specId()), format="parquet")
         return PlannedRewrite(int(snapshot.snapshotId()), int(snapshot.sequenceNumber()), old, tuple(vectors.values()), new)
 
-    def has_older(self, model: Model, planned: PlannedRewrite) -> bool:
-        """Tell whether a data file stays that is as old as what a rewrite began from."""
-        replaced = {str(file.location()) for file in planned.old}
-        live = [task.file() for task in elements(self.files(model).table().newScan().planFiles())]
-        return any(str(file.location()) not in replaced and (file.dataSequenceNumber() or 0) <= planned.sequence for file in live)
-
     def commit_rewrite(self, model: Model, planned: PlannedRewrite, *, with_sequence: bool) -> None:
-        """Commit it as the stock ``rewrite_data_files`` does; ``with_sequence`` gives the new file its old sequence number."""
-        rewrite = self.files(model).table().newRewrite().validateFromSnapshot(planned.start)
+        """Commit it as the stock ``rewrite_data_files`` does; ``with_sequence`` gives the new file its old sequence number.
+
+        Under icekit's guard, as Iceberg's own commit drops deletes that what it adds still needs.
+        """
+        table = guarded(self.elsewhere._jvm, self.files(model).table())
+        assert table is not None
+        rewrite = table.newRewrite().validateFromSnapshot(planned.start)
         if with_sequence:
             rewrite = rewrite.dataSequenceNumber(planned.sequence)
         for file in planned.old:
@@ -243,6 +247,29 @@ class World:
         if failures:
             raise AssertionError(f"what came in between failed: {failures[0]}") from failures[0]
 
+    @contextlib.contextmanager
+    def mortal(self) -> Iterator[None]:
+        """Let a kill leave the ledger as a process that is gone does: its claim stays, and its run is still running."""
+        is_dead = False
+
+        def unless_dead(original: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *given, **named: None if is_dead else original(*given, **named)
+
+        def die(*_: Any) -> None:
+            nonlocal is_dead
+            is_dead = True
+
+        with contextlib.ExitStack() as patches:
+            for name in ("release", "save_run", "save_action"):
+                patches.enter_context(patch.object(SqliteLedger, name, unless_dead(getattr(SqliteLedger, name))))
+            patches.enter_context(patch.object(Killed, "__init__", die))
+            yield
+        if is_dead and Path(self.ledger).exists():
+            with contextlib.closing(sqlite3.connect(self.ledger)) as database, database:
+                for claim in SqliteLedger(self.ledger).claims():
+                    gone = replace(claim, owner=replace(claim.owner, pid_started=0))
+                    database.execute("UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key))
+
     # What holds after every step
 
     def check(self) -> None:
@@ -259,7 +286,8 @@ class World:
         names = [name for name in self.lake.tables.names() if name[0] in {NAMESPACE, CLONES}]
         assert sorted(names) == sorted(model.name for model in self.models), f"the catalog has {names}"
         claims = SqliteLedger(self.ledger).claims() if Path(self.ledger).exists() else ()
-        assert not claims, f"claims are left: {claims}"
+        living = [claim for claim in claims if not claim.is_dead(now_ms())]
+        assert not living, f"claims are left: {living}"
 
     def check_past(self) -> None:
         """Every snapshot that was seen and is still there holds what it held."""

@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
@@ -192,6 +192,64 @@ def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_ca
 
     assert proof.ok is False
     assert "compared the whole table (rows may lie in other partitions than their values say)" in repr(proof)
+
+
+DAY = {"at_day": "2013-01-01"}
+# Of which none belongs to that day.
+LATER = "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 00:00:00Z')"
+
+
+@pytest.mark.parametrize("sample", [None, 1])
+def test_a_delete_beside_them_hides_no_lost_rows_of_such_a_file(table: Callable[[str], Table], sample: int | None) -> None:
+    """As the delete may take any row, the rows that there should be cannot be counted."""
+    made = table("under_deletes").create("id int, at timestamp", "days(at)")
+    made.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (9, TIMESTAMP '2013-01-01 01:00:00Z')")
+    files = Files(made.lake.spark, made.lake.sql_name(made.name))
+    files.commit().positions([(str(made.files()[0].location()), 1)], DAY).done()
+    whole, part = (files.data(rows, DAY, spec=None, format="parquet") for rows in (LATER, f"{LATER} LIMIT 1"))
+    made.commit(made.java.newAppend().appendFile(whole))
+
+    proof = made.prove(
+        made.commit(made.java.newRewrite().validateFromSnapshot(made.snapshots()[-1]).deleteFile(whole).addFile(part)), sample=sample
+    )
+
+    assert proof.ok is False
+    assert "compared the whole table" in repr(proof)
+
+
+def test_rows_of_an_older_spec_make_up_for_no_lost_rows_of_such_a_file(table: Callable[[str], Table]) -> None:
+    made = table("of_two_specs").create("id int, at timestamp")
+    made.sql("INSERT INTO {t} SELECT id, TIMESTAMP '2013-01-01 00:00:00Z' FROM range(5)")
+    made.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
+    files = Files(made.lake.spark, made.lake.sql_name(made.name))
+    whole, part = (files.data(rows, DAY, spec=None, format="parquet") for rows in (LATER, f"{LATER} LIMIT 1"))
+    made.commit(made.java.newAppend().appendFile(whole))
+
+    assert made.prove(made.commit(made.java.newRewrite().deleteFile(whole).addFile(part))).ok is False
+
+
+def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table: Callable[[str], Table]) -> None:
+    made = table("of_a_bucket").create("id int", "bucket(4, id)")
+    made.sql("INSERT INTO {t} SELECT id FROM range(100)")
+    files = Files(made.lake.spark, made.lake.sql_name(made.name))
+    bucket = {"id_bucket": 0}
+    files.commit().deletes("id", "SELECT 1000", bucket).done()
+    whole, part = (files.data(rows, bucket, spec=None, format="parquet") for rows in ("SELECT id FROM range(8)", "SELECT id FROM range(7)"))
+    made.commit(made.java.newAppend().appendFile(whole))
+    files.commit().deletes("id", "SELECT 1001", bucket).done()
+
+    assert made.prove(made.commit(made.java.newRewrite().deleteFile(whole).addFile(part))).ok is False
+
+
+@pytest.mark.parametrize("by", ["days(at)", "bucket(4, id)", "truncate(10, id)", "days(at), bucket(4, id)"])
+def test_deletes_beside_rows_that_lie_where_they_belong_make_no_proof_read_the_whole_table(table: Callable[[str], Table], by: str) -> None:
+    made = table("in_their_place").create("id int, at timestamp", by, f"'format-version' = '2', {MERGE_ON_READ}")
+    made.sql("INSERT INTO {t} SELECT id, timestamp_seconds(1357000000 + 40000 * (id % 8)) FROM range(40)")
+    made.sql("DELETE FROM {t} WHERE id = 7")
+    proof = made.prove(made.compact(where="id <= 9 and at < '2013-01-02'"))
+
+    assert proof.ok is True, proof
+    assert not proof.commits[0].whole_table
 
 
 def test_rows_that_lost_their_row_ids_are_caught(table: Callable[[str], Table]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab.workbench import embedded
 from icekit.prove.erasure import Erasure, prove_erased

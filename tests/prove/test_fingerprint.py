@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.prove import Print, fingerprint, row_hash
 from icekit.prove.fingerprint import MODULUS
 

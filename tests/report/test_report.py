@@ -18,9 +18,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.__main__ import main
+from icekit.diagnose import document
 from icekit.errors import ParameterError
 from icekit.notebook import check_names, finish, gated, limits, observe
-from icekit.report import Row, document, exit_status, notebook_path
+from icekit.report import Row, exit_status, notebook_path
 from icekit.report.index import write_index
 from icekit.saving import slug
 from tests.factories import file_group, partition, table_facts

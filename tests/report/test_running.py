@@ -22,18 +22,18 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
+from icekit.compact.wins import Wins
+from icekit.diagnose.document import Outcome, save_facts
 from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
 from icekit.report.crew import Crew
-from icekit.report.document import Outcome, save_facts
 from icekit.report.keeping import Begun, Journal, begin
 from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
 from icekit.report.observing import TimedOut, observed
 from icekit.report.running import next_index, remember
-from icekit.report.wins import Wins
 from tests.history.test_stores import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -242,8 +242,8 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
 
     assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
     assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
-    assert "the whole of it could not be kept" in (made["db.t01"].error or "")
-    assert made["db.t02"].error == "CancelledError: the loop is closed; the whole of it is in db.t02.error.txt"
+    assert "its trace could not be kept" in (made["db.t01"].error or "")
+    assert made["db.t02"].error == "CancelledError: the loop is closed; for details see db.t02.error.txt"
     assert made["db.t02"].wins is not None
 
 
@@ -283,7 +283,7 @@ def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
 
 
 def test_reading_facts_brings_no_papermill() -> None:
-    code = "import sys, icekit.report.document; sys.exit('papermill' in sys.modules)"
+    code = "import sys, icekit.diagnose.document; sys.exit('papermill' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -294,7 +294,7 @@ def test_an_index_that_takes_long_is_written_less_often() -> None:
 
 def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
     from icekit import Thresholds, diagnose
-    from icekit.report.document import write
+    from icekit.diagnose.document import write
     from tests.factories import table_facts
 
     facts = table_facts(table=tuple(table.split(".")))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from icekit import Thresholds, diagnose
+from icekit.compact.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
+from icekit.diagnose.document import Outcome
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.storage import weighed
 from icekit.history.store import Lately
 from icekit.report import Row
-from icekit.report.document import Outcome
 from icekit.report.index import rank, write_index
-from icekit.report.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
 from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, partition, sequence, table_facts
 from tests.history.test_stores import record
 

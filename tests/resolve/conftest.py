@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from tests.resolve.tables import Table
 
 _NUMBERS = itertools.count()

@@ -1,4 +1,4 @@
-"""The process that is killed when its delete files are written and nothing names them yet."""
+"""The process that is killed while it reads the keys, or when its delete files are written and nothing names them yet."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 import icekit
-from icekit.compact.equality_deletes import convert_equality_deletes
 from icekit.resolve import convert as converting
+from icekit.resolve import positions
+from icekit.run import convert_equality_deletes
 
 
-def main(table: str, ledger: str) -> None:
-    """Convert, and die in the place of the commit."""
+def main(table: str, ledger: str, place: str = "commit") -> None:
+    """Convert, and die in the place of the commit, or of the join that reads the view of the keys."""
 
     def die(*_: Any, **__: Any) -> None:
         print("killed", flush=True)
         os._exit(9)
 
-    pytest.MonkeyPatch().setattr(converting, "commit", die)
+    pytest.MonkeyPatch().setattr(*((positions, "dead_rows") if place == "join" else (converting, "commit")), die)
     convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
 from tests.resolve.writing import Commit, Files, Part

@@ -11,13 +11,13 @@ from zlib import crc32
 import pytest
 
 from icekit.clone import NAMESPACE
-from icekit.compact.equality_deletes import convert_equality_deletes
-from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
 from icekit.resolve import convert as converting
 from icekit.resolve.convert import CommitConflict, convert
 from icekit.resolve.delete_files import commit as really_commit
+from icekit.run import convert_equality_deletes
+from icekit.run.limits import Limits, Retry
 from tests.resolve.tables import Table
 from tests.soak.child import Child
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.session import lent
-from icekit.compact.equality_deletes import convert_equality_deletes
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused
-from icekit.facts.metadata_tables import metadata_table
 from icekit.resolve import join
 from icekit.resolve.convert import convert
+from icekit.run import convert_equality_deletes
 from icekit.sql import identifier
 from tests.elsewhere import elsewhere
 from tests.resolve.tables import Table

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.facts.bridge import load_table
+from icekit.engine.bridge import load_table
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from icekit.catalog import Lake, connect
+from icekit.api import Lake, connect
 from icekit.schedule.model import Policy
 from icekit.schedule.one_pass import _OnePass
 from icekit.schedule.state import State, state_path

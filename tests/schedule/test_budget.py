@@ -6,7 +6,7 @@ from icekit.compact.candidates import candidates
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
-from icekit.findings import Thresholds
+from icekit.diagnose.findings import Thresholds
 from icekit.schedule.act import leaves_for_budget
 from icekit.schedule.budget import Offer, Share, offers, share_out
 from icekit.schedule.kinds import Budget

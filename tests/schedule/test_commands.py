@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.__main__ import main
+from icekit.schedule.recipes import example
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -22,6 +23,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
 
 def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, text = said(capsys, "policy", "--example")
+    assert text == example()
     (tmp_path / "p.yaml").write_text(text)
     assert status == 0
     status, text = said(capsys, "policy", str(tmp_path / "p.yaml"))

@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 import icekit.schedule.one_pass
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.execute import Stop, Stopped
 from icekit.ending import Ending, ended_like_interrupted, heeded
 from icekit.errors import CatalogUnreachable

@@ -9,9 +9,9 @@ from pathlib import Path
 from junitparser import JUnitXml
 from prometheus_client.parser import text_string_to_metric_families
 
-from icekit.findings import Severity
+from icekit.diagnose.document import Outcome
+from icekit.diagnose.findings import Severity
 from icekit.report import Row, Run
-from icekit.report.document import Outcome
 from icekit.schedule.document import document, page, text, write
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
 from icekit.schedule.result import Did, Pass

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.compact.execute import Stop
 from icekit.schedule.model import Policy
 from icekit.schedule.reading import parse_policy

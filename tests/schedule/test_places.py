@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,32 @@ def test_a_place_that_cannot_be_written_is_refused_by_its_key(tmp_path: Path, te
 
     with pytest.raises(ParameterError, match=said):
         check_places(read_policy(written(tmp_path, text)))
+
+
+def test_a_database_needs_its_folder_too_and_a_home_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        home = Path(made)
+        monkeypatch.setenv("HOME", made)
+        for name in ("shut", "open"):
+            (home / name).mkdir()
+            (home / name).chmod(0o777)
+            (home / name / "x.db").touch()
+            (home / name / "x.db").chmod(0o666)
+        (home / "shut").chmod(0o555)
+        home.chmod(0o555)
+        policy = read_policy(written(home / "open", "ledger: x.db\n"))
+        before = os.geteuid()
+        try:
+            # Root may write everywhere.
+            os.seteuid(before or 65534)
+            check_places(policy.model_copy(update={"output": home / "open", "ledger": "~/open/x.db"}))
+            for key in ("ledger", "history", "state"):
+                there = home / "shut" / "x.db"
+                with pytest.raises(ParameterError, match=f"^{key}: .*shut may not be written to, and SQLite needs files next to x.db"):
+                    check_places(policy.model_copy(update={"output": home / "open", key: there if key == "state" else "~/shut/x.db"}))
+        finally:
+            os.seteuid(before)
+            home.chmod(0o755)
 
 
 def test_places_that_are_not_there_yet_are_fine_and_are_not_made(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
-from icekit.catalog import Lake
+from icekit.catalog import Lake, session
 from icekit.catalog.in_time import TookTooLong, Waited, in_time
 from icekit.report import Known
 from icekit.schedule import study as studying
@@ -187,7 +188,7 @@ def _own_spark() -> Iterator[None]:
 @pytest.mark.spark
 @pytest.mark.usefixtures("_own_spark")
 def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_path: Path) -> None:
-    location = lake.observe(("db", "a")).location
+    location = icekit.facts.observe(lake, ("db", "a")).location
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
         catalog.create_table(("db", "inside"), catalog.load_table(("db", "a")).schema(), location=f"{location}/inside")
     wanted, said = (

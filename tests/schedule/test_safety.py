@@ -10,14 +10,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.execute import Stop
-from icekit.compact.kept import kept as kept_plan
 from icekit.compact.ledger import opened
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.records import DISPROVED, RunRecord
+from icekit.run import clear
+from icekit.run.kept import kept as kept_plan
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
 from icekit.schedule.budget import Offer, Share
 from icekit.schedule.going import stop as stop_all
@@ -316,11 +317,22 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     again = Table(("db", "a"), wanted.tables[0])
     passing._look(again)
     assert (again.is_held, again.is_at_rest) == (True, True)
+    # Since the person has looked.
+    unseen = dataclasses.replace(held, run_id="unseen", started_ms=7, error="two rows are missing")
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(unseen)
 
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
-    assert "may be worked on again" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "may be worked on again" not in said
+    assert "run unseen (two rows are missing), with `icekit compact lake.db.a --clear unseen`" in said
     with opened(wanted.ledger, lake) as book:
-        assert book.disproved() == ()
+        assert book.disproved() == (unseen,)
+        clear(lake, ("db", "a"), "unseen", ledger=book)
+
+    passing.state.fail("db.a", Trouble("compact", "not proved", "m", 0, is_unproved=True, run_id="mine"))
+    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    assert "may be worked on again" in capsys.readouterr().out
 
 
 def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from icekit.diagnose import diagnose
 from icekit.diagnose.context import Context
+from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, RangeOverlap
-from icekit.findings import Findings, Severity, Thresholds
 from icekit.show.card import card, card_html
 from icekit.show.health import size_classes
 from tests import factories as make
@@ -52,7 +52,7 @@ def test_it_tells_the_table_in_its_lines() -> None:
 def test_an_empty_table_has_a_card_too() -> None:
     shown = card(make.empty_facts(), Findings())
 
-    assert line(shown, "snapshot") == "snapshot    none: nothing has been written, as the metadata has no current"
+    assert line(shown, "snapshot") == "snapshot    none: the table is empty, as its metadata lists no snapshots"
     assert line(shown, "data files") == "data files  none; target 512 MiB"
 
 

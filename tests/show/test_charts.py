@@ -6,9 +6,9 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
 from icekit.facts.through_time import sizes_at
-from icekit.findings import Thresholds
 from icekit.show import charts
 from icekit.show.charts import Chart
 from icekit.show.time_charts import sizes_at_one, sizes_through_time

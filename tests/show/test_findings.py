@@ -1,7 +1,6 @@
 from typing import Any
 
-from icekit.findings import Findings, Severity
-from icekit.show.findings import findings_html, summary
+from icekit.diagnose.findings import Findings, Severity, findings_html, summary
 from tests import factories as make
 
 

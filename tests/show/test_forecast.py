@@ -1,6 +1,6 @@
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
+from icekit.compact.equality_deletes.forecast import forecast_html, summary
 from icekit.facts.model import EqualityKey, Kind
-from icekit.show.forecast import forecast_html, summary
 from icekit.show.forecast_charts import forecast_table, heap_forecast_chart
 from tests import factories as make
 
@@ -23,7 +23,7 @@ def test_it_says_what_will_happen_and_what_to_do() -> None:
 
     assert said.startswith("A stock read of db.events needs about 16.3 GiB per executor of 2 cores; the heap is 2 GiB: will not fit.")
     assert "No number of cores would fit" in said
-    assert "python -m icekit convert db.events --catalog prod" in said
+    assert "icekit convert db.events --catalog prod" in said
 
 
 def test_what_fits_needs_no_remedy() -> None:

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from icekit import secrets
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.lineage import Actual
-from icekit.compact.model import Explained, LeftAlone
+from icekit.compact.model import NOTHING, Explained, LeftAlone, plan_html, plan_text, predicted
+from icekit.compact.outcome import compared, outcome_html, outcome_text
 from icekit.prove import Proof
-from icekit.show.plan import NOTHING, compared, outcome_html, outcome_text, plan_html, plan_text, predicted
 from tests.factories import MIB, partition
 
 ODD = 'city=<b>Köln</b> & "co"'
@@ -150,4 +150,4 @@ def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None
 def test_a_stopped_run_says_how_to_go_on() -> None:
     stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
 
-    assert "python -m icekit compact db.events --catalog prod --resume" in outcome_text(stopped)
+    assert "icekit compact db.events --catalog prod --resume" in outcome_text(stopped)

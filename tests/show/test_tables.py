@@ -5,9 +5,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.facts.model import Kind, Partition, RangeOverlap, TableFacts
 from icekit.facts.sizes import edges
-from icekit.findings import Findings, Severity, Thresholds
 from icekit.show import tables
 from tests import factories as make
 

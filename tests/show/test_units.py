@@ -3,7 +3,7 @@ import datetime as dt
 import pytest
 
 from icekit import units
-from icekit.compact.policy import size_in_bytes
+from icekit.parsing import size_in_bytes
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from icekit.show.answer import answer_html, answer_text
 from icekit.show.write_mode_charts import cost_chart, measured_table, parts_chart, sensitivity_table
+from icekit.tune.answer import answer_html, answer_text
 from icekit.tune.reading import Planned
 from icekit.tune.write_mode.advise import advise, current_variant
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, write_history
 from icekit.tune.write_mode.model import Comparison, Costs, Variant, sensitivity
-from icekit.tune.write_mode.service import WriteModeChoice
+from icekit.tune.write_mode.result import WriteModeChoice
 from icekit.tune.write_mode.trial import Measured, Trial
 from icekit.tune.write_mode.workload import Workload
 from tests import factories

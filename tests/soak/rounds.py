@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.policy import Scope
 from icekit.facts.model import Scalar

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.lineage import RUN_TAG, head
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Scope
 from icekit.compact.predict import partitions_left
-from icekit.compact.run import UNFINISHED, resume, run
 from icekit.compact.service import plan_table
 from icekit.facts.model import Scalar
 from icekit.prove import Print, fingerprint
+from icekit.run.service import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier
 from tests.soak.table import folder
 from tests.soak.victim import policy

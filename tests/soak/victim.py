@@ -6,8 +6,8 @@ import sys
 
 import icekit
 from icekit.compact.policy import Policy, Scope
-from icekit.compact.run import run
 from icekit.compact.service import plan_table
+from icekit.run.service import run
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import icekit
-from icekit.compact.execute import kind_of
+from icekit.engine.errors import kind_of
 from icekit.lab.upserts import UpsertStream
 from icekit.sql import identifier
 from tests.soak.table import desk, rows_sql, upserts

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.equality_deletes import plan_conversion
 from icekit.compact.ledger import SqliteLedger
-from icekit.compact.limits import Limits, Retry
 from icekit.compact.outcome import Outcome
-from icekit.compact.run import run
 from icekit.compact.service import plan_table
+from icekit.run.limits import Limits, Retry
+from icekit.run.service import run
 from icekit.sql import identifier
 from tests.soak.child import Child
 from tests.soak.table import NAMESPACE, create, desk, fill

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, script, to_set

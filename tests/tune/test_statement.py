@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.errors import NotATable, SparkUnavailable, StatementRefused, TableNotFound
 from icekit.sql import Identifier, identifier

@@ -4,8 +4,7 @@ from icekit.compact.equality_deletes.executor import Executor
 from icekit.compact.equality_deletes.forecast import HeapForecast, PartitionHeap, forecast_heap
 from icekit.compact.equality_deletes.keys import KeyColumn, KeySample
 from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.equality_deletes.sampling import sample_keys
-from icekit.compact.equality_deletes.service import convert_equality_deletes, finish_with_compaction, forecast_table
+from icekit.compact.equality_deletes.sampling import forecast_table, sample_keys
 from icekit.compact.equality_deletes.stock import StockRun, stock_rewrite
 
 __all__ = [
@@ -15,8 +14,6 @@ __all__ = [
     "KeySample",
     "PartitionHeap",
     "StockRun",
-    "convert_equality_deletes",
-    "finish_with_compaction",
     "forecast_heap",
     "forecast_table",
     "plan_conversion",

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.cluster import cluster_of
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.bridge import has_bridge
+from icekit.engine.cluster import cluster_of
 from icekit.errors import ParameterError
-from icekit.facts.bridge import has_bridge
+from icekit.parsing import size_in_bytes
 from icekit.units import count, size
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from icekit.compact.conversion import read_of
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import filter_expression, is_case_sensitive
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
+from icekit.engine.predicate import read_predicate
 from icekit.errors import ConversionRefused, ParameterError
-from icekit.facts.bridge import engine_errors, has_bridge, reason
 from icekit.facts.model import PartitionSpec
 from icekit.facts.values import partition_path
-from icekit.predicate import read_predicate
+from icekit.parsing import size_in_bytes
 from icekit.quiet import quiet_errors
 from icekit.resolve.choose import partitions_where
 from icekit.resolve.find import remaining

@@ -1,4 +1,4 @@
-"""Sample the keys of equality deletes: how long they are and how often they repeat; no Spark needed."""
+"""Sample the keys of equality deletes (how long they are, how often they repeat; no Spark needed), and forecast by them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.equality_deletes.executor import Executor
+from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.heap import binary_bytes, fixed_bytes, text_bytes
 from icekit.compact.equality_deletes.keys import ASSUMED_BYTES, KeyColumn, KeySample, key_columns
 from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import is_delete_manifest, may_have_live
 from icekit.facts.measures import equality_deletes_applied
 from icekit.facts.model import Column, Kind, Partition, TableFacts
 from icekit.facts.snapshots import snapshots_by_id
 from icekit.facts.values import to_scalar
+from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,3 +183,13 @@ def _key_column(column: Column, measured: Sequence[float] | None) -> KeyColumn:
     if not measured or not measured[1]:
         return KeyColumn(column.field_id, column.name, column.type, ASSUMED_BYTES, "assumed")
     return KeyColumn(column.field_id, column.name, column.type, round(measured[0] / measured[1], 1), "sample")
+
+
+def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
+    """Forecast what Spark's own reading and rewriting of a table take of an executor's heap; reads metadata and a sample of keys.
+
+    ``executor`` is one, or as :meth:`Executor.parse` reads it; by default that of the lake's session.
+    """
+    facts = observe(lake, table, ref=ref)
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(facts, wanted, sample_keys(lake, facts))

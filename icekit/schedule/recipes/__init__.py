@@ -114,7 +114,7 @@ def _submit(
         "POLICY": file,
         "FOLDER": file.parent,
         "PYTHON": python,
-        "MAIN": _HERE.parent / "submitted.py",
+        "MAIN": _HERE.parents[1] / "commands" / "submitted.py",
         "APP": f"icekit-{name}",
         "PACKAGES": ",".join(conf.packages) if conf else SPARK_RUNTIME,
     }
@@ -139,6 +139,7 @@ def _sourced(env_file: Path) -> str:
 
 
 def _run(python: Path, file: Path) -> str:
+    """Shell that runs a pass; by this Python's own path, as a scheduler has another PATH or none, and no ``icekit`` on it."""
     return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit run {shlex.quote(str(file))}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.catalog import Lake, connect
+from icekit.api import Lake, connect
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.known import known_catalogs
 from icekit.compact.execute import Stop, Stopped

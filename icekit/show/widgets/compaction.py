@@ -8,23 +8,23 @@ from typing import Any, TypeVar
 
 import ipywidgets as ipw
 
+from icekit.answer import html
 from icekit.compact.buying import bought
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
-from icekit.compact.limits import Limits
-from icekit.compact.model import Plan
-from icekit.compact.outcome import Outcome
+from icekit.compact.model import Plan, plan_html
+from icekit.compact.outcome import Outcome, outcome_html
 from icekit.compact.plan import plan as plan_purely
 from icekit.compact.policy import Policy
-from icekit.compact.run import resume, run
 from icekit.compact.service import plan_table
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.model import TableFacts
-from icekit.findings import Thresholds
-from icekit.show import html, plan_charts
+from icekit.run.limits import Limits
+from icekit.run.service import resume, run
+from icekit.show import plan_charts
 from icekit.show.explorer import Explorer
-from icekit.show.plan import outcome_html, plan_html
 from icekit.show.widgets import budget as words
 from icekit.show.widgets.asking import Question
 from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, note, picture, row

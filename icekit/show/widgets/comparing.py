@@ -8,11 +8,10 @@ import ipywidgets as ipw
 
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.compact.execute import Stop
-from icekit.diagnose.compare import Comparison, compare
+from icekit.diagnose.compare import Comparison, compare, comparison_html
 from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
-from icekit.show.comparison import comparison_html
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.chooser import CURRENT, observed, refs_of
 from icekit.show.widgets.controls import WIDER, Progress, button, chosen, column, labelled, note, picture, row

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import ipywidgets as ipw
 
+from icekit.answer import html
 from icekit.compact.execute import Stop
 from icekit.errors import IcekitError
-from icekit.show import html
 from icekit.show.widgets.work import Say, Work, why
 
 T = TypeVar("T")

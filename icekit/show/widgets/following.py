@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from icekit.show import html
+from icekit.answer import html
 from icekit.show.chart import table_html
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.widgets.controls import picture

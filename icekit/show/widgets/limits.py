@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.sizes import max_file_size, min_file_size
-from icekit.findings import Thresholds
 
 _CHOICE = "a choice"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One threshold as a control: ``name`` is that in :class:`~icekit.findings.Thresholds`.
+    """One threshold as a control: ``name`` is that in :class:`~icekit.diagnose.findings.Thresholds`.
 
     ``low``, ``high`` and ``step`` are in the threshold's own unit; a share is shown in percent.
     """

@@ -6,8 +6,8 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from icekit.answer import html
 from icekit.facts.partitions import ORDERS, PartitionFigures, Selection, partition_figures, select
-from icekit.show import html
 from icekit.show.explorer import Explorer
 from icekit.show.tables import UNPARTITIONED, needed
 from icekit.show.widgets.controls import chosen, column, labelled, picture, row

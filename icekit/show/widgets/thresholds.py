@@ -7,10 +7,9 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.findings import Findings, Thresholds
-from icekit.show import html
+from icekit.answer import html
+from icekit.diagnose.findings import Findings, Thresholds, findings_html
 from icekit.show.explorer import Explorer
-from icekit.show.findings import findings_html
 from icekit.show.widgets.controls import attempt, button, chosen, column, labelled, note, picture, row
 from icekit.show.widgets.limits import LIMITS, Limit, moved, size_ratios
 from icekit.show.widgets.view import View

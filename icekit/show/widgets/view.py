@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
-from icekit.findings import Findings, Thresholds
 
 
 class View:

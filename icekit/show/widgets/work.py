@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.catalog.interrupting import cancelled_when, new_tag, tagged
 from icekit.compact.execute import Stop, Stopped
-from icekit.errors import IcekitError
-from icekit.facts.bridge import has_bridge
-from icekit.secrets import scrub
+from icekit.engine.bridge import has_bridge
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.errors import IcekitError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +77,8 @@ def why(error: BaseException, stop: Stop) -> str:
     if isinstance(error, Stopped) or stop.is_set:
         return "Cancelled."
     if isinstance(error, IcekitError):
-        return scrub(str(error))
-    first = (scrub(str(error)).strip().splitlines() or [""])[0][:300]
-    return f"{type(error).__name__}: {first}"
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from icekit.compact.cluster import Cluster
+from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.tune.in_force import InForce, in_force

@@ -13,10 +13,10 @@ from itertools import pairwise
 from icekit.facts.files import FileGroup, Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Commit
+from icekit.facts.where import where
 from icekit.sql import Identifier, identifier, literal
 from icekit.tune.advisory_size.written import ENOUGH
 from icekit.units import count, size
-from icekit.where import where
 
 #: Commits that are looked at for what is usual.
 RECENT = 20

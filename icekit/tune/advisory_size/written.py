@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.session import lent
 from icekit.compact.lineage import head
+from icekit.engine.errors import reason
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import reason
-from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
 from icekit.secrets import scrub

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import TableFacts
-from icekit.findings import Thresholds
 from icekit.tune.advisory_size.source import RECENT
 
 _DAY_MS = 86_400_000

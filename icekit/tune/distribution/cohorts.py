@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icekit.facts.metadata_tables import CONTENT, metadata_table
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
 from icekit.tune.advisory_size.source import SCATTERED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind
 from icekit.facts.sizes import min_file_size
+from icekit.facts.where import transformed
 from icekit.sql import Identifier
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, Chain
 from icekit.tune.advisory_size.source import Source
@@ -16,7 +17,6 @@ from icekit.tune.advisory_size.written import Written, write
 from icekit.tune.budget import Budget
 from icekit.tune.distribution.modes import HASH, MODES, NONE, RANGE
 from icekit.tune.distribution.predict import ROLLS_AT, Predicted, Spread, predict
-from icekit.where import transformed
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake

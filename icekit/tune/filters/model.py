@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from icekit.facts.files import Scalar
 from icekit.facts.parts import Column
+from icekit.facts.where import among, literal_of
 from icekit.sql import identifier
-from icekit.where import among, literal_of
 
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.lineage import head
+from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
-from icekit.predicate import read_predicate
 from icekit.sql import display_name, identifier
 from icekit.tune.current import session_of
 from icekit.tune.event_log import queries

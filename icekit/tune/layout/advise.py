@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
+from icekit.facts.where import where
 from icekit.sql import Identifier, display_name
 from icekit.tune import ddl
 from icekit.tune.advice import Advice
@@ -15,7 +16,6 @@ from icekit.tune.layout.propose import MARGIN, Proposal, own_order
 from icekit.tune.layout.specs import is_tiny
 from icekit.tune.layout.transforms import Field
 from icekit.units import count, percent, size
-from icekit.where import where
 
 #: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
 GROWN = 1.25

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icekit.facts.bridge import reason
+from icekit.engine.errors import reason
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import PartitionSpec
-from icekit.secrets import scrub
 from icekit.tune.filters.model import Filter, sql
 from icekit.tune.layout.model import Level
 from icekit.tune.layout.rows import weighted
@@ -85,7 +84,7 @@ def plans(
         except (ValueError, OverflowError):
             continue  # a value without a literal
         except Exception as error:
-            progress(f"Iceberg could not plan {one.text} ({scrub(reason(error))}); it is left out of what is measured")
+            progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out of what is measured")
     return found
 
 

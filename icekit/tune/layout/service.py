@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.cluster import cluster_of
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.bridge import has_bridge
+from icekit.engine.cluster import cluster_of
 from icekit.errors import ParameterError
-from icekit.facts.bridge import has_bridge
+from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
+from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
@@ -73,7 +74,7 @@ def tune_layout(
     _check(filters, max_sort_columns)
     budget, most_sampled = Budget(budget_seconds, size_in_bytes(budget_bytes)), size_in_bytes(sample_bytes)
     with session_of(lake):
-        facts = lake.observe(table, collector="spark")
+        facts = observe(lake, table, collector="spark")
         if not facts.data.file_count:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so there is no layout to look at; write to it first.")
         bridged = has_bridge(lake.spark)

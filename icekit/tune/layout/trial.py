@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.errors import engine_errors, reason
 from icekit.errors import SparkUnavailable
-from icekit.facts.bridge import engine_errors, reason
+from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
@@ -103,7 +104,7 @@ def _try(
     asked: Sequence[Filter] = bound
     if place.is_sample and any(not f.is_bound for f in filters):
         # Values of the whole table may not be in the sample at all.
-        there = lake.observe(place.table, collector="spark")
+        there = observe(lake, place.table, collector="spark")
         asked = bind(filters, sample(lake, there, sorted({c for f in filters for c in f.columns}), rows=10_000))
     if change is not None:
         progress(f"writing the layout to {'a sample' if place.is_sample else 'a clone'} of the table")
@@ -111,7 +112,7 @@ def _try(
         if place.is_sample:
             if is_scaled:
                 _write_as_it_lies(lake, place, budget)
-            there = lake.observe(place.table, collector="spark")
+            there = observe(lake, place.table, collector="spark")
             opened = found_there(plans(lake.spark, lake.sql_name(place.table), there, asked, progress))
             asked, files, before = tuple(opened), there.data.file_count, share_read(there, opened) or 0.0
             if not asked:
@@ -156,7 +157,7 @@ def _lay_out(
         by_table = order is None and bool(facts.sort_order)
         spark.sql(rewrite(lake.name, place.table, columns, order, options=whole, by_table=by_table)).collect()
     seconds = time.monotonic() - began
-    after = lake.observe(place.table, collector="spark")
+    after = observe(lake, place.table, collector="spark")
     budget.bytes_written += after.data.size_in_bytes
     read = share_read(after, plans(spark, table, after, asked, progress))
     if read is None:
@@ -178,7 +179,7 @@ def _lay_out(
 
 def _scale(lake: Lake, facts: TableFacts, place: Place) -> bool:
     """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table; tell if so."""
-    there = lake.observe(place.table, collector="spark")
+    there = observe(lake, place.table, collector="spark")
     mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
     own = there.data.size_in_bytes / max(1, len({g.partition for g in there.groups}))
     ratio = min(1.0, own / max(mean, 1.0))
@@ -202,7 +203,7 @@ def _bloom(
     """Rewrite the place without and with the bloom filter, and read the same lookups both times."""
     spark, table = lake.spark, lake.sql_name(place.table)
     progress(f"trying a bloom filter on {one.column}")
-    here = lake.observe(place.table, collector="spark")
+    here = observe(lake, place.table, collector="spark")
     drawn = sample(lake, here, [one.column], rows=10_000)
     lookup = Filter(f"{one.column} = ?", Leaf(one.column, "="))
     lookups = list(bind([lookup], drawn))[:LOOKUPS]
@@ -216,7 +217,7 @@ def _bloom(
         with budget.watching(spark, here.data.size_in_bytes):
             spark.sql(plain).collect()
             read = sum(rows_read(spark, table, term, where) for where in wheres)
-        now = lake.observe(place.table, collector="spark")
+        now = observe(lake, place.table, collector="spark")
         budget.bytes_written += now.data.size_in_bytes
         figures.append((read, now.data.size_in_bytes))
     (without, bytes_without), (with_it, bytes_with) = figures

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icekit.facts.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import metadata_table
 from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sql import identifier

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import elements, load_table
+from icekit.engine.errors import reason
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import elements, load_table, reason
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan
@@ -48,7 +49,7 @@ def query_of(spark: SparkSession, sql: str) -> Any:
         return query
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {reason(error)}; mend the statement or what it reads.",
+            f"Spark cannot plan the statement: {reason(error)}; fix it, or what it reads.",
             detail=scrub(str(error)),
         ) from None
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from icekit.saving import slug, write_json
-from icekit.sql import Identifier, display_name
-from icekit.tune.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,54 +140,3 @@ class Trial:
     def is_same(self) -> bool:
         """Tell whether both left the same rows."""
         return self.before.rows == self.after.rows
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A MERGE explained, with what would make it read and shuffle less; nothing has been run on the table.
-
-    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them;
-    ``stopped`` says why they are not all there.
-    """
-
-    statement: Statement
-    table: Identifier
-    total: Scan
-    plan: EnginePlan
-    rewrite: Rewrite | None
-    partitioned_join: PartitionedJoin
-    lines: tuple[Line, ...]
-    unstable: str | None = None
-    trials: tuple[Trial, ...] = ()
-    stopped: str | None = None
-
-    @property
-    def guard(self) -> str:
-        """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
-        return self.rewrite.guard if self.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
-
-    @property
-    def is_proved(self) -> bool:
-        """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
-        return self.stopped is None and all(trial.is_same for trial in self.trials)
-
-    @property
-    def failure(self) -> str | None:
-        """Why a run that asked this has failed, or None."""
-        return None if self.is_proved else "The statement and what is offered could not be shown to leave the same rows."
-
-    def write_into(self, folder: Path) -> Path:
-        """Write the review as JSON into a folder, under the name of the table."""
-        from icekit.tune.merge.document import document
-
-        return write_json(folder / f"merge-{slug(display_name(self.table))}.json", document(self))
-
-    def __repr__(self) -> str:
-        from icekit.show.merge import review_text
-
-        return review_text(self)
-
-    def _repr_html_(self) -> str:
-        from icekit.show.merge import review_html
-
-        return review_html(self)

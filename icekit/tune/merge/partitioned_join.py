@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.session import lent
-from icekit.facts.bridge import load_table
+from icekit.engine.bridge import load_table
 from icekit.sql import Identifier, display_name, identifier, transform_of
 from icekit.tune.merge.engine import engine_plan, kind, nodes
 from icekit.tune.merge.keys import Keys

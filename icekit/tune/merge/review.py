@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.policy import size_in_bytes
 from icekit.compact.predict import is_case_sensitive, load
+from icekit.engine.bridge import elements
+from icekit.engine.errors import explain
 from icekit.errors import StatementRefused, require_seconds
-from icekit.facts.bridge import elements, explain
+from icekit.parsing import size_in_bytes
 from icekit.tune.budget import Budget
 from icekit.tune.current import session_of
 from icekit.tune.merge.advice import lines
 from icekit.tune.merge.engine import planned, read_plan, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
-from icekit.tune.merge.model import Review
 from icekit.tune.merge.partitioned_join import partitioned_join
+from icekit.tune.merge.result import Review
 from icekit.tune.merge.rewrite import partitioning, rewrite
 from icekit.tune.statement import literal_count, parse
 

@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import elements, load_table
+from icekit.engine.errors import reason
 from icekit.errors import StatementRefused
-from icekit.facts.bridge import elements, load_table, reason
 from icekit.facts.files import Scalar
+from icekit.facts.where import among, between, in_units
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
 from icekit.tune.merge.engine import engine_plan
 from icekit.tune.merge.keys import Keys, Values, units_of, values_of
 from icekit.tune.merge.model import Added, EnginePlan, Rewrite
 from icekit.tune.statement import Statement, narrowed
-from icekit.where import among, between, in_units
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,7 @@ def rewrite(spark: SparkSession, statement: Statement, keys: Keys, before: Engin
         answers = [_held(spark, statement, keys, place, values) for place, values in enumerate(values_of(spark, keys))]
     except (PySparkException, Py4JJavaError) as error:
         raise StatementRefused(
-            f"The source of the MERGE cannot be read ({reason(error)}); mend it and try again.", detail=scrub(str(error))
+            f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again.", detail=scrub(str(error))
         ) from None
     for answer in answers:
         if isinstance(answer, str):

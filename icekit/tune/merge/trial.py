@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.catalog.session import lent
 from icekit.clone import clone
+from icekit.engine.errors import reason
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import RehearsalFailed
-from icekit.facts.bridge import reason
-from icekit.facts.metadata_tables import metadata_table
 from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.merge.engine import is_scan_of, kind, nodes, nodes_with_searches
-from icekit.tune.merge.model import Review, Run, Trial
+from icekit.tune.merge.model import Run, Trial
+from icekit.tune.merge.result import Review
 from icekit.tune.statement import Statement, parse
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
-from icekit.findings import Thresholds
-from icekit.sql import Identifier, call, set_properties
+from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.advice import Advice, to_set
 from icekit.tune.metrics_columns.model import (
@@ -206,7 +206,7 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
     taken, files = ddl.portion(facts, ddl.PORTION_BYTES) if is_large else (None, data.file_count)
     if taken is not None:
         given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
-    sql = call(facts.catalog, "rewrite_data_files", table=facts.name, options=options, **given)
+    sql = rewrite_data_files(facts.catalog, table=facts.name, options=options, **given)
     old = (
         f"New settings act on new files only. The {count(data.file_count, 'data file')} ({size(data.size_in_bytes)}) that are there keep their metrics "
         "until they are rewritten (rewrite_manifests copies metrics as they are)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icekit.compact.predict import load
-from icekit.facts.metadata_tables import metadata_table, spread
+from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.facts.values import from_bytes

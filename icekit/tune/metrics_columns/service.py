@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
 from icekit.errors import ParameterError
 from icekit.facts.avro import manifest_list
-from icekit.facts.bridge import engine_errors, has_bridge, reason
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import load_metadata, observe
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshots import choose_snapshot
+from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
@@ -59,12 +60,12 @@ def tune_metrics_columns(
     unless ``trial`` is false. ``budget_seconds`` and ``budget_bytes`` (written) end what takes longer; ``sample_bytes`` bounds the rows read.
 
     Under Spark Connect, which has no JVM bridge, bytes of manifests, beginnings of texts and the order of rows are told; files
-    read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter that is none, an event
-    log or scan report that cannot be read, a budget that is none.
+    read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter or a budget that is not one,
+    an event log or scan report that cannot be read.
     """
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     bytes_read = size_in_bytes(sample_bytes)
-    facts = lake.observe(table)
+    facts = observe(lake, table)
     bridged = has_bridge(lake.spark)
     if not bridged and filters:
         raise ParameterError(

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.predict import load
-from icekit.facts.bridge import elements
+from icekit.engine.bridge import elements
+from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.budget import Budget, BudgetSpent
@@ -61,7 +62,7 @@ def try_metrics(
             place = stack.places[0]
             is_sample = place.is_sample
             if is_sample:
-                total = lake.observe(place.table, collector="spark").data.file_count
+                total = observe(lake, place.table, collector="spark").data.file_count
             entries = _Entries(lake, place, budget)
             before = entries.write(by_settings=False)
             done = entries.number
@@ -100,7 +101,7 @@ class _Entries:
         footers = Footers(self._lake, table)
         config = None
         if by_settings:
-            now = self._lake.observe(self._place.table)
+            now = observe(self._lake, self._place.table)
             config = footers.config(names_ever(self._lake, now)[0], {c.field_id: c.metrics_mode for c in now.columns})
 
         def measured(file: Any) -> Any:

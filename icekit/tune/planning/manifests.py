@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, call, display_name
 from icekit.tune.budget import Budget
@@ -79,7 +80,7 @@ def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Seque
         lake.spark.sql(call(lake.name, "rewrite_manifests", table=display_name(clone))).collect()
     budget.bytes_written += facts.manifests.data_bytes
     after = plan()
-    rewritten = lake.observe(clone, collector="spark").manifests
+    rewritten = observe(lake, clone, collector="spark").manifests
     return Rewritten(
         facts.manifests.data_count,
         rewritten.data_count,

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
 from icekit.errors import ParameterError, SparkUnavailable
-from icekit.facts.bridge import engine_errors, has_bridge, reason
+from icekit.facts.collect import observe
+from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, reset_session
 from icekit.tune.advice import Advice
-from icekit.tune.answer import Answer
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
 from icekit.tune.in_force import session_value
 from icekit.tune.place import places
 from icekit.tune.planning import advise
-from icekit.tune.planning.encoding import SESSION_CODEC, Encoding, try_encodings
-from icekit.tune.planning.manifests import MOST_FILTERS, Rewritten, try_rewrite
-from icekit.tune.planning.measure import Timing, in_each_mode, with_threads
-from icekit.tune.planning.mode import Circumstances, Decision, decide
+from icekit.tune.planning.encoding import SESSION_CODEC, try_encodings
+from icekit.tune.planning.manifests import MOST_FILTERS, try_rewrite
+from icekit.tune.planning.measure import in_each_mode, with_threads
+from icekit.tune.planning.mode import decide
+from icekit.tune.planning.result import Planning
 from icekit.tune.planning.session import circumstances, file_io
-from icekit.tune.planning.storage import Storage, look
+from icekit.tune.planning.storage import look
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -32,46 +34,6 @@ if TYPE_CHECKING:
 _VALUES_ROWS = 1_000
 #: Spark plans a scan with all its tasks in the driver's memory.
 MOST_PLANNED_FILES = 500_000
-
-
-@dataclass(frozen=True, repr=False)
-class Planning(Answer):
-    """How scans are planned and files laid out; ``rewritten`` and ``encodings`` are empty where no trial ran."""
-
-    question: ClassVar[str] = "planning"
-
-    circumstances: Circumstances
-    decisions: tuple[Decision, Decision]
-    modes: tuple[Timing, ...]
-    threads: tuple[Timing, ...]
-    rewritten: Rewritten | None
-    storage: Storage
-    encodings: tuple[Encoding, ...]
-    sampled_bytes: int
-    split_bytes: int
-    filters: tuple[Filter, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def splits(self) -> int:
-        """Tasks of a full scan: at least one for each so many bytes."""
-        return -(-self.facts.data.size_in_bytes // self.split_bytes)
-
-    def figures(self) -> dict[str, Any]:
-        """What was measured; bytes and seconds."""
-        return {
-            "circumstances": asdict(self.circumstances),
-            "decisions": [asdict(d) for d in self.decisions],
-            "planning_seconds": {t.name: t.seconds for t in self.modes},
-            "planning_seconds_by_threads": {t.name: t.seconds for t in self.threads},
-            "manifests": asdict(self.rewritten) if self.rewritten else None,
-            "storage": {**asdict(self.storage), "store": self.storage.store, "is_at_risk": self.storage.is_at_risk},
-            "encodings": [asdict(e) for e in self.encodings],
-            "sampled_bytes": self.sampled_bytes,
-            "split_bytes": self.split_bytes,
-            "splits": self.splits,
-            "notes": list(self.notes),
-        }
 
 
 def tune_planning(
@@ -104,7 +66,7 @@ def tune_planning(
         )
     budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
     with session_of(lake) as spark:
-        facts = lake.observe(table, collector="spark")
+        facts = observe(lake, table, collector="spark")
         name = lake.sql_name(facts.table)
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         bound = _with_values(lake, facts, found.filters)

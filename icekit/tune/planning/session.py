@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.cluster import cluster_of
-from icekit.facts.bridge import load_table
+from icekit.engine.bridge import load_table
+from icekit.engine.cluster import cluster_of
 from icekit.facts.model import Kind, TableFacts
 from icekit.sql import Identifier
 from icekit.tune.in_force import InForce, in_force, session_value

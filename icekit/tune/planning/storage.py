@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icekit.facts.metadata_tables import metadata_table_sql
+from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, literal
 

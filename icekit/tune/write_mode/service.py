@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head
-from icekit.compact.policy import size_in_bytes
+from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
+from icekit.facts.collect import observe
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.predicate import read_predicate
+from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.advice import Advice
-from icekit.tune.answer import Answer
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.current import session_of
 from icekit.tune.event_log import reads_per_day as read_from_log
@@ -24,45 +23,13 @@ from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.advise import advise, current_variant
 from icekit.tune.write_mode.fit import compare
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
-from icekit.tune.write_mode.model import Changed, Comparison, Variant, sensitivity
+from icekit.tune.write_mode.model import Changed, Variant, sensitivity
+from icekit.tune.write_mode.result import WriteModeChoice
 from icekit.tune.write_mode.trial import Trial, clean, prepare, run_trial
 from icekit.tune.write_mode.workload import Workload, own, shaped_like, synthetic
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-
-
-@dataclass(frozen=True, repr=False)
-class WriteModeChoice(Answer):
-    """The answer, with all that it rests on.
-
-    ``reads`` are those per row-level commit (None if not known), ``reads_from`` says where that
-    comes from; ``comparison`` is None when too little was measured to compare.
-    """
-
-    question: ClassVar[str] = "write-mode"
-
-    history: WriteHistory
-    operation: str
-    current: Variant
-    reads: float | None
-    reads_from: str
-    trial: Trial
-    comparison: Comparison | None
-    cycle_from: str
-    sensitivity: tuple[Changed, ...]
-    margin: float
-
-    @property
-    def is_answered(self) -> bool:
-        """Tell whether the modes could be compared."""
-        return self.comparison is not None
-
-    def figures(self) -> dict[str, Any]:
-        """What was measured and modelled; seconds are on the wall, per commit where they are costs."""
-        from icekit.tune.write_mode.document import figures
-
-        return figures(self)
 
 
 def choose_write_mode(
@@ -116,7 +83,7 @@ def choose_write_mode(
         if statement is not None:
             said = parse(lake.spark, statement)
             _check_target(lake, table, said)
-        facts = lake.observe(table, collector="spark")
+        facts = observe(lake, table, collector="spark")
         if not facts.data.file_count:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure.")
         if read_filter is not None:
@@ -140,7 +107,7 @@ def choose_write_mode(
                 progress=progress,
             ) as stack:
                 first = stack.places[0]
-                rows = lake.observe(first.table, collector="spark") if first.is_sample else facts
+                rows = observe(lake, first.table, collector="spark") if first.is_sample else facts
                 workload = own(said) if said is not None else synthetic(lake, rows, shape, commits, is_copied=first.is_sample)
                 progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
                 cold = stack.places[len(variants) : len(variants) + 2 * warm]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.compact.lineage import head, since
+from icekit.engine.errors import reason
 from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.bridge import reason
 from icekit.resolve.convert import convert
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, set_properties

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ParameterError
 from icekit.facts.files import Kind
-from icekit.facts.metadata_tables import metadata_table
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
+from icekit.facts.where import where
 from icekit.sql import Identifier, identifier, literal
 from icekit.tune.statement import Statement
 from icekit.tune.write_mode.history import MERGE_ON_READ, WriteHistory
 from icekit.units import count, percent
-from icekit.where import where
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake

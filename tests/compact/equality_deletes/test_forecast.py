@@ -203,7 +203,7 @@ def test_no_number_of_cores_is_0_and_the_remedy_is_to_convert() -> None:
 
     assert forecast.verdict == "will not fit"
     assert forecast.cores_that_fit == 0
-    assert "python -m icekit convert db.events --catalog prod" in repr(forecast)
+    assert "icekit convert db.events --catalog prod" in repr(forecast)
 
 
 def test_more_cores_a_task_make_fewer_sets() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
 from icekit.facts.model import EqualityKey
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
-from icekit.compact.equality_deletes import convert_equality_deletes, plan_conversion, stock_rewrite
+from icekit.api import Lake
+from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
 from icekit.prove.conversions import prove_conversion
+from icekit.run import convert_equality_deletes
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -81,7 +82,7 @@ def test_the_rows_can_be_read_without_changing_the_table(sick: Table) -> None:
 
     assert Counter(tuple(row) for row in frame.collect()) == rows
     assert sick.snapshots() == snapshots
-    sick.lake._kept.close()
+    sick.lake.until_closed.close()
 
 
 def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Table, tmp_path: Path) -> None:

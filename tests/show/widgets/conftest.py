@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.show import widgets
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
 from icekit.compact.ledger import opened
 from icekit.compact.records import RunRecord
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
-from icekit.findings import Thresholds
 from icekit.show import widgets
 from icekit.show.widgets.compaction import CompactionExplorer
 

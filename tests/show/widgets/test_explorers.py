@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.known import known_catalogs
 from icekit.compact import Policy
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, TableFacts
-from icekit.findings import Thresholds
 from icekit.notebook import begin
 from icekit.report.page import page, without_widgets
 from icekit.show import charts, tables, widgets

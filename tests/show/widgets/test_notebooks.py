@@ -10,7 +10,7 @@ import nbformat
 import papermill
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.show.explorer import SWITCH, WIDGET_VIEW
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"

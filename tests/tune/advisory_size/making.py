@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from icekit.compact.cluster import Cluster
+from icekit.engine.cluster import Cluster
 from icekit.tune.advisory_size.written import Shuffle, Written
 from tests.factories import GIB, MIB, TARGET
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.clone import NAMESPACE
 from icekit.errors import ParameterError
 from icekit.show import file_sizes_charts
 from icekit.sql import identifier
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
-from icekit.tune.file_sizes import FileSizes, tune_file_sizes
+from icekit.tune.file_sizes import tune_file_sizes
+from icekit.tune.file_sizes_result import FileSizes
 from tests.bench.file_sizes import CODECS, KINDS, measure
 
 pytestmark = pytest.mark.spark

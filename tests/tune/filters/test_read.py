@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.errors import ParameterError
 from icekit.tune.event_log import _START
 from icekit.tune.filters import Leaf, bind, read_filters, sample

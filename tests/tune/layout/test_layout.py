@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import NAMESPACE
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts

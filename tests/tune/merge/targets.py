@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import clone
 from icekit.sql import identifier
 from icekit.tune.current import session_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.catalog.session import lent
 from icekit.tune.current import session_of
 from icekit.tune.merge.engine import engine_plan

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake, session
+from icekit.api import Lake
+from icekit.catalog import session
 from icekit.catalog.session import lent
 from icekit.clone import NAMESPACE, making
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.show.merge_charts import bytes_chart, bytes_table
 from icekit.tune.merge import review_merge
-from icekit.tune.merge.document import document
+from icekit.tune.merge.result import document
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import NAMESPACE
 from icekit.compact.predict import load
 from icekit.errors import ParameterError

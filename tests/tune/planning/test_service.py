@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone.stale import stale_clones
 from icekit.errors import ParameterError
 from icekit.show import planning_charts

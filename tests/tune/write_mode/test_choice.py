@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icekit.__main__ import main
-from icekit.catalog import Lake
+from icekit.api import Lake
 from icekit.clone import NAMESPACE
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, identifier

@@ -1,0 +1,1 @@
+"""What results are shown with: HTML and lines of text."""

@@ -1,0 +1,105 @@
+"""The face of the package: a connected catalog whose methods are the verbs, each a thin call of one room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from icekit import catalog
+from icekit.catalog.lake import connect_as
+from icekit.sql import Identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from icekit.compact import Outcome, Plan
+    from icekit.diagnose import Findings
+    from icekit.facts import TableFacts
+    from icekit.tune.answer import Answer
+    from icekit.tune.merge import Review
+    from icekit.tune.write_mode import WriteModeChoice
+
+
+class Lake(catalog.Lake):
+    """A catalog, the two ways to reach it (:class:`icekit.catalog.Lake`), and what is done with its tables."""
+
+    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
+        """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
+        from icekit.facts import observe
+
+        return observe(self, table, **options)
+
+    def plan(
+        self, facts: TableFacts, findings: Findings | None = None, *, trial: bool = False, ledger: str | None = None, **policy: Any
+    ) -> Plan:
+        """Plan the rewrites that pay back; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
+        from icekit.compact import Policy, plan_table
+
+        return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
+
+    def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
+        """Run a plan under a checkpoint and prove it; a dry run unless ``execute``. See :func:`icekit.run.run`."""
+        from icekit.run import run
+
+        return run(self, plan, execute=execute, **options)
+
+    def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
+        """Turn equality deletes into position deletes, proved; a dry run unless ``execute``.
+
+        See :func:`icekit.run.convert_equality_deletes`.
+        """
+        from icekit.run import convert_equality_deletes
+
+        return convert_equality_deletes(self, table, where, execute=execute, **options)
+
+    def choose_write_mode(self, table: str | Identifier, **options: Any) -> WriteModeChoice:
+        """Measure merge-on-read and copy-on-write on clones of a table, and say which to set; the table is only read.
+
+        See :func:`icekit.tune.write_mode.choose_write_mode`.
+        """
+        from icekit.tune.write_mode import choose_write_mode
+
+        return choose_write_mode(self, table, **options)
+
+    def review_merge(self, sql: str, **options: Any) -> Review:
+        """Explain a MERGE without running it, and narrow it. See :func:`icekit.tune.merge.review_merge`."""
+        from icekit.tune.merge import review_merge
+
+        return review_merge(self, sql, **options)
+
+    def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
+        """Measure how a table should be written or laid out; the table is only read.
+
+        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.questions.tune`.
+        """
+        from icekit.tune.questions import tune
+
+        return tune(self, question, table, **options)
+
+    def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
+        """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.
+
+        The deletes are resolved once, on a zero-copy clone that :meth:`close` (or the end of the
+        process) removes with the files written for it; each query of the frame is then a plain
+        scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+        """
+        from icekit.resolve.reading import resolved
+
+        name = self.identifier(table) if isinstance(table, str) else table
+        return self.until_closed.enter_context(resolved(self, name, say=progress))
+
+    def resume(self, table: str | Identifier, **options: Any) -> Outcome:
+        """Go on with the last unfinished run on a table. See :func:`icekit.run.resume`."""
+        from icekit.run import resume
+
+        return resume(self, table, **options)
+
+
+def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
+    """Connect to a catalog by name; nothing is contacted and no JVM is started yet.
+
+    Without a name, or by the name ``lake``, it is the embedded lake, under ``ICEKIT_LAKE`` or ``./lake``. Any other name
+    is a catalog of the Spark session given (or running) if it has one of that name, else a profile of pyiceberg's
+    own configuration. Raises :class:`~icekit.errors.ProfileError` for a name that is neither.
+    """
+    return connect_as(Lake, catalog, spark=spark)

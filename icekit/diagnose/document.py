@@ -1,0 +1,110 @@
+"""Save facts and findings as JSON with a schema version, and read them back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from icekit.diagnose.findings import Findings, Severity, Thresholds
+from icekit.errors import ParameterError
+from icekit.facts.measures import worst_partitions
+from icekit.facts.model import TableFacts
+from icekit.saving import versions, write_json, write_text
+
+#: Raised by one when a field changes its meaning or goes; added fields do not count.
+SCHEMA_VERSION = 1
+#: Partitions that a report document lists; the others are counted in ``facts_left_out``.
+MAX_PARTITIONS = 1000
+_FACTS = TypeAdapter(TableFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a report says of one table, as read back from its document; ``findings`` are their ``name`` and ``severity``."""
+
+    catalog: str
+    table: str
+    status: str
+    worst: Severity | None
+    findings: tuple[dict[str, Any], ...]
+    totals: dict[str, Any]
+    seconds: float
+
+
+def status_of(findings: Findings) -> str:
+    """``healthy``, or the most serious severity in lower case."""
+    return findings.worst.name.lower() if findings.worst else "healthy"
+
+
+def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> dict[str, Any]:
+    """The report of one table as plain data; secrets are taken out when it is written."""
+    kept, left_out = _bounded(facts)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "catalog": facts.catalog,
+        "table": facts.name,
+        "status": status_of(findings),
+        "collected_at": dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
+        "collector": facts.collector,
+        "seconds": round(facts.seconds, 3),
+        "versions": versions() | ({"iceberg": facts.iceberg_version} if facts.iceberg_version else {}),
+        "thresholds": asdict(thresholds),
+        "totals": {str(kind): asdict(facts.total(kind)) for kind in facts._by_kind},
+        "findings": [asdict(f) | {"severity": f.severity.name.lower()} for f in findings],
+        "facts": _FACTS.dump_python(kept, mode="json"),
+        "facts_left_out": left_out,
+    }
+
+
+def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
+    """Write the document; a reader never sees half of one."""
+    return write_json(path, document(facts, findings, thresholds))
+
+
+def read(path: Path) -> Outcome:
+    """Read what a document says, for an index or a gate; raises ParameterError for another schema."""
+    said = json.loads(path.read_text(encoding="utf-8"))
+    if said.get("schema_version") != SCHEMA_VERSION:
+        raise ParameterError(
+            f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew."
+        )
+    # Many tables' outcomes are held at once; all else of a finding is in the document.
+    found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
+    worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
+    return Outcome(said["catalog"], said["table"], said["status"], worst, found, said["totals"], said["seconds"])
+
+
+def save_facts(facts: TableFacts, path: Path) -> Path:
+    """Save facts whole and as they are, so that :func:`load_facts` gives equal ones; for icekit's own use."""
+    return write_text(path, _FACTS.dump_json(facts).decode(), clean=True)
+
+
+def load_facts(path: Path) -> TableFacts:
+    """Read facts that :func:`save_facts` wrote."""
+    try:
+        return _FACTS.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ParameterError(
+            f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table."
+        ) from None
+
+
+def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
+    """The facts of the worst partitions only, where there are more than a document lists."""
+    partitions = len(set(facts.partitions()))
+    if partitions <= MAX_PARTITIONS and len(facts.sequences) <= MAX_PARTITIONS * 10:
+        return facts, {}
+    kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
+    groups = tuple(g for g in facts.groups if g.partition in kept)
+    sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
+    left_out = {
+        "partitions": partitions - len(kept),
+        "groups": len(facts.groups) - len(groups),
+        "sequences": len(facts.sequences) - len(sequences),
+    }
+    return replace(facts, groups=groups, sequences=sequences), left_out

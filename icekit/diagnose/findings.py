@@ -1,0 +1,195 @@
+"""Say what is wrong with a table, on what evidence, and what would mend it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any
+
+from icekit.answer import html
+from icekit.errors import ParameterError, nearest
+from icekit.facts.sizes import MAX_SIZE_RATIO, MIN_SIZE_RATIO
+from icekit.units import count
+
+
+class Severity(IntEnum):
+    """Ordered, so that a report can sort by it and a gate can compare with it."""
+
+    INFO = 1
+    WARNING = 2
+    CRITICAL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a table that its owner should know, with the figure it rests on.
+
+    ``where`` names partitions or columns, worst first, at most ten of ``where_count``.
+    ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in
+    plain words what it costs; ``remedy`` what to do, with ``sql`` statements ready to
+    paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
+    """
+
+    name: str
+    severity: Severity
+    table: str
+    where: tuple[str, ...]
+    where_count: int
+    evidence: str
+    threshold: str
+    source: str
+    effect: str
+    remedy: str
+    sql: tuple[str, ...] = ()
+    files_at_stake: int = 0
+    bytes_at_stake: int = 0
+
+    @property
+    def title(self) -> str:
+        """The name as a person reads it."""
+        return self.name.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Every limit that findings use, in one place; :meth:`with_changes` sets some by name.
+
+    Ratios are shares (0.75), not percentages. Where Iceberg has a rule, the default is that
+    rule; the others are choices, and findings say so.
+    """
+
+    #: rewrite_data_files: a data file under this share of the target is undersized.
+    min_file_size_ratio: float = MIN_SIZE_RATIO
+    #: rewrite_data_files: a data file over this share of the target is oversized.
+    max_file_size_ratio: float = MAX_SIZE_RATIO
+    #: rewrite_data_files: files that a group needs (min-input-files).
+    min_input_files: int = 5
+    #: A choice: small files are critical when a rewrite removes this share of all data files.
+    critical_share: float = 0.5
+    #: A choice: and only when it removes at least so many files.
+    critical_files: int = 100
+    #: A choice: largest partition over the median one, in bytes.
+    skew_ratio: float = 10.0
+    #: A choice: partitions below which skew means nothing.
+    skew_min_partitions: int = 5
+    #: A choice: delete records as a share of the data records of the table or a partition.
+    delete_ratio: float = 0.05
+    #: rewrite_data_files, delete-ratio-threshold: critical from here on.
+    critical_delete_ratio: float = 0.3
+    #: commit.manifest.min-count-to-merge's default: what merging on commit would have done.
+    fragmented_manifests: int = 100
+    #: A choice: manifests below which overlap means nothing.
+    overlap_min_manifests: int = 10
+    #: A choice: mean share of the other manifests that a manifest overlaps.
+    overlap_share: float = 0.5
+    #: A choice: snapshots kept.
+    snapshots: int = 100
+    #: write.metadata.previous-versions-max's default: the log is full and forgets files.
+    metadata_log: int = 100
+    #: A choice: files per changed partition and commit that no distribution explains.
+    files_per_partition_per_commit: float = 2.0
+    #: A choice: commits that are looked at for what writers do now.
+    recent_commits: int = 20
+    #: A choice: columns whose statistics every data file carries in its manifest.
+    metrics_columns: int = 64
+    #: A choice: sampled files a column's bounds are judged by.
+    min_sampled_files: int = 10
+    #: A choice: share of sampled files that a point lookup must read.
+    stab_share: float = 0.5
+
+    @property
+    def size_ratios(self) -> tuple[float, float]:
+        """What :func:`icekit.facts.observe` must cut sizes at."""
+        return self.min_file_size_ratio, self.max_file_size_ratio
+
+    def with_changes(self, **changes: Any) -> Thresholds:
+        """A copy with some limits changed; refuses unknown names and values of another kind."""
+        known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        for name, value in changes.items():
+            if name not in known:
+                raise ParameterError(f"There is no threshold {name!r}{nearest(name, known) or '; there are ' + ', '.join(known) + '.'}")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or value < 0
+                or (known[name] is int and value != int(value))
+            ):
+                raise ParameterError(
+                    f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}."
+                )
+        changed = replace(self, **{name: known[name](value) for name, value in changes.items()})
+        if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
+            raise ParameterError(
+                "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they are limits around the target."
+            )
+        return changed
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings in order of severity; displays as a table, or says that nothing is to do."""
+
+    __slots__ = ()
+
+    @property
+    def worst(self) -> Severity | None:
+        """The gravest severity, None without findings."""
+        return max((f.severity for f in self), default=None)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all findings."""
+        return frozenset(f.name for f in self)
+
+    def __repr__(self) -> str:
+        lines = (f"{f.severity.name.lower():<8} {f.name}: {f.evidence}" for f in self)
+        return "\n".join(lines) or "Nothing to do: no finding at these thresholds."
+
+    def _repr_html_(self) -> str:
+        return findings_html(self)
+
+
+NOTHING = "Nothing to do: no finding at these thresholds."
+
+#: Shapes that differ without colour, in every font that has text symbols at all.
+SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
+
+
+def findings_html(findings: Sequence[Finding]) -> str:
+    """A card for each finding, gravest first as they come, or a sentence that there is none."""
+    if not findings:
+        return html.framed(f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>')
+    return html.framed(f"<p>{html.text(summary(findings))}</p>", *(_card(finding) for finding in findings))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """``3 findings: 1 critical, 2 warnings``."""
+    if not findings:
+        return NOTHING
+    counted = Counter(f.severity for f in findings)
+    told = {Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical", Severity.INFO: f"{counted[Severity.INFO]} info"}
+    told[Severity.WARNING] = count(counted[Severity.WARNING], "warning")
+    return f"{count(len(findings), 'finding')}: " + ", ".join(told[s] for s in sorted(counted, reverse=True))
+
+
+def badge(severity: Severity) -> str:
+    """The severity as symbol, word and colour."""
+    return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
+
+
+def _card(finding: Finding) -> str:
+    said = [("Evidence", html.prose(finding.evidence))]
+    if finding.where:
+        more = finding.where_count - len(finding.where)
+        where = " ".join(f"<code>{html.text(name)}</code>" for name in finding.where)
+        said.append(("Where", where + (f" and {more:,} more" if more > 0 else "")))
+    said += [
+        ("Effect", html.prose(finding.effect)),
+        ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
+        ("Remedy", html.prose(finding.remedy)),
+    ]
+    heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)} <code>{html.text(finding.table)}</code></p>'
+    return f'<div class="finding {finding.severity.name.lower()}">{heading}{html.definitions(said)}{html.statements(finding.sql)}</div>'

@@ -1,0 +1,61 @@
+"""Reach Iceberg's own classes in the JVM of a session; the one place that knows whether there is a bridge (Spark Connect has none)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def has_bridge(spark: SparkSession) -> bool:
+    """Tell whether the session gives access to its JVM (Spark Connect does not)."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def load_table(spark: SparkSession, name: Identifier) -> Any:
+    """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+
+
+def iceberg_version(spark: SparkSession, catalog: str) -> str:
+    """The version of Iceberg that the session reads and writes a catalog with."""
+    if has_bridge(spark):
+        return str(getattr(spark._jvm, "org.apache.iceberg.IcebergBuild").version())
+    row = spark.sql(f"SELECT {identifier(catalog)}.system.iceberg_version()").first()
+    return str(row[0]) if row is not None else "of an unknown version"
+
+
+def read_bytes(io: Any, location: str) -> bytes:
+    """A whole file, through a table's own FileIO."""
+    stream = io.newInputFile(location).newStream()
+    try:
+        return bytes(stream.readAllBytes())
+    finally:
+        stream.close()
+
+
+def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
+    """The metadata JSON of a table that :func:`load_table` gave, as it was loaded or refreshed."""
+    parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
+    loaded: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
+    return loaded
+
+
+def elements(collection: Any) -> Iterator[Any]:
+    """What a Java or Scala collection, or an array, holds.
+
+    Python's own loop ends by an exception of the JVM, and PySpark asks the JVM a dozen times
+    what kind of exception that is (37 ms, measured).
+    """
+    if type(collection).__name__ == "JavaArray":
+        yield from (collection[place] for place in range(len(collection)))
+        return
+    iterator = collection.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,227 @@
+"""Run one action until nothing of it is left: retry what met a conflict, tell what was too large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from icekit.catalog import Lake
+from icekit.compact.conversion import deletes_left
+from icekit.compact.execute import Answer, Stop, Stopped, execute
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
+from icekit.compact.model import CONVERT, Action
+from icekit.compact.predict import Planned, ask_planner, partitions_left
+from icekit.compact.smaller import narrowed, only_dangling
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import Failure, explain, first_sentence, kind_of
+from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.errors import IcekitError, MetadataUnreadable
+from icekit.facts.files import Partition
+from icekit.facts.metadata import specs
+from icekit.facts.values import to_scalar
+from icekit.run.limits import Retry
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Conflict(Exception):
+    """Another commit was in the way, or a commit of ours is missing from the table."""
+
+
+class TooLarge(Exception):
+    """A group failed, or the cluster was too small for the action."""
+
+
+@dataclass
+class Progress:
+    """What one action has come to so far; kept across its attempts."""
+
+    starting_snapshot_id: int | None
+    starting_sequence_number: int
+    attempts: int = 0
+    seconds: float = 0.0
+    snapshot_ids: list[int] = field(default_factory=list)
+    actual: Actual = field(default_factory=Actual)
+
+    def note(self, commits: Sequence[Mapping[str, object]]) -> None:
+        """Take in the action's commits as the table has them."""
+        self.snapshot_ids = [int(str(c["snapshot-id"])) for c in commits]
+        self.actual = actual(commits)
+
+
+class Runner:
+    """Runs actions of one run on one table; holds no state but the lake, the tags and the limits."""
+
+    def __init__(self, lake: Lake, run_id: str, retry: Retry, stop: Stop, say: Callable[[str], None], lost: Callable[[], bool]) -> None:
+        self.lake = lake
+        self.run_id = run_id
+        self.retry = retry
+        self.stop = stop
+        self.say = say
+        self._lost = lost
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs the actions."""
+        return self.lake.spark
+
+    def complete(self, action: Action, progress: Progress) -> None:
+        """Run an action until the table has nothing of it left; ``progress`` is filled on the way.
+
+        Conflicts are retried with a fresh plan. Raises :class:`Conflict` when the attempts are
+        used up, :class:`TooLarge`, :class:`Stopped`, or what the engine raised.
+        """
+        retrying = Retrying(
+            stop=stop_after_attempt(self.retry.attempts),
+            wait=wait_random_exponential(multiplier=self.retry.first_wait, max=self.retry.longest_wait),
+            retry=retry_if_exception_type(Conflict),
+            sleep=self.stop.sleep,
+            before_sleep=lambda state: self.say(
+                f"  a conflict ({state.outcome.exception() if state.outcome else ''}); again with a fresh plan"
+            ),
+            reraise=True,
+        )
+        for attempt in retrying:
+            with attempt:
+                self._attempt(action, progress)
+
+    def what_is_left(self, action: Action, progress: Progress) -> Action | None:
+        """The action cut down to what the table still has of it; None when that is nothing.
+
+        The planner selects what is left; but it may also select what the run itself has written: a
+        rewrite of every file does, and deletes as new as the snapshot it began from still apply
+        to its output. So the partitions in which it selects no file of before the run are done.
+        """
+        if action.procedure == CONVERT:
+            # A batch of several commits may have been killed between them: what is left says the table.
+            return action if not progress.attempts or deletes_left(self.spark, action) else None
+        if action.procedure != "rewrite_data_files":
+            # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
+            return None if progress.actual.any else action
+        by_bridge = has_bridge(self.spark)
+        if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
+            left = self._partitions_of_before(action, progress)
+            if left is not None and not left:
+                return only_dangling(action)
+            if left is not None and len(left) < len(action.partitions):
+                action = narrowed(self.lake, action, left)
+        if by_bridge:
+            planned = ask_planner(self.spark, action)
+            # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
+            return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
+        return action
+
+    def _attempt(self, action: Action, progress: Progress) -> None:
+        left = self.what_is_left(action, progress)
+        if left is None:
+            return
+        if self._lost():
+            self.stop.set("claim")
+            raise Stopped
+        before = head(self.lake, action.table, action.branch)
+        planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
+        progress.attempts += 1
+        started = time.monotonic()
+        failure: Exception | None = None
+        answer = Answer()
+        try:
+            answer = execute(
+                self.spark, left, {RUN_TAG: self.run_id, ACTION_TAG: action.action_id}, stop=self.stop, tick=self._tick(action)
+            )
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            failure = error
+        finally:
+            progress.seconds += time.monotonic() - started
+            after = self._reconcile(action, progress, before)
+        if failure is not None:
+            moved = head(self.lake, action.table, action.branch).snapshot_id != before.snapshot_id
+            if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
+                # Another's compaction and expiry took files away that were being read.
+                raise Conflict(first_sentence(failure))
+            raise _as_kind(failure)
+        if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
+            raise Conflict("the equality deletes are still there, and no commit was made")
+        if planned is not None:
+            _check(planned, answer, after)
+        elif answer.failed_data_files:
+            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in groups that failed; the engine only logs why")
+
+    def _reconcile(self, action: Action, progress: Progress, before: Head) -> Actual:
+        """Read from the table what the attempt has committed, whatever the engine said."""
+        now = head(self.lake, action.table, action.branch)
+        mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
+        if not has_bridge(self.spark):
+            # No tags: a replace of this application during the attempt is ours, as we hold the table.
+            app = str(self.spark.conf.get("spark.app.id", "") or "")
+            new = since(now, before.snapshot_id)
+            mine |= {
+                int(s["snapshot-id"])
+                for s in new
+                if (s.get("summary") or {}).get("operation") == "replace" and app and (s.get("summary") or {}).get("app-id") == app
+            }
+        earlier = set(progress.snapshot_ids)
+        commits = own_commits(now, self.run_id, (), among=mine | earlier)
+        progress.note(commits)
+        return actual(c for c in commits if c["snapshot-id"] not in earlier)
+
+    def _partitions_of_before(self, action: Action, progress: Progress) -> Sequence[Partition] | None:
+        """The action's partitions that still have data files from before the run; None where that cannot be told."""
+        if has_bridge(self.spark) and progress.starting_sequence_number:
+            return partitions_left(self.spark, action, progress.starting_sequence_number)
+        if action.options.get("rewrite-all") != "true":
+            return None  # format version 1: no sequence numbers, and no deletes either
+        now = head(self.lake, action.table, action.branch)
+        if now.snapshot_id is None:
+            return None
+        entries = metadata_table(self.spark, (action.catalog, *action.table), "entries", now.snapshot_id)
+        own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
+        before = f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
+        chosen = entries.where(f"status < 2 AND {CONTENT} = 0 AND {before}")
+        partition = ["data_file.partition AS partition"] if "partition" in chosen.select("data_file.*").columns else []
+        rows = chosen.selectExpr("data_file.spec_id AS spec_id", *partition).distinct().toLocalIterator()
+        field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
+        found = set()
+        for row in rows:
+            values = row["partition"].asDict() if "partition" in row and row["partition"] is not None else {}
+            found.add(Partition(row["spec_id"], tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]])))
+        return [p for p in action.partitions if p in found]
+
+    def _tick(self, action: Action) -> Callable[[float], None]:
+        """Say now and then how long it has taken, and how long it may still take."""
+        expected = action.prediction.seconds
+        said = [0.0]
+
+        def tick(seconds: float) -> None:
+            if self._lost():
+                self.stop.set("claim")
+            if seconds - said[0] >= 10:
+                said[0] = seconds
+                left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""
+                self.say(f"  {seconds:.0f} s{left}")
+
+        return tick
+
+
+def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
+    """Compare plan and table: an engine under partial progress only logs what failed."""
+    missing = planned.files_in - committed.files_in
+    if missing <= 0:
+        return
+    if answer.failed_groups or answer.failed_data_files:
+        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine only logs why")
+    raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
+
+
+def _as_kind(error: BaseException) -> BaseException:
+    kind: Failure = "other" if isinstance(error, IcekitError) else kind_of(error)
+    if kind == "conflict":
+        return Conflict(first_sentence(error))
+    return TooLarge(first_sentence(error)) if kind == "capacity" else error

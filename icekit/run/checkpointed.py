@@ -1,0 +1,291 @@
+"""Run the actions of a plan under a claim, record each before and after, and prove it when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+
+from icekit.catalog import Lake
+from icekit.compact.claims import claimed, now_ms
+from icekit.compact.execute import Stop, Stopped
+from icekit.compact.ledger_api import Ledger
+from icekit.compact.lineage import head, is_there, own_commits
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan
+from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
+from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
+from icekit.compact.smaller import smaller_parts
+from icekit.engine.bridge import iceberg_version
+from icekit.engine.errors import first_sentence
+from icekit.errors import IcekitError, ParameterError
+from icekit.facts.metadata import settings
+from icekit.prove import Proof
+from icekit.run.attempt import Conflict, Progress, Runner, TooLarge
+from icekit.run.disproof import finding, refuse
+from icekit.run.guard import Guard, guard_of
+from icekit.run.kept import as_before, kept
+from icekit.run.leftovers import find_leftovers
+from icekit.run.limits import Limits
+from icekit.sql import Identifier, display_name
+from icekit.units import count, size, span
+
+Say = Callable[[str], None]
+
+
+class Run:
+    """One run: the claim, the record, the actions in order, the proof."""
+
+    def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+        self.lake, self.plan, self.run_id, self.ledger = lake, plan, run_id, ledger
+        self.limits, self.stop, self.say = limits, stop, say
+        self.table = display_name(lake.sql_name(plan.table))
+        self.outcomes: list[ActionOutcome] = []
+        self.proofs: list[Proof] = []
+        self.notes: list[str] = []
+        self.started_ms = now_ms()
+        self.record = RunRecord(
+            run_id,
+            self.table,
+            plan.table_uuid,
+            "running",
+            self.started_ms,
+            None,
+            plan.snapshot_id,
+            kept(plan),
+            socket.gethostname(),
+            os.getpid(),
+            None,
+        )
+
+    def start(self) -> Outcome:
+        """Run every action from the beginning."""
+        return self._under_claim([(action, None) for action in self.plan.actions])
+
+    def resume(self, record: RunRecord) -> Outcome:
+        """Run what is left of a run that ended early."""
+        self.record = replace(record, status="running", ended_ms=None, error=None, host=self.record.host, pid=self.record.pid)
+        before = {r.action_id: r for r in self.ledger.actions(self.run_id)}
+        self.say(f"resuming run {self.run_id} of {span(max(now_ms() - record.started_ms, 0))} ago on {self.table}")
+        return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
+
+    def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
+        started = time.monotonic()
+        version = iceberg_version(self.lake.spark, self.lake.name)
+        uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
+        with claimed(self.ledger, self.table, self.run_id, uuid) as held:
+            # Not before: another run may have ended so a moment ago.
+            refuse(self.ledger, self.table, uuid)
+            now = head(self.lake, self.plan.table)
+            if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
+                raise ParameterError(
+                    f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan anew."
+                )
+            self.ledger.save_run(self.record)
+            runner = Runner(self.lake, self.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
+            came_through = False
+            try:
+                for place, (action, record) in enumerate(todo):
+                    self._one(runner, action, record, place, len(todo))
+                    if self._disproved or self.stop.is_set:
+                        break
+                came_through = True
+            except Stopped:
+                self.stop.set(self.stop.reason or "person")
+            except KeyboardInterrupt:
+                self.stop.set()
+            finally:
+                pending = self._pending(todo)
+                ended = self._ended(is_whole=came_through and not pending)
+                self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
+            if ended == "stopped":
+                self.say(f"stopped; what was committed stays. Go on with `{self.plan.resume_command}`")
+        leftovers, clean_up = self._leftovers()
+        return Outcome(
+            self.plan,
+            self.run_id,
+            (*self.outcomes, *pending),
+            Proof.of(self.proofs) if self.proofs else None,
+            time.monotonic() - started,
+            leftovers,
+            clean_up,
+            tuple(self.notes),
+            iceberg_version=version,
+        )
+
+    def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:
+        begun = {o.action.action_id.split(".")[0] for o in self.outcomes}
+        return [ActionOutcome(action, "pending") for action, _ in todo if action.action_id not in begun]
+
+    def _ended(self, *, is_whole: bool) -> str:
+        """How the run has ended, as the ledger keeps it; ``is_whole`` if it came to every action."""
+        if self._disproved:
+            return DISPROVED
+        if is_whole and all(o.status in {"done", "skipped", "split"} for o in self.outcomes):
+            return "done"
+        return "stopped" if self.stop.is_set else "failed"
+
+    def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
+        """Run one action and its parts; what it comes to is recorded and proved."""
+        if record is not None and record.status == "done":
+            if is_there(head(self.lake, self.plan.table, action.branch), record.snapshot_ids, record.started_ms or 0):
+                self.say(f"[{place + 1}/{of}] {action.title}: done before")
+                self.outcomes.append(as_before(action, record))
+                return
+            self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back)")
+        if record is None or record.status != "split":
+            predicted = action.prediction
+            about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
+            self.say(
+                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit_out)}{about}"
+            )
+        waiting = [(action, record)]
+        while waiting:
+            part, before = waiting.pop(0)
+            parts = self._part(runner, part, before, place)
+            waiting = [*((p, None) for p in parts), *waiting]
+            if self._disproved or self.stop.is_set:
+                self.outcomes += [ActionOutcome(part, "pending") for part, _ in waiting]
+                return
+
+    def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
+        """Run one part; returns the smaller parts to run in its stead, if it was too large."""
+        now = head(self.lake, self.plan.table, action.branch)
+        progress = Progress(now.snapshot_id, now.sequence_number)
+        if record is not None and record.starting_snapshot_id is not None:
+            # The run that was killed began earlier: what it has done is in the lineage.
+            progress.starting_snapshot_id = record.starting_snapshot_id
+            by_id = {s["snapshot-id"]: s for s in now.lineage()}
+            begun = by_id.get(record.starting_snapshot_id)
+            progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
+            progress.attempts = record.attempt
+            # With those of the smaller actions that it was split into.
+            ids = {r.action_id for r in self.ledger.actions(self.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            progress.note(own_commits(now, self.run_id, ids, among=record.snapshot_ids))
+        started_ms = now_ms()
+
+        def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
+            self.ledger.save_action(
+                ActionRecord(
+                    self.run_id,
+                    action.action_id,
+                    place,
+                    self.table,
+                    progress.starting_snapshot_id,
+                    status,
+                    progress.attempts,
+                    action.sql,
+                    {k: v for k, v in asdict(action.prediction).items() if v is not None},
+                    dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
+                    tuple(progress.snapshot_ids),
+                    started_ms,
+                    None if status == "running" else now_ms(),
+                    error,
+                )
+            )
+
+        save("running")
+        status: Status = "failed"
+        error: str | None = None
+        parts: Sequence[Action] = ()
+        guard = guard_of(self.lake, action, self.say)
+        try:
+            ready = guard.ready()
+            if ready is not None:
+                runner.complete(ready, progress)
+                progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
+            status = "done" if progress.attempts or progress.actual.any else "skipped"
+        except TooLarge as problem:
+            with contextlib.suppress(Exception):
+                floor = self.limits.retry.floor_files * _target_bytes(self.lake, self.plan.table)
+                parts = smaller_parts(self.lake, action, floor_bytes=floor)
+            status, error = ("split" if parts else "failed"), str(problem)
+            self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
+        except Stopped:
+            status = "stopped"
+            self.stop.set(self.stop.reason or "person")
+        except KeyboardInterrupt:
+            status = "stopped"
+            self.stop.set()
+        except Conflict as problem:
+            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are at work, or with a narrower window."
+        except IcekitError as problem:
+            error = str(problem)
+        except Exception as problem:
+            error = first_sentence(problem)
+        outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
+        a = outcome.actual
+        did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
+        if (unit := action.prediction.unit) != "file":
+            did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
+        if unit == EQUALITY_DELETE:
+            did += f", {size(a.bytes_in)} read, {size(a.bytes_out)} written"
+        proof: Proof | None = None
+        try:
+            self.say(
+                f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
+            )
+            proof = self._proof(outcome, guard)
+        except KeyboardInterrupt:
+            # Nothing of it is left, but it is not proved: a resumed run does that.
+            status = "stopped"
+            self.stop.set()
+        finally:
+            guard.close()
+        if proof is not None and proof.ok is False:
+            status = "disproved"
+            # Before the action: whatever kills the process now, the table is held back.
+            self.ledger.save_run(replace(self.record, status=DISPROVED, error=self._error))
+        elif proof is not None and proof.ok is None and status in {"done", "split"}:
+            status = "unproved"
+        outcome = replace(outcome, status=status)
+        self.outcomes.append(outcome)
+        # Not before: a run that is killed in the proof proves it when it is resumed.
+        save(status, error, outcome)
+        return parts
+
+    def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
+        """Compare the action's commits with their parents, or check what it had to leave; None where there is nothing to compare."""
+        if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
+            return None
+        proof: Proof | None
+        try:
+            proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+        except Exception as problem:
+            # What was done is done, and the other actions are not at fault; but it is not proved.
+            why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
+            proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
+        if proof is None:
+            return None
+        self.proofs.append(proof)
+        self.say("  " + repr(proof).split("\n", 1)[0])
+        if proof.ok is not True:
+            self.say(repr(proof))
+        return proof
+
+    @property
+    def _disproved(self) -> bool:
+        return any(proof.ok is False for proof in self.proofs)
+
+    @property
+    def _error(self) -> str | None:
+        """Why it has failed: what its proofs found comes first."""
+        if self._disproved:
+            return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
+        return next((o.error for o in self.outcomes if o.status == "failed" and o.error), None)
+
+    def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
+        """Files of attempts that came to nothing, where any did."""
+        if all(o.status in {"done", "skipped"} and o.attempts <= 1 for o in self.outcomes) and self.record.started_ms == self.started_ms:
+            return (), None
+        with contextlib.suppress(Exception):
+            return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
+        self.notes.append("The table's location could not be listed, so files of failed attempts are not named.")
+        return (), None
+
+
+def _target_bytes(lake: Lake, table: Identifier) -> int:
+    in_force = settings(head(lake, table).metadata.get("properties") or {})
+    return int(next(s.value for s in in_force if s.name == "write.target-file-size-bytes") or 0)

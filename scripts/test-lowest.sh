@@ -1,0 +1,21 @@
+#!/bin/sh
+# Test the lower bounds of pyproject.toml in an environment of their own. Run by scripts/run.sh.
+#
+# Every direct dependency has the lowest version that is allowed there: the tests that need no Spark run with them, and
+# a table of the lab is built, looked at and reported on, which starts Spark and runs a notebook. Takes some minutes.
+set -eu
+venv=build/lowest
+ICEKIT_LAKE=$PWD/build/lowest-lake
+export ICEKIT_LAKE
+uv venv --quiet --clear --python "$(command -v python)" "$venv"
+uv pip install --quiet --python "$venv" --resolution lowest-direct --editable '.[schedule,lab]'
+# The tests' own tools have the versions of all other tests.
+uv pip install --quiet --python "$venv" --constraint constraints.txt pytest pytest-xdist hypothesis aiosmtpd packaging
+uv pip list --quiet --python "$venv" | grep -iE '^(pyspark|pyiceberg|pyarrow|pandas|numpy|pydantic|matplotlib|papermill|apprise) '
+PATH=$PWD/$venv/bin:$PATH
+
+# Old libraries warn of what has changed since, which is not an error of icekit's.
+python -m pytest -n 2 --dist loadfile -m 'not spark and not browser and not soak' --ignore tests/browser -o filterwarnings=default
+icekit lab small_files
+icekit look lab.small_files --collector spark
+icekit report lab.small_files --output build/lowest-reports --junit build/lowest-reports/junit.xml --prometheus build/lowest-reports/icekit.prom

