@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
-from icekit.catalog import Lake, session
+from icekit.catalog import Lake
 from icekit.catalog.in_time import TookTooLong, Waited, in_time
 from icekit.report import Known
 from icekit.schedule import study as studying
@@ -176,17 +175,7 @@ def test_storage_is_listed_for_a_plan_only_where_a_rule_names_the_removal_of_orp
     assert listed == [False, True]
 
 
-@pytest.fixture
-def _own_spark() -> Iterator[None]:
-    """A session that the test starts, of its own lake, is not there for the next one."""
-    before = session._started
-    yield
-    if before is None:
-        session.stop_own()
-
-
 @pytest.mark.spark
-@pytest.mark.usefixtures("_own_spark")
 def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_path: Path) -> None:
     location = icekit.facts.observe(lake, ("db", "a")).location
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
