@@ -82,6 +82,15 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     connected.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_session_is_left() -> Iterator[None]:
+    """Stop what a test has started on a lake of its own: Spark would read that lake for the tests that follow."""
+    before = session._started
+    yield
+    if before is None:
+        session.stop_own()  # which does nothing to the session that all tests share
+
+
 @pytest.fixture(scope="session")
 def workshop(lake: Lake) -> Iterator[Workshop]:
     """Builds lab tables for all workers."""

@@ -28,10 +28,9 @@ def test_what_is_public_has_a_docstring(name: str) -> None:
             assert inspect.getdoc(shown), f"{name}.{public} says nothing"
 
 
-# Forked before anything of icekit is imported, so that none finds what another has loaded; what others wrote is loaded once.
+# Forked before anything of icekit is imported, so that none finds what another has loaded.
 _EACH_FIRST = """
 import os, sys
-import IPython.display, ipywidgets, matplotlib.pyplot, nbformat, pandas, pyarrow.parquet, pydantic, pyspark.sql
 for name in sys.argv[1:]:
     child = os.fork()
     if not child:

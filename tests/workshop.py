@@ -77,7 +77,7 @@ def building(text: str) -> str:
     """Code that builds, in the process that runs it, the lab tables that a text names and that are not there."""
     forget_another_lab()
     names = sorted({name for name in re.findall(rf"{NAMESPACE}\.(\w+)", text) if name in TABLES})
-    return f"from icekit.catalog import connect\nfrom icekit.lab import build\nbuild(connect(), {names}, progress=lambda _: None)"
+    return f"from icekit import connect\nfrom icekit.lab import build\nbuild(connect(), {names}, progress=lambda _: None)"
 
 
 @contextlib.contextmanager

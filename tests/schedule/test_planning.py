@@ -175,6 +175,7 @@ def test_storage_is_listed_for_a_plan_only_where_a_rule_names_the_removal_of_orp
     assert listed == [False, True]
 
 
+@pytest.mark.spark
 def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_path: Path) -> None:
     location = icekit.facts.observe(lake, ("db", "a")).location
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:

@@ -294,6 +294,7 @@ def test_a_conversion_that_was_resumed_is_paid_from_the_budget(lake: Lake, tmp_p
     assert all(share.is_nothing for share in shares(wanted.budget, [one, other], one_pass(wanted)._permit).values())
 
 
+@pytest.mark.spark
 def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearing_clears_both(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
