@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import fnmatch
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +18,7 @@ from icekit.catalog.profile import SparkCatalogConf, spark_conf
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import Tables
+from icekit.engine.session import in_catalog
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
 
@@ -183,3 +184,13 @@ def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+@contextlib.contextmanager
+def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
+    """The session; for a lake with its catalog as the current one for a while, so that names in a statement are found where they are meant."""
+    if not isinstance(where, Lake):
+        yield where
+        return
+    with in_catalog(where.spark, where.name):
+        yield where.spark

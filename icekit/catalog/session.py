@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
+from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
@@ -174,7 +174,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
         return
     secret = {k: v for k, v in conf.settings.items() if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v}
     if secret:
-        if hasattr(spark, "_jsparkSession"):
+        if has_bridge(spark):
             _open(spark, base, conf.settings)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
             name, keys = base.rpartition(".")[2], ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
@@ -211,22 +211,6 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-@contextlib.contextmanager
-def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Lend a session some settings for a while; what it had before comes back."""
-    before = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
 
 
 def require_java() -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
-from icekit.engine.bridge import load_table
+from icekit.engine.bridge import load_table, write_bytes
 from icekit.engine.errors import explain
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json
@@ -90,15 +90,6 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
         with contextlib.suppress(Exception):
             io.deletePrefix(f"{scratch}/")
         remove_folders(spark, scratch)
-
-
-def write_bytes(io: Any, location: str, content: bytes) -> None:
-    """Write a small file through a table's own FileIO."""
-    stream = io.newOutputFile(location).createOrOverwrite()
-    try:
-        stream.write(content)
-    finally:
-        stream.close()
 
 
 def _shapes(keys: Keys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from icekit.catalog import Lake
 from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import head, is_there, own_commits
+from icekit.compact.lineage import is_there, own_commits
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
@@ -21,6 +21,7 @@ from icekit.compact.smaller import smaller_parts
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import first_sentence
 from icekit.errors import IcekitError, ParameterError
+from icekit.facts.head import head
 from icekit.facts.metadata import settings
 from icekit.prove import Proof
 from icekit.run.attempt import Conflict, Progress, Runner, TooLarge

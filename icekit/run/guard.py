@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from icekit import sql
 from icekit.catalog import Lake
 from icekit.clone.scratch import ownership
-from icekit.compact.lineage import Actual, head
+from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import load_metadata
+from icekit.facts.head import head
 from icekit.facts.sharing import Say, may_name, naming, of_others, sharing
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained

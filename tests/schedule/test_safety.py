@@ -13,10 +13,11 @@ import pytest
 from icekit.api import Lake
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
-from icekit.compact.lineage import Actual, head
+from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.records import DISPROVED, RunRecord
+from icekit.facts.head import head
 from icekit.run import clear
 from icekit.run.kept import kept as kept_plan
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
