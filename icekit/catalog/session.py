@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import reason
+from icekit.engine.errors import is_of_engine, reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
@@ -130,15 +130,13 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
 
     PySpark asks the session's settings how to show an error; where those are the error, it asks for many minutes.
     """
-    from py4j.protocol import Py4JJavaError
-
     scratch = jvm.org.apache.spark.sql.internal.SQLConf()
     for key, value in settings.items():
         if key.startswith("spark.sql."):
             try:
                 scratch.setConfString(key, value)
             except Exception as error:
-                if not isinstance(error, Py4JJavaError) and type(error).__module__.partition(".")[0] != "pyspark":
+                if not is_of_engine(error):
                     raise
                 said = scrub(str(error)).strip()
                 cause = re.findall(r"^: \S+?: (.+)$", said, re.M)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import engine_errors, reason
+from icekit.engine.errors import engine_errors, first_sentence
 from icekit.engine.plan_nodes import query_of_frame
 from icekit.errors import ParameterError, nearest
 from icekit.quiet import quiet_errors
@@ -240,9 +240,3 @@ def _why(error: Any, columns: Sequence[str]) -> str:
     name = str((error.getMessageParameters() or {}).get("objectName", ""))
     there = ", ".join(columns[:10]) + (", …" if len(columns) > 10 else "")
     return said + (nearest(name.replace("`", ""), columns).rstrip("?") or f"; the columns are {there}")
-
-
-def first_sentence(error: BaseException) -> str:
-    """What went wrong, without Spark's codes, plan and trace; secrets are masked."""
-    line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
-    return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")

@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.errors import explain
+from icekit.engine.errors import explain, first_sentence
 from icekit.engine.planner import filter_expression
-from icekit.engine.predicate import Predicate, first_sentence, read_predicate
+from icekit.engine.predicate import Predicate, read_predicate
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.sharing import sharing

@@ -17,7 +17,7 @@ from icekit.compact.model import CONVERT, Action
 from icekit.compact.predict import ask_planner, partitions_left
 from icekit.compact.smaller import narrowed, only_dangling
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import Failure, explain, first_sentence, kind_of
+from icekit.engine.errors import Failure, explain, kind_of, reason
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable
@@ -147,7 +147,7 @@ class Runner:
             moved = head(self.lake, action.table, action.branch).snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
                 # Another's compaction and expiry took files away that were being read.
-                raise Conflict(first_sentence(failure))
+                raise Conflict(reason(failure))
             raise _as_kind(failure)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
@@ -225,5 +225,5 @@ def _check(planned: PlannedRewrite, answer: Answer, committed: Actual) -> None:
 def _as_kind(error: BaseException) -> BaseException:
     kind: Failure = "other" if isinstance(error, IcekitError) else kind_of(error)
     if kind == "conflict":
-        return Conflict(first_sentence(error))
-    return TooLarge(first_sentence(error)) if kind == "capacity" else error
+        return Conflict(reason(error))
+    return TooLarge(reason(error)) if kind == "capacity" else error

@@ -19,7 +19,7 @@ from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.errors import first_sentence
+from icekit.engine.errors import reason
 from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.head import head
@@ -216,7 +216,7 @@ class Run:
         except IcekitError as problem:
             error = str(problem)
         except Exception as problem:
-            error = first_sentence(problem)
+            error = reason(problem)
         outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
@@ -267,7 +267,7 @@ class Run:
             proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
         except Exception as problem:
             # What was done is done, and the other actions are not at fault; but it is not proved.
-            why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
+            why = f"The proof of action {outcome.action.action_id} could not be made: {reason(problem)}"
             proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
         if proof is None:
             return None

@@ -19,7 +19,7 @@ from icekit.facts.head import head
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
 from icekit.secrets import scrub
-from icekit.sql import Identifier, identifier, literal
+from icekit.sql import Identifier, literal
 from icekit.tune.budget import Budget
 
 if TYPE_CHECKING:
@@ -142,7 +142,6 @@ def write(
                 ) from error
         seconds = time.monotonic() - started
     name = lake.sql_name(table)
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
     after = head(lake, table).snapshot_id
     if after == before or after is None:
         return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
