@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
 from icekit.catalog import session
+from icekit.cli.main import main
 from icekit.clone import NAMESPACE, making
 from icekit.engine.session import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
