@@ -128,19 +128,12 @@ def embedded_path() -> Path:
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
-    """Connect to a catalog by name, see :func:`connect_as`."""
+    """Connect as :func:`icekit.connect` does, to a lake without its verbs."""
     return connect_as(Lake, catalog, spark=spark)
 
 
 def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None) -> L:
-    """Connect to a catalog by name; nothing is contacted and no JVM is started yet. ``kind`` is the class of what is returned.
-
-    Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on
-    SQLite under :func:`embedded_path`. Any other name is a catalog of the Spark session
-    given (or running) if it has one of that name, else a profile of pyiceberg's own
-    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
-    :class:`~icekit.errors.ProfileError` for a name that is neither.
-    """
+    """Connect as :func:`icekit.connect` does, to a lake of class ``kind``."""
     name = catalog or EMBEDDED
     running = spark or session.running_session()
     borrowed = running if running is not None and not session.is_own(running) else None
