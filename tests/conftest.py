@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 import icekit
 from icekit.api import Lake
 from icekit.catalog import session
+from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
 # What the gate runs of the Spark tests.
@@ -54,7 +55,7 @@ def _test_lake() -> Iterator[None]:
         # Compiled lightly, code is ready sooner: a fifth of the processor time of many small queries. The cache of
         # code would be small then, and a third of the time go into sweeping it. The first flag is the session's own.
         "ICEKIT_SPARK_CONF": "spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g 'spark.driver.extraJavaOptions="
-        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC" + os.environ.get("TT_JAVA","") + "' " + os.environ.get("TT_CONF",""),
+        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'",
     }
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
@@ -96,6 +97,12 @@ def workshop(lake: Lake) -> Iterator[Workshop]:
     """Builds lab tables for all workers."""
     with contextlib.ExitStack() as stack:
         yield Workshop(lake, stack)
+
+
+@pytest.fixture(scope="session")
+def shapes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Shapes:
+    """Puts back tables of ``scratch`` that an earlier test has built."""
+    return Shapes(lake, tmp_path_factory.mktemp("shapes"))
 
 
 @pytest.fixture(autouse=True)
