@@ -200,9 +200,9 @@ class _Expiry(Guard):
 
     def _past_files(self) -> DataFrame:
         """The files of all snapshots that are not in the table's current state."""
-        name = self.lake.sql_name(self.action.table)
-        every, now = (metadata_table(self.lake.spark, name, which).select("file_path") for which in ("all_files", "files"))
-        return every.join(now, "file_path", "left_anti").distinct()
+        spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
+        now = metadata_table(spark, name, "files").select("file_path")
+        return metadata_table(spark, name, "all_files").select("file_path").distinct().join(now, "file_path", "left_anti")
 
     def _is_clone(self, table: Identifier) -> bool:
         try:
