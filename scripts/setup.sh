@@ -91,6 +91,9 @@ make_venv() {
 
 installed_for() { pwd && cat pyproject.toml constraints.txt; }
 
+# Python compiles a module when it is first imported, which few of them ever are.
+pip_install() { .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-compile "$@"; }
+
 install_packages() {
     stamp=.venv/installed-${extra:-runtime}
     for done in "$stamp" .venv/installed-dev; do
@@ -101,8 +104,14 @@ install_packages() {
     .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
     # dev has all extras; who explores or reports has those that commands need.
     case $extra in dev) extras=dev ;; *) extras=schedule,lab${extra:+,$extra} ;; esac
-    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-        --constraint constraints.txt --editable ".[$extras]" >&2
+    if [ "$extra" = dev ]; then
+        # All of constraints.txt. Spark comes as source, and to pack its 400 MB of jars takes one core as long as all others: next to them.
+        # What fails here, the last pip tells of.
+        grep '^pyspark==' constraints.txt | pip_install --no-deps --requirement /dev/stdin &
+        grep -v '^pyspark==' constraints.txt | pip_install --no-deps --requirement /dev/stdin || true
+        wait
+    fi
+    pip_install --constraint constraints.txt --editable ".[$extras]" >&2
     installed_for >"$stamp"
     say "Python packages are installed ($(seconds_since "$start") s)"
 }

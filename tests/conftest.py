@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 import icekit
 from icekit.api import Lake
 from icekit.catalog import session
+from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
 # What the gate runs of the Spark tests.
@@ -98,6 +99,12 @@ def workshop(lake: Lake) -> Iterator[Workshop]:
         yield Workshop(lake, stack)
 
 
+@pytest.fixture(scope="session")
+def shapes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Shapes:
+    """Puts back tables of ``scratch`` that an earlier test has built."""
+    return Shapes(lake, tmp_path_factory.mktemp("shapes"))
+
+
 @pytest.fixture(autouse=True)
 def _lab_tables(request: pytest.FixtureRequest) -> None:
     """Have the lab's tables that a test asks for by name."""
@@ -120,16 +127,20 @@ def scratch(lake: Lake) -> Iterator[str]:
 
 
 def _drop_all(lake: Lake, namespace: str) -> None:
-    """Drop every table of a namespace, with its files where they can be read: a broken one must not fail the next test."""
+    """Drop every table of a namespace, with its files; a broken one must not fail the next test.
+
+    Not with PURGE: Spark would look for each file in jobs of its own, which takes as long as many a test.
+    """
     from icekit.sql import identifier
 
     for table in lake.tables.names_in((namespace,)):
         name = identifier(lake.name, *table)
         try:
-            lake.spark.sql(f"DROP TABLE {name} PURGE")
+            lake.spark.sql(f"DROP TABLE {name}")
         except Exception:
             # Spark drops nothing that it cannot load.
             from pyiceberg.catalog.sql import SqlCatalog
 
             with SqlCatalog(lake.name, uri=f"sqlite:///{TEST_LAKE}/catalog.db", warehouse="") as catalog:
                 catalog.drop_table(table)
+    shutil.rmtree(TEST_LAKE / "warehouse" / namespace, ignore_errors=True)

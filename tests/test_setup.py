@@ -37,7 +37,9 @@ class Checkout:
 
     @property
     def installs(self) -> list[str]:
-        return [line.rpartition(" ")[2] for line in (self.folder / "installs").read_text().splitlines()]
+        """What was installed last, each time."""
+        lines = (self.folder / "installs").read_text().splitlines()
+        return [line.rpartition(" ")[2] for line in lines if "--editable" in line]
 
     @property
     def java_home(self) -> str:

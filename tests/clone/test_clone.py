@@ -18,13 +18,16 @@ from icekit.errors import CloneRefused, SnapshotNotFound
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
 from tests.elsewhere import elsewhere
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
-    return Table(lake, scratch, "odd `name`, it's", tmp_path).create().fill(files=1)
+def table(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
+    made = Table(lake, scratch, "odd `name`, it's", tmp_path)
+    shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ from icekit.sql import call, display_name, identifier, set_properties
 from icekit.tune.budget import Budget
 from icekit.tune.place import places
 from tests.compact.tables import Table, contents
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
@@ -49,8 +50,10 @@ NOBODY = str(2**22 + 1)
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
-    return Table(lake, scratch, "cloned", tmp_path).create().fill(files=1)
+def table(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
+    made = Table(lake, scratch, "cloned", tmp_path)
+    shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -14,14 +14,17 @@ from icekit.errors import ParameterError, RunDisproved
 from icekit.run import clear, resume
 from icekit.run.service import new_run_id
 from tests.compact.tables import Table
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def sick(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+def sick(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
     """Five small files in each of two partitions: a plan of two actions."""
-    return Table(lake, scratch, "sick", tmp_path).create().fill()
+    made = Table(lake, scratch, "sick", tmp_path)
+    shapes.have(made.name, "of five files", lambda: made.create().fill())
+    return made
 
 
 def damaging(sick: Table, run_id: str) -> Callable[[str], None]:

@@ -16,6 +16,7 @@ from icekit.run.limits import Retry
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere
 from tests.resolve.writing import Files
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
@@ -23,12 +24,17 @@ QUICK = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
 
 
 @pytest.fixture
-def streamed(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+def streamed(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
     """Five small files of p=0 and one of p=1; no equality delete has been committed yet."""
-    table = Table(lake, scratch, "streamed", tmp_path).create("id bigint, p int", "p")
-    for number in range(5):
-        table.sql(f"INSERT INTO {{t}} VALUES ({number}, 0)")
-    table.sql("INSERT INTO {t} VALUES (100, 1)")
+    table = Table(lake, scratch, "streamed", tmp_path)
+
+    def build() -> None:
+        table.create("id bigint, p int", "p")
+        for number in range(5):
+            table.sql(f"INSERT INTO {{t}} VALUES ({number}, 0)")
+        table.sql("INSERT INTO {t} VALUES (100, 1)")
+
+    shapes.have(table.name, "", build)
     return table
 
 

@@ -23,6 +23,7 @@ from icekit.run import Limits, resume
 from icekit.run.limits import Retry
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
@@ -34,9 +35,11 @@ def table(lake: Lake, scratch: str, tmp_path: Path) -> Callable[..., Table]:
 
 
 @pytest.fixture
-def sick(table: Callable[..., Table]) -> Table:
+def sick(table: Callable[..., Table], shapes: Shapes) -> Table:
     """Five small files in each of two partitions."""
-    return table().create().fill()
+    made = table()
+    shapes.have(made.name, "of five files", lambda: made.create().fill())
+    return made
 
 
 def is_cured(sick: Table, outcome: Outcome, before: list[tuple[Any, ...]]) -> None:

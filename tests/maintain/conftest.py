@@ -15,25 +15,32 @@ import pytest
 from icekit.api import Lake
 from icekit.facts.collect import load_metadata
 from icekit.sql import identifier
+from tests.shapes import Shapes
 
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def sick(lake: Lake, scratch: str) -> Callable[..., tuple[str, str]]:
+def sick(lake: Lake, scratch: str, shapes: Shapes) -> Callable[..., tuple[str, str]]:
     """Make a table of many appends and deletes, each commit with a manifest of its own."""
 
     def make(name: str = "sick", *, version: int = 2, properties: str = "") -> tuple[str, str]:
         sql, table = lake.spark.sql, identifier(lake.name, scratch, name)
-        sql(
-            f"CREATE TABLE {table} (id BIGINT, k INT, day INT) USING iceberg PARTITIONED BY (day, k) TBLPROPERTIES ('format-version'='{version}', "
-            "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', 'commit.manifest-merge.enabled'='false', "
-            f"'icekit.filter-columns'='k'{properties})"
-        )
-        for n in range(4):
-            sql(f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 FROM range({n * 1000}, {n * 1000 + 1000})")
-        for n in range(6):
-            sql(f"DELETE FROM {table} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
+
+        def build() -> None:
+            sql(
+                f"CREATE TABLE {table} (id BIGINT, k INT, day INT) USING iceberg PARTITIONED BY (day, k) TBLPROPERTIES ('format-version'='{version}', "
+                "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', 'commit.manifest-merge.enabled'='false', "
+                f"'icekit.filter-columns'='k'{properties})"
+            )
+            for n in range(4):
+                sql(
+                    f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 FROM range({n * 1000}, {n * 1000 + 1000})"
+                )
+            for n in range(6):
+                sql(f"DELETE FROM {table} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
+
+        shapes.have((scratch, name), f"{version}{properties}", build)
         return (scratch, name)
 
     return make

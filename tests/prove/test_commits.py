@@ -19,6 +19,7 @@ from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
 from icekit.sql import identifier
 from tests.resolve.writing import Files
+from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
@@ -82,13 +83,18 @@ def table(lake: Lake, scratch: str) -> Callable[[str], Table]:
 
 
 @pytest.fixture
-def regions(table: Callable[[str], Table]) -> Table:
+def regions(table: Callable[[str], Table], shapes: Shapes) -> Table:
     """Three regions, each of two files of a hundred rows."""
-    made = table("regions").create("id bigint, region string, amount int", "region")
-    for start in (0, 300):
-        made.sql(
-            f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 AS int)), id FROM range({start}, {start + 300})"
-        )
+    made = table("regions")
+
+    def build() -> None:
+        made.create("id bigint, region string, amount int", "region")
+        for start in (0, 300):
+            made.sql(
+                f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 AS int)), id FROM range({start}, {start + 300})"
+            )
+
+    shapes.have(made.name, "", build)
     return made
 
 
