@@ -11,9 +11,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icekit.engine.bridge import load_table, metadata_of
-from icekit.errors import ConversionRefused
+from icekit.errors import ConversionRefused, SnapshotNotFound
+from icekit.facts.head import Head, since
 from icekit.facts.model import Partition
-from icekit.facts.snapshots import lineage, snapshots_by_id
+from icekit.facts.snapshots import snapshots_by_id
 from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
 from icekit.resolve.listing import File, repeated, uncovered
@@ -160,15 +161,12 @@ def _check_before(
 
 def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
     """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if it is no ancestor any more."""
-    by_id = snapshots_by_id(found.at.metadata)
-    commits: list[int] = []
-    marks: set[str] = set()
-    for snapshot in lineage(by_id, by_id[found.at.snapshot_id]):
-        if snapshot["snapshot-id"] == start:
-            return commits, marks
-        commits.append(int(snapshot["snapshot-id"]))
-        marks.add(str((snapshot.get("summary") or {}).get(_MARK)))
-    raise CommitConflict("the table was rolled back, or its snapshots expired, while its equality deletes were converted")
+    at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
+    try:
+        commits = since(at, start)[::-1]
+    except SnapshotNotFound:
+        raise CommitConflict("the table was rolled back, or its snapshots expired, while its equality deletes were converted") from None
+    return [int(commit["snapshot-id"]) for commit in commits], {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
 
 
 def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:

@@ -55,7 +55,7 @@ partitions = st.sampled_from([0, 1])
 here = st.booleans()
 branches = st.sampled_from([MAIN, MAIN, "audit"])
 events = st.sampled_from(["killed", "upsert", "upsert and replace", "append", "delete", "planned rewrite", "rewrite", "expire", "convert"])
-meanwhile = st.none() | st.tuples(st.integers(1, 12), events, ids)
+meanwhile = st.none() | st.tuples(st.integers(1, 8), events, ids) | st.tuples(st.integers(1, 8), st.just("killed"), ids)
 Meanwhile = tuple[int, str, set[int]] | None
 
 

@@ -263,12 +263,18 @@ class World:
             for name in ("release", "save_run", "save_action"):
                 patches.enter_context(patch.object(SqliteLedger, name, unless_dead(getattr(SqliteLedger, name))))
             patches.enter_context(patch.object(Killed, "__init__", die))
-            yield
-        if is_dead and Path(self.ledger).exists():
-            with contextlib.closing(sqlite3.connect(self.ledger)) as database, database:
-                for claim in SqliteLedger(self.ledger).claims():
-                    gone = replace(claim, owner=replace(claim.owner, pid_started=0))
-                    database.execute("UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key))
+            try:
+                yield
+            finally:
+                if is_dead and Path(self.ledger).exists():
+                    self._end_the_owners()
+
+    def _end_the_owners(self) -> None:
+        """Let every claim be of a process that has ended."""
+        with contextlib.closing(sqlite3.connect(self.ledger)) as database, database:
+            for claim in SqliteLedger(self.ledger).claims():
+                gone = replace(claim, owner=replace(claim.owner, pid_started=0))
+                database.execute("UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key))
 
     # What holds after every step
 
