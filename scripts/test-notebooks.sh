@@ -10,10 +10,9 @@ export ICEKIT_LAKE
 # Compiled lightly, as in tests/conftest.py: many short queries, each run once.
 ICEKIT_SPARK_CONF="'spark.driver.extraJavaOptions=-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'"
 export ICEKIT_SPARK_CONF
-if [ $# -gt 0 ]; then
-    chosen=$(printf ' or %s' "$@")
-    exec python -m pytest tests/notebooks/unattended.py -k "${chosen# or }"
-fi
-python -m pytest tests/notebooks/unattended.py
+# One kernel, and so one JVM, for all of them.
+python -m tests.notebooks.joined build/notebooks.ipynb "$@"
+python -m pytest --nbval-lax --nbval-cell-timeout=600 build/notebooks.ipynb
+if [ $# -gt 0 ]; then exit; fi
 # Last, since they change lab tables and put them back: the lessons with their exercises solved, in one kernel.
 exec python -m pytest tests/lessons/unattended.py

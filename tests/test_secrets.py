@@ -6,6 +6,7 @@ import html
 import json
 import logging
 import sys
+from collections.abc import Callable
 from time import process_time
 from timeit import timeit
 from urllib.parse import quote
@@ -84,6 +85,15 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_known", set())
 
 
+def hides(masking: Callable[[str], str], text: str) -> None:
+    """See that a text's secret is masked, and that masking it again changes nothing."""
+    masked = masking(text)
+
+    assert "LEAK" not in masked
+    assert secrets.MASK in masked
+    assert masking(masked) == masked
+
+
 @pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.parametrize(
     "text",
@@ -123,11 +133,7 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_masked_though_nobody_has_told_it(text: str) -> None:
-    masked = secrets.scrub(text)
-
-    assert "LEAK" not in masked
-    assert secrets.MASK in masked
-    assert secrets.scrub(masked) == masked
+    hides(secrets.scrub, text)
 
 
 @pytest.mark.usefixtures("nothing_remembered")
@@ -218,11 +224,7 @@ def test_a_folder_named_like_a_header_stays_in_what_comes_from_outside() -> None
     ],
 )
 def test_what_can_be_nothing_but_a_secret_is_masked_everywhere(text: str) -> None:
-    masked = secrets.mask(text)
-
-    assert "LEAK" not in masked
-    assert secrets.MASK in masked
-    assert secrets.mask(masked) == masked
+    hides(secrets.mask, text)
 
 
 @pytest.mark.parametrize("key", ["gcs.encryption-key", "gcs.decryption-key", "some.decryption.key"])

@@ -46,6 +46,8 @@ _NAMED = 3
 
 #: The table properties that say where files are written, beside the location itself (LocationProviders, TableProperties).
 _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+# AddFilesProcedure and pyiceberg's add_files give it to a table that has none before they take files in.
+_NAME_MAPPING = "schema.name-mapping.default"
 # DeleteOrphanFiles takes s3, s3a and s3n for one; wasb and abfs are two ways to one account; an HDFS has several names.
 _FAMILIES = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
@@ -55,13 +57,23 @@ _FAMILIES = {
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a table said of itself, and when (monotonic seconds): its paths, the folders of the files that its metadata file names."""
+
+    at: float = -math.inf
+    declared: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    has_name_mapping: bool = False
+
+
 @dataclass
 class _Memory:
-    """What a catalog's tables have said of themselves, and when (monotonic seconds): a report asks for each table in turn."""
+    """What a catalog's tables have said of themselves, and when they were listed: a report asks for each table in turn."""
 
     names: list[Identifier] = field(default_factory=list)
     listed_at: float = -math.inf
-    tables: dict[Identifier, tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    tables: dict[Identifier, _Known] = field(default_factory=dict)
 
 
 # By the catalog's own object; a lake that is lent to another thread has the same.
@@ -120,9 +132,9 @@ def sharing(
         return None if path is None else SharedPlace(display_name(name), path)
 
     def compare(name: Identifier) -> SharedPlace | None:
-        at, declared, folders = memory.tables.get(name, (-math.inf, (), ()))
+        known = memory.tables.get(name, _Known())
         # Only a no is taken from memory: the other table may be gone since, or this one may name the same files.
-        if at > since and not meeting(name, (*declared, *folders)):
+        if known.at > since and not meeting(name, (*known.declared, *known.folders)):
             return None
         declared, files = _read(lake, name, load, memory)
         return meeting(name, declared) or meeting(name, _folders(files - own_files))
@@ -132,25 +144,50 @@ def sharing(
     return Sharing(tuple(shared), unchecked)
 
 
-def naming(
-    lake: Lake, table: Identifier, files: frozenset[str], load: Load, *, max_age: float = REMEMBERED_SECONDS, say: Say | None = None
-) -> tuple[dict[Identifier, str], str | None]:
-    """The other tables of the catalog whose metadata file names some of a table's files, each with one of them, and what is not known.
+class Naming(NamedTuple):
+    """The other tables of a catalog that name some of a table's files, each with one of them, and what is not known (None: nothing).
 
-    The files are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`). Tables are listed each time; of
-    one that was read in the last ``max_age`` seconds it is remembered in which folders its files are.
+    ``doubtful`` are tables that may name its data files: such as have a name mapping, and so may have taken in files that they did not
+    write, and such as keep files where this table does.
+    """
+
+    files: Mapping[Identifier, str]
+    doubtful: tuple[Identifier, ...]
+    unchecked: str | None
+
+
+def naming(
+    lake: Lake,
+    table: Identifier,
+    files: frozenset[str],
+    paths: Iterable[str],
+    load: Load,
+    *,
+    max_age: float = REMEMBERED_SECONDS,
+    say: Say | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Naming:
+    """Find the other tables of the catalog whose metadata file names some of a table's files.
+
+    The files are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`); ``paths`` are where the table says
+    that its files are. Tables are listed each time; of one that was read in the last ``max_age`` seconds it is remembered in which
+    folders its files are.
     """
     memory = _memories.setdefault(lake.tables, _Memory())
-    since, folders = time.monotonic() - max_age, frozenset(_folders(files))
+    since, folders, mine = time.monotonic() - max_age, frozenset(_folders(files)), [_place(path) for path in paths]
+
+    def is_doubtful(known: _Known) -> bool:
+        return known.has_name_mapping or any(_meet(_place(path), place) for path in (*known.declared, *known.folders) for place in mine)
 
     def compare(name: Identifier) -> str | None:
-        at, _, known = memory.tables.get(name, (-math.inf, (), ()))
-        if at > since and folders.isdisjoint(known):
+        known = memory.tables.get(name, _Known())
+        if known.at > since and folders.isdisjoint(known.folders):
             return None
         return min(_read(lake, name, load, memory)[1] & files, default=None)
 
-    found, unchecked = of_others(lake, table, compare, "comparing snapshots", say=say)
-    return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
+    found, unchecked = of_others(lake, table, compare, "comparing snapshots", say=say, stopped=stopped)
+    doubtful = tuple(sorted(name for name in found if is_doubtful(memory.tables[name])))
+    return Naming({name: path for name, path in sorted(found.items()) if path is not None}, doubtful, unchecked)
 
 
 def may_name(lake: Lake, table: Identifier, load: Load, location: str) -> bool:
@@ -182,11 +219,12 @@ def of_others(
     seconds: float = COMPARING_SECONDS,
     say: Say | None = None,
     names: Callable[[], list[Identifier]] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[Identifier, T], str | None]:
     """What each other table of a table's catalog comes to when asked, in a few threads, and what is not known of them; None where all is.
 
     A table that was dropped since it was listed is left out. One that is still listed and cannot be found is not known: some catalogs
-    answer so for what one may not read. ``say`` is told now and then how far ``what`` is.
+    answer so for what one may not read. ``say`` is told now and then how far ``what`` is; no table is asked once ``stopped`` says so.
     """
     try:
         listed = (names or lake.tables.names)()
@@ -198,7 +236,7 @@ def of_others(
         others = [name for name in listed if not _is_alias(lake, name, table, location)]
     if len(others) == len(listed):
         return {}, f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it"
-    answers, unread, missing = _each(others, ask, what, seconds, say)
+    answers, unread, missing = _each(others, ask, what, seconds, say, stopped)
     if missing:
         try:
             there = set(lake.tables.names())
@@ -221,14 +259,15 @@ def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location
 
 def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[tuple[str, ...], frozenset[str]]:
     """The paths that another table declares, and the files that its metadata file names; what is remembered of it is new."""
-    began = time.monotonic()
+    began, is_mapped = time.monotonic(), False
     try:
         source = lake.tables.source(name)
         metadata = load(source)
         declared, files = declared_paths(metadata), named_files(metadata, source.metadata_location)
+        is_mapped = _NAME_MAPPING in (metadata.get("properties") or {})
     except NotATable:
         declared, files = _location_of_another_format(lake, name), frozenset()
-    memory.tables[name] = began, declared, _folders(files)
+    memory.tables[name] = _Known(began, declared, _folders(files), is_mapped)
     return declared, files
 
 
@@ -245,7 +284,7 @@ def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]
 
 
 def _each(
-    names: list[Identifier], ask: Callable[[Identifier], T], what: str, seconds: float, say: Say | None
+    names: list[Identifier], ask: Callable[[Identifier], T], what: str, seconds: float, say: Say | None, stopped: Callable[[], bool]
 ) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
     """What each table answers, why some do not, and those that are not found; what is in none was not reached in time."""
     todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
@@ -272,7 +311,7 @@ def _each(
     try:
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads) and (now := time.monotonic()) < began + seconds:
+        while any(thread.is_alive() for thread in threads) and (now := time.monotonic()) < began + seconds and not stopped():
             if say is not None and now - told >= _SAYING_SECONDS:
                 told = now
                 say(f"  {what}: {len(answers) + len(missing) + len(unread):,} of {count(len(names), 'table')}")

@@ -27,11 +27,14 @@ VECTORS_PER_FILE = 1_000
 
 @dataclass
 class Present:
-    """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and position deletes by data file."""
+    """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and position deletes by data file.
+
+    ``shared`` are position delete files of more than one data file: the rows of each, by path.
+    """
 
     equality: dict[str, Any] = field(default_factory=dict)
     of_data_file: dict[str, list[Any]] = field(default_factory=dict)
-    shared_position_files: int = 0
+    shared: dict[str, int] = field(default_factory=dict)
 
 
 def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, positions: bool) -> Present:
@@ -49,7 +52,7 @@ def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, p
             elif positions and delete.content().id() == 1:
                 data_file = iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
                 if data_file is None:
-                    found.shared_position_files += 1
+                    found.shared[location] = int(delete.recordCount())
                 else:
                     found.of_data_file.setdefault(str(data_file), []).append(delete)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from icekit.resolve.listing import local
 from icekit.resolve.vectors import Positions
 from icekit.resolve.view import key_view
 from icekit.sql import Identifier
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,10 +42,11 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
     """Take what position deletes there are into the new vectors, as a data file has at most one; returns what they replace."""
     numbers = {found.data[number].path: number for number in positions}
     touched = [path for path in numbers if path in known.of_data_file]
-    if not (known.shared_position_files or touched):
+    if not (known.shared or touched):
         return []
     by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
     there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
+    _check_shared(spark, there, known.shared)
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
     before = by_file(words(old, sum(deleted.count for deleted in positions.values())))
     for path in touched:
@@ -57,6 +59,18 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
     for number, deleted in before.items():
         positions[number] = positions[number].with_more(deleted)
     return [delete for path in touched for delete in known.of_data_file[path]]
+
+
+def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
+    """See that delete files of several data files are read whole: no reader looks at them beside a vector."""
+    if not shared:
+        return
+    paths = local(spark, {"path": (pa.string(), shared)})
+    read, expected = there.join(paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi").count(), sum(shared.values())
+    if read != expected:
+        raise ConversionRefused(
+            f"{read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} could be read; nothing was changed. Run it again."
+        )
 
 
 def _least(delete: Any) -> int:

@@ -20,6 +20,7 @@ from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import first_sentence
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.metadata import settings
 from icekit.prove import Proof
@@ -190,9 +191,9 @@ class Run:
         status: Status = "failed"
         error: str | None = None
         parts: Sequence[Action] = ()
-        guard = guard_of(self.lake, action, self.say)
+        guard = guard_of(self.lake, action, self.say, self.stop)
         try:
-            ready = guard.ready()
+            ready = self._ready(guard)
             if ready is not None:
                 runner.complete(ready, progress)
                 progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
@@ -245,6 +246,16 @@ class Run:
         # Not before: a run that is killed in the proof proves it when it is resumed.
         save(status, error, outcome)
         return parts
+
+    def _ready(self, guard: Guard) -> Action | None:
+        """What the guard lets run; a request to stop ends its looking, too."""
+        tag = new_tag()
+        try:
+            with tagged(self.lake.spark, tag), cancelled_when(lambda: self.stop.is_set, self.lake.spark, tag):
+                return guard.ready()
+        except Exception:
+            self.stop.sleep(0)  # raises where somebody asked
+            raise
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
         """Compare the action's commits with their parents, or check what it had to leave; None where there is nothing to compare."""

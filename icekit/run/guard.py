@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit import sql
 from icekit.catalog import Lake
 from icekit.clone.scratch import ownership
+from icekit.compact.execute import Stop
 from icekit.compact.lineage import Actual, head
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.sharing import Say, may_name, naming, of_others, sharing
+from icekit.facts.sharing import Say, declared_paths, may_name, naming, of_others, sharing
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
@@ -43,8 +46,8 @@ _NAMED = 5
 class Guard:
     """What every action gets: it runs as it is, its commits say what it did, and their rows are compared."""
 
-    def __init__(self, lake: Lake, action: Action, say: Say) -> None:
-        self.lake, self.action, self.say = lake, action, say
+    def __init__(self, lake: Lake, action: Action, say: Say, stop: Stop) -> None:
+        self.lake, self.action, self.say, self.stop = lake, action, say, stop
 
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises where it must not run."""
@@ -63,6 +66,32 @@ class Guard:
 
     def _kept(self, *kept: Any) -> Proof:
         return Proof.of_kept(display_name(self.action.table), *kept)
+
+    def _users(self, files: DataFrame, what: str, among: Collection[Identifier] | None = None) -> tuple[dict[Identifier, str], str | None]:
+        """The other tables of the catalog that name some of this table's files, each with one, and what is not known of them.
+
+        ``among`` looks only at those tables. Raises :class:`~icekit.compact.execute.Stopped` where somebody asks meanwhile.
+        """
+        spark, location, tag = self.lake.spark, str(head(self.lake, self.action.table).metadata["location"]), new_tag()
+
+        def named(table: Identifier) -> str | None:
+            if among is not None and table not in among:
+                return None
+            try:
+                if not may_name(self.lake, table, load_metadata, location):
+                    return None
+                with tagged(spark, tag):
+                    return next(iter(referenced(self.lake, table, files)), None)
+            except NotATable:
+                return None
+            except Exception as error:
+                raise explain(error, self.lake.sql_name(table)) from error
+
+        asked = lambda: self.stop.is_set  # noqa: E731
+        with cancelled_when(asked, spark, tag):
+            found, unchecked = of_others(self.lake, self.action.table, named, what, seconds=LOOKING_SECONDS, say=self.say, stopped=asked)
+        self.stop.sleep(0)  # raises where somebody asked
+        return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
 
 
 class _Deletes(Guard):
@@ -141,17 +170,38 @@ class _Expiry(Guard):
         return self.action
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
-        """Raise where another table has the snapshots that end, as one that was registered from this one's metadata; no clone counts."""
+        """Raise where another table has snapshots or files that end, as one that was registered from this one's metadata; no clone counts."""
         ending = [s["manifest-list"] for s in self.before.get("snapshots") or () if s["snapshot-id"] in expired and s.get("manifest-list")]
-        found, unchecked = naming(self.lake, self.action.table, frozenset(ending), load_metadata, say=self.say)
-        sharers = {name: path for name, path in found.items() if not self._is_clone(name)}
+        others = naming(
+            self.lake,
+            self.action.table,
+            frozenset(ending),
+            declared_paths(self.before),
+            load_metadata,
+            say=self.say,
+            stopped=lambda: self.stop.is_set,
+        )
+        self.stop.sleep(0)  # raises where somebody asked
+        sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
+        said, unchecked = "they are also those of {}, and their files would go with them", others.unchecked
+        if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
+            said = "files that would go with them are used by {}"
+            self.say(f"  looking the files that may go up in {count(len(among), 'table')}")
+            sharers, unread = self._users(self._past_files(), "looking files up", among)
+            unchecked = "; ".join(filter(None, (unchecked, unread))) or None
         if sharers:
             raise RemovalRefused(
-                f"Snapshots do not expire: they are also those of {_named(sharers)}, and their files would go with them. Drop it (without PURGE) if it is "
-                "needed no more, or give it files of its own (CREATE TABLE … AS SELECT) first."
+                f"Snapshots do not expire: {said.format(_named(sharers))}. Drop it (without PURGE) if it is needed no more, "
+                "or give it files of its own (CREATE TABLE … AS SELECT) first."
             )
         if unchecked:
-            self.say(f"  whether another table has the same snapshots is not known of all: {unchecked}")
+            self.say(f"  whether another table has the same snapshots or files is not known of all: {unchecked}")
+
+    def _past_files(self) -> DataFrame:
+        """The files of all snapshots that are not in the table's current state."""
+        name = self.lake.sql_name(self.action.table)
+        every, now = (metadata_table(self.lake.spark, name, which).select("file_path") for which in ("all_files", "files"))
+        return every.join(now, "file_path", "left_anti").distinct()
 
     def _is_clone(self, table: Identifier) -> bool:
         try:
@@ -212,21 +262,8 @@ class _Orphans(Guard):
 
     def _check_unnamed(self, orphans: DataFrame) -> None:
         """Raise where another table of the catalog names a listed orphan, wherever that table is, or where it cannot be told."""
-        location = str(head(self.lake, self.action.table).metadata["location"])
-
-        def named(table: Identifier) -> str | None:
-            try:
-                if not may_name(self.lake, table, load_metadata, location):
-                    return None
-                return next(iter(referenced(self.lake, table, orphans)), None)
-            except NotATable:
-                return None
-            except Exception as error:
-                raise explain(error, self.lake.sql_name(table)) from error
-
         self.say(f"  looking {count(self.listed, 'orphan')} up among the files of every other table of the catalog")
-        found, unchecked = of_others(self.lake, self.action.table, named, "looking orphans up", seconds=LOOKING_SECONDS, say=self.say)
-        users = {name: path for name, path in sorted(found.items()) if path is not None}
+        users, unchecked = self._users(orphans, "looking orphans up")
         if users:
             raise RemovalRefused(
                 f"Orphan files are not removed: this table does not name them, but {_named(users)} does. "
@@ -298,6 +335,6 @@ _GUARDS: Mapping[str, type[Guard]] = {
 }
 
 
-def guard_of(lake: Lake, action: Action, say: Say = print) -> Guard:
-    """The guard of an action, by its procedure; ``say`` is told how far it is with what takes long."""
-    return _GUARDS.get(action.procedure, Guard)(lake, action, say)
+def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
+    """The guard of an action, by its procedure; ``say`` is told how far it is with what takes long, and ``stop`` ends that."""
+    return _GUARDS.get(action.procedure, Guard)(lake, action, say, stop)

@@ -23,7 +23,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILTER, PARTITION, SORT, files_said
-from icekit.tune.metrics_columns.result import number, summary
+from icekit.tune.metrics_columns.result import number
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def bytes_chart(answer: MetricsColumns) -> Chart:
     title = f"Bytes of a manifest entry: {answer.name}"
     entry = answer.entry
     if not entry.files or not any(c.size_in_bytes for c in entry.columns):
-        return nothing(title, summary(answer))
+        return nothing(title, answer.summary())
     needed = [c for c in entry.columns if c.column in answer.roles]
     others = [c for c in entry.columns if c.column not in answer.roles and c.size_in_bytes]
     frame = pd.DataFrame(
@@ -81,7 +81,7 @@ def skipping_chart(answer: MetricsColumns) -> Chart:
     title = f"Data files that filters read: {answer.name}"
     skips = [s for s in answer.skipping if s.now is not None or s.by_mode or s.if_sorted is not None]
     if not skips:
-        return nothing(title, summary(answer))
+        return nothing(title, answer.summary())
     files = answer.facts.data.file_count
     names = [s.column for s in skips]
     rows = [(s.now, s.by_mode[0][1] if s.by_mode else None, s.full, s.if_sorted) for s in skips]

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from icekit.show.chart import BLUE, GREEN, GREY, ORANGE, Chart, canvas, legend, named_rows, nothing, percentages, styled, whole_numbers
-from icekit.tune.planning.result import summary
 
 if TYPE_CHECKING:
     from icekit.tune.planning import Planning
@@ -21,7 +20,7 @@ def manifests_chart(answer: Planning) -> Chart:
     """The manifests that a full scan and each filter open now, and once they are rewritten by partition."""
     title = f"Manifests opened to plan: {answer.name}"
     if answer.rewritten is None:
-        return nothing(title, summary(answer))
+        return nothing(title, answer.summary())
     r = answer.rewritten
     reads = r.reads[:_SHOWN]
     names = [read.text or "full scan" for read in reads]

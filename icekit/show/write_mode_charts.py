@@ -10,7 +10,6 @@ from matplotlib.ticker import FuncFormatter
 
 from icekit.show.chart import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILLION, Chart, canvas, legend, named_rows, nothing, styled
 from icekit.tune.write_mode.model import even_sentence, steps
-from icekit.tune.write_mode.result import summary
 
 if TYPE_CHECKING:
     from icekit.tune.write_mode.result import WriteModeChoice
@@ -49,7 +48,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
     """The cost of a commit in each mode against the reads that follow it, with the table's own place."""
     title = f"Cost of a commit: {choice.name}"
     if choice.comparison is None:
-        return nothing(title, summary(choice))
+        return nothing(title, choice.summary())
     here = choice.comparison.within(choice.current.format_version)
     found = here.main_break_even()
     even = found[2] if found else math.inf
@@ -79,7 +78,7 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
     """What the cost of a commit is made of in each mode: writing, slower reads, compaction."""
     title = f"What a commit costs: {choice.name}"
     if choice.comparison is None:
-        return nothing(title, summary(choice))
+        return nothing(title, choice.summary())
     reads = choice.reads if choice.reads is not None else 1.0
     costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
     frame = pd.DataFrame([(name, c.write, c.read, c.compaction, c.total) for name, c in costs])

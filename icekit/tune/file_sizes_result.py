@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.tune import advisory_size as sizes
-from icekit.tune.advisory_size import advise as size_advice
 from icekit.tune.advisory_size.advise import limits, steps
 from icekit.tune.advisory_size.trial import SizeTrial
 from icekit.tune.advisory_size.written import TOLERANCE, Written
@@ -49,16 +47,98 @@ class FileSizes(Answer):
     past_ratio: float | None
 
     def summary(self) -> str:
-        """The answer in a few sentences."""
-        return summary(self)
+        """Why the files are as they are, and what the change brings, in a few sentences."""
+        facts = self.facts
+        mean = facts.data.mean_bytes or 0.0
+        head = f"{count(facts.data.file_count, 'data file')} of {size(mean)} on average, where the target is {size(facts.target_bytes)}."
+        changes = [a for a in self.advice if a.is_change]
+        lines = [head]
+        if changes:
+            told = "; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes)
+            lines.append(f"{told[:1].upper()}{told[1:]}.")
+        elif self.next_before is None and self.size_trial is None:
+            lines.append("Nothing was tried, so nothing is advised.")
+        else:
+            lines.append("Leave it as it is: no setting that was tried makes fewer files of a better size.")
+        lines += _next(self)
+        lines += [a.evidence for a in self.advice if a.setting == "commits"]
+        return " ".join(lines)
 
-    def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        return tables(self)
+    def tables(self) -> tuple[Shown, ...]:
+        """The chain, the modes, the trials, the cohorts."""
+        found = [
+            Shown("The chain in force for appends", ("what", "value", "where it comes from"), self.chain.rows(), frozenset({0, 1, 2})),
+            Shown(
+                "Distribution modes",
+                ("operation", "mode", "why", "rows are brought together by"),
+                tuple((m.operation, m.value, m.why, m.brings_together) for m in self.modes),
+                frozenset(range(4)),
+            ),
+        ]
+        for trial in self.mode_trials:
+            rows = tuple(
+                (
+                    t.mode + (" (in force)" if t.mode == trial.in_force else ""),
+                    "–" if t.predicted is None else f"{t.predicted.files:,}",
+                    *_row(t.written),
+                    _ratio(t.written),
+                    f"{t.written.delete_files:,}",
+                )
+                for t in trial.tried
+            )
+            found.append(
+                Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows)
+            )
+        if self.size_trial is not None:
+            rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(self.size_trial))
+            found.append(Shown(f"A large commit: {self.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
+        if self.cohorts.worst:
+            rows = tuple(
+                (
+                    str(c.snapshot_id),
+                    c.operation or "expired",
+                    c.writer or "–",
+                    f"{c.files:,}",
+                    f"{c.small_files:,}",
+                    f"{c.partitions:,}",
+                    c.looks_like,
+                )
+                for c in self.cohorts.worst
+            )
+            caption = (
+                f"Commits that left the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,}; "
+                f"{count(self.cohorts.commit_count, 'commit')} in all)"
+            )
+            found.append(
+                Shown(
+                    caption,
+                    ("snapshot", "operation", "writer", "files", "small", "partitions", "looks like"),
+                    rows,
+                    frozenset({0, 1, 2, 6}),
+                )
+            )
+        return tuple(found)
 
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
-        return basis(self)
+    def basis(self) -> tuple[str, ...]:
+        """What limits the sizes, when the table is sick again, and what the answer rests on."""
+        found = list(limits(self.chain, self.size_trial))
+        if self.past_ratio is not None:
+            found.append(
+                f"Past commits wrote a byte of file for {self.past_ratio:.2f} of shuffle (no commit records its shuffle: the trial's, a row); Iceberg guesses {self.chain.ratio:g}."
+            )
+        skewed = skew(self.mode_trials[0] if self.mode_trials else None)
+        found += [skewed] if skewed else []
+        found += _sick(self.until_before, self.until_after)
+        if self.modes[0].fanout:
+            found.append(
+                "Fanout is on: a task keeps a file open for each of its partitions instead of sorting, and its memory grows with them."
+            )
+        if self.mode_trials:
+            found.append(
+                "The trials wrote rows of the table again, to clones that are gone. How rows come to a writer is only known where it left a file for each task; "
+                "elsewhere they were read in no order."
+            )
+        return tuple(found)
 
     def figures(self) -> dict[str, Any]:
         """Everything that was measured; bytes and seconds."""
@@ -82,9 +162,7 @@ class FileSizes(Answer):
                 for t in self.mode_trials
             ],
             "next_commit": {"before": _figures(self.next_before), "after": _figures(self.next_after)},
-            "large_commit": [{"name": s.name, "advisory_bytes": s.advisory, **_figures(s.written)} for s in size_advice.steps(trial)]
-            if trial
-            else [],
+            "large_commit": [{"name": s.name, "advisory_bytes": s.advisory, **_figures(s.written)} for s in steps(trial)] if trial else [],
             "cohorts": asdict(self.cohorts),
             "cadence": asdict(self.cadence) if self.cadence else None,
             "until_sick": {
@@ -95,25 +173,6 @@ class FileSizes(Answer):
 
 
 _DAY_MS = 86_400_000
-
-
-def summary(answer: FileSizes) -> str:
-    """Why the files are as they are, and what the change brings, in a few sentences."""
-    facts = answer.facts
-    mean = facts.data.mean_bytes or 0.0
-    head = f"{count(facts.data.file_count, 'data file')} of {size(mean)} on average, where the target is {size(facts.target_bytes)}."
-    changes = [a for a in answer.advice if a.is_change]
-    lines = [head]
-    if changes:
-        told = "; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes)
-        lines.append(f"{told[:1].upper()}{told[1:]}.")
-    elif answer.next_before is None and answer.size_trial is None:
-        lines.append("Nothing was tried, so nothing is advised.")
-    else:
-        lines.append("Leave it as it is: no setting that was tried makes fewer files of a better size.")
-    lines += _next(answer)
-    lines += [a.evidence for a in answer.advice if a.setting == "commits"]
-    return " ".join(lines)
 
 
 def _next(answer: FileSizes) -> list[str]:
@@ -158,55 +217,6 @@ def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) ->
     return f"{said}; {wanted:,} such commits in one would{how}. Commit less often, or compact (02_compact)."
 
 
-def tables(answer: FileSizes) -> tuple[Shown, ...]:
-    """The chain, the modes, the trials, the cohorts."""
-    found = [
-        Shown("The chain in force for appends", ("what", "value", "where it comes from"), answer.chain.rows(), frozenset({0, 1, 2})),
-        Shown(
-            "Distribution modes",
-            ("operation", "mode", "why", "rows are brought together by"),
-            tuple((m.operation, m.value, m.why, m.brings_together) for m in answer.modes),
-            frozenset(range(4)),
-        ),
-    ]
-    for trial in answer.mode_trials:
-        rows = tuple(
-            (
-                t.mode + (" (in force)" if t.mode == trial.in_force else ""),
-                "–" if t.predicted is None else f"{t.predicted.files:,}",
-                *_row(t.written),
-                _ratio(t.written),
-                f"{t.written.delete_files:,}",
-            )
-            for t in trial.tried
-        )
-        found.append(Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows))
-    if answer.size_trial is not None:
-        rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(answer.size_trial))
-        found.append(Shown(f"A large commit: {answer.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
-    if answer.cohorts.worst:
-        rows = tuple(
-            (
-                str(c.snapshot_id),
-                c.operation or "expired",
-                c.writer or "–",
-                f"{c.files:,}",
-                f"{c.small_files:,}",
-                f"{c.partitions:,}",
-                c.looks_like,
-            )
-            for c in answer.cohorts.worst
-        )
-        caption = (
-            f"Commits that left the most small files ({answer.cohorts.traced:,} of {answer.cohorts.small_files:,}; "
-            f"{count(answer.cohorts.commit_count, 'commit')} in all)"
-        )
-        found.append(
-            Shown(caption, ("snapshot", "operation", "writer", "files", "small", "partitions", "looks like"), rows, frozenset({0, 1, 2, 6}))
-        )
-    return tuple(found)
-
-
 _HEAD = ("files", "fewest", "mean", "smallest", "largest", "well-sized bytes", "tasks")
 
 
@@ -224,28 +234,6 @@ def _row(written: Written) -> tuple[str, ...]:
 
 def _ratio(written: Written) -> str:
     return "–" if written.ratio is None else f"{written.ratio:.2f}"
-
-
-def basis(answer: FileSizes) -> tuple[str, ...]:
-    """What limits the sizes, when the table is sick again, and what the answer rests on."""
-    found = list(limits(answer.chain, answer.size_trial))
-    if answer.past_ratio is not None:
-        found.append(
-            f"Past commits wrote a byte of file for {answer.past_ratio:.2f} of shuffle (no commit records its shuffle: the trial's, a row); Iceberg guesses {answer.chain.ratio:g}."
-        )
-    skewed = skew(answer.mode_trials[0] if answer.mode_trials else None)
-    found += [skewed] if skewed else []
-    found += _sick(answer.until_before, answer.until_after)
-    if answer.modes[0].fanout:
-        found.append(
-            "Fanout is on: a task keeps a file open for each of its partitions instead of sorting, and its memory grows with them."
-        )
-    if answer.mode_trials:
-        found.append(
-            "The trials wrote rows of the table again, to clones that are gone. How rows come to a writer is only known where it left a file for each task; "
-            "elsewhere they were read in no order."
-        )
-    return tuple(found)
 
 
 def _sick(before: Until | None, after: Until | None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.compact.execute import Stop
 from icekit.compact.lineage import head
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
@@ -174,7 +175,7 @@ def test_only_the_checked_list_is_removed(lake: Lake, sick: Make, lose: Make) ->
     table = sick()
     listed = lose(table, "listed.parquet")
     (action,) = plan_of(lake, table, "orphan_files").actions
-    guard = guard_of(lake, action)
+    guard = guard_of(lake, action, quiet, Stop())
     ready = guard.ready()
     later = lose(table, "later.parquet")
 

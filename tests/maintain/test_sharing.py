@@ -13,7 +13,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.clone import clone
-from icekit.compact import Plan
+from icekit.compact import Plan, Stop
 from icekit.compact.lineage import head
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -189,6 +189,15 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(lake: Lake, 
     assert lost.exists()
 
 
+def expired(lake: Lake, table: tuple[str, str], tmp_path: Path) -> Any:
+    """What an expiry of all snapshots but the newest comes to."""
+    facts = lake.observe(table)
+    thresholds = Thresholds().with_changes(snapshots=1)
+    plan = plan_maintenance_table(lake, facts, diagnose(facts, thresholds), Retention(keep_last=1), thresholds=thresholds)
+    assert [action.procedure for action in plan.actions] == ["expire_snapshots"]
+    return run_now(lake, plan, tmp_path)
+
+
 def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
     table, other = (scratch, "e"), (scratch, "e_copy")
     name = identifier(lake.name, *table)
@@ -201,18 +210,45 @@ def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch:
     lake.spark.sql(f"INSERT OVERWRITE {name} VALUES (3)")
     aged(table)
 
-    def expired() -> Any:
-        facts = lake.observe(table)
-        thresholds = Thresholds().with_changes(snapshots=1)
-        made = plan_maintenance_table(lake, facts, diagnose(facts, thresholds), Retention(keep_last=1), thresholds=thresholds)
-        assert [action.procedure for action in made.actions] == ["expire_snapshots"]
-        return run_now(lake, made, tmp_path)
-
-    outcome = expired()
+    outcome = expired(lake, table, tmp_path)
 
     assert outcome.status == "failed"
     assert "they are also those of scratch.e_copy (" in (outcome.actions[0].error or "")
     assert rows(lake, *other) == 2
     lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
     with clone(lake, table):
-        assert expired().status == "done"
+        assert expired(lake, table, tmp_path).status == "done"
+
+
+def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    table, other = (scratch, "source"), (scratch, "taker")
+    name = identifier(lake.name, *table)
+    lake.spark.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 1 AS id")
+    lake.spark.sql(f"INSERT INTO {name} VALUES (2)")
+    folder = f"{head(lake, table).metadata['location'].removeprefix('file:')}/data"
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.add_files(table => '{'.'.join(other)}', source_table => '`parquet`.`{folder}`')")
+    lake.spark.sql(f"INSERT OVERWRITE {name} VALUES (3)")
+    aged(table)
+
+    outcome = expired(lake, table, tmp_path)
+
+    assert outcome.status == "failed"
+    assert "files that would go with them are used by scratch.taker (" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
+    lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
+    assert expired(lake, table, tmp_path).status == "done"
+
+
+def test_a_stop_ends_the_search_for_other_users(lake: Lake, littered: Any, tmp_path: Path) -> None:
+    table, lost = littered
+    stop = Stop()
+
+    def progress(said: str) -> None:
+        if "looking 1 orphan up" in said:
+            stop.set()
+
+    outcome = run(lake, planned(lake, table), execute=True, stop=stop, ledger=str(tmp_path / "ledger.db"), progress=progress)
+
+    assert (outcome.status, outcome.actions[0].status) == ("stopped", "stopped")
+    assert lost.exists()

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.catalog.session import lent
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused
-from icekit.resolve import join
+from icekit.resolve import join, positions
 from icekit.resolve.convert import convert
 from icekit.run import convert_equality_deletes
 from icekit.sql import identifier
@@ -491,6 +491,34 @@ def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_cal
     table.files.refresh()
     assert table.rows() == {(3, "c"): 1, (4, "d"): 1}
     assert metadata_table(lake.spark, table.full, "delete_files").selectExpr("content", "record_count").collect() == [(1, 2)]
+
+
+@pytest.mark.parametrize("earlier", ["a file of two data files", "a vector"])
+def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(table: Table, monkeypatch: pytest.MonkeyPatch, earlier: str) -> None:
+    """A metadata table of an older snapshot, as a cache once gave it, knows fewer of them, and no reader would look for the others."""
+    table.create(version=2 if "file" in earlier else 3)
+    commit = table.commit().data("SELECT id, 'a' FROM range(10)")
+    first = commit.last_data_path()
+    commit.data("SELECT id + 10, 'b' FROM range(10)")
+    second = commit.last_data_path()
+    commit.done()
+    (before,) = table.snapshots()
+    if table.version == 2:
+        table.commit().positions([(first, 1), (second, 1)]).done()
+        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    else:
+        table.sql("DELETE FROM {t} WHERE id IN (1, 11)")
+    table.delete("id", "SELECT 3")
+    rows, snapshots = table.rows(), table.snapshots()
+    monkeypatch.setattr(positions, "metadata_table", lambda spark, name, which, _: metadata_table(spark, name, which, before))
+
+    with pytest.raises(
+        ConversionRefused, match=r"0 of [12] (rows of 1 position delete file|positions that were deleted before) could be read"
+    ):
+        convert(table.spark, table.full)
+
+    table.files.refresh()
+    assert (table.rows(), table.snapshots()) == (rows, snapshots)
 
 
 @both_versions

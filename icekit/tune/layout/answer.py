@@ -37,15 +37,46 @@ class Layout(Answer):
 
     def summary(self) -> str:
         """The answer in a few sentences."""
-        return summary(self)
+        facts = self.facts
+        if not self.levels:
+            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
+            return f"{said} {_others(self)}".strip()
+        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+        how = "" if self.is_measured else ", by the sample"
+        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
+        parts = []
+        if SPEC in changes:
+            parts.append(f"partition by {changes[SPEC].proposed}")
+        if ORDER in changes:
+            parts.append(f"order by {changes[ORDER].proposed}")
+        elif OLD_DATA in changes:
+            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
+        if not parts:
+            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
+        then = f", and {percent(self.tried.share_after)} when tried" if self.tried is not None else ""
+        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
 
     def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        return tables(self)
+        """What filters read, the orders, the specs, worn partitions, bloom filters."""
+        return [shown for shown in (_levels(self), _orders(self), _specs(self), _worn(self), _blooms(self)) if shown.rows]
 
     def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
-        return basis(self)
+        """What was sampled, and what was left out."""
+        found = []
+        if self.levels:
+            found.append(
+                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
+                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
+            )
+        ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
+        if ignored and not self.facts.default_spec.is_unpartitioned:
+            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
+        old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
+        if old:
+            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
+        if self.sizing is not None and self.sizing.heap_bytes is None:
+            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
+        return [*found, *self.notes]
 
     def figures(self) -> dict[str, Any]:
         """What was measured: shares of the data bytes, bytes, files, rows."""
@@ -70,40 +101,9 @@ _MOST = 12
 _DASH = "–"
 
 
-def summary(answer: Layout) -> str:
-    """The answer in a few sentences."""
-    facts = answer.facts
-    if not answer.levels:
-        said = (
-            "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
-        )
-        return f"{said} {_others(answer)}".strip()
-    now = (
-        f"These filters read {percent(answer.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-    )
-    how = "" if answer.is_measured else ", by the sample"
-    changes = {a.setting: a for a in answer.advice if a.is_change or a.proposed != a.current}
-    parts = []
-    if SPEC in changes:
-        parts.append(f"partition by {changes[SPEC].proposed}")
-    if ORDER in changes:
-        parts.append(f"order by {changes[ORDER].proposed}")
-    elif OLD_DATA in changes:
-        parts.append("sort the worn partitions again" if answer.worn else "rewrite old data")
-    if not parts:
-        return f"{now}{how}. Partitions and order can stay. {_others(answer)}".strip()
-    then = f", and {percent(answer.tried.share_after)} when tried" if answer.tried is not None else ""
-    return f"{now}{how}{then}: {' and '.join(parts)}. {_others(answer)}".strip()
-
-
 def _others(answer: Layout) -> str:
     others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
     return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
-
-
-def tables(answer: Layout) -> Sequence[Shown]:
-    """What filters read, the orders, the specs, worn partitions, bloom filters."""
-    return [shown for shown in (_levels(answer), _orders(answer), _specs(answer), _worn(answer), _blooms(answer)) if shown.rows]
 
 
 def _share(share: float | None) -> str:
@@ -181,22 +181,3 @@ def _blooms(answer: Layout) -> Shown:
     ]
     head = ("bloom filter on", "lookups", "rows read without", "with", "data without", "with")
     return Shown("Bloom filters as tried", head, tuple(rows))
-
-
-def basis(answer: Layout) -> Sequence[str]:
-    """What was sampled, and what was left out."""
-    found = []
-    if answer.levels:
-        found.append(
-            f"Orders and specs were compared on {count(answer.sampled_rows, 'row')}; what filters read now is "
-            f"{'by Iceberg planning them' if answer.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
-        )
-    ignored = [level.text for level in answer.levels if level.is_ignored_by_spec]
-    if ignored and not answer.facts.default_spec.is_unpartitioned:
-        found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
-    old = {g.partition.spec_id for g in answer.facts.groups} - {answer.facts.default_spec_id}
-    if old:
-        found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
-    if answer.sizing is not None and answer.sizing.heap_bytes is None:
-        found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
-    return [*found, *answer.notes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -32,15 +31,53 @@ class MetricsColumns(Answer):
 
     def summary(self) -> str:
         """The answer in a few sentences."""
-        return summary(self)
+        facts, entry = self.facts, self.entry
+        if not facts.data.file_count:
+            return "Nothing to change: the table has no data files, so no statistics are kept or missed yet."
+        counted = sum(bool(c.counted_files) for c in entry.columns)
+        per = facts.manifests.bytes_per_data_entry
+        said = f"Each data file carries statistics of {counted:,} of {len(facts.columns):,} columns in its manifest entry" + (
+            f" ({size(per)} as stored, its share of the manifest's header included)." if per is not None else "."
+        )
+        changes = [a for a in self.advice if a.is_change]
+        if not self.filters.filters:
+            return f"{said} What queries filter by is not known, so nothing is advised: declare icekit.filter-columns, or give filters."
+        if not changes:
+            return f"Leave it as it is. {said}"
+        trial = self.trial
+        shown = ""
+        if trial is not None and trial.shrinks is not None:
+            shown = f" On a clone manifests became {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}"
+            if trial.reads is not None:
+                before, after = trial.reads
+                shown += f", and a filter reads {files_said(after)} on average instead of {number(before)}"
+            shown += "."
+        return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
 
-    def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        return tables(self)
+    def tables(self) -> list[Shown]:
+        """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
+        return [t for t in (_columns(self), _skipping(self), _prefixes(self), _filters(self)) if t.rows]
 
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
-        return basis(self)
+    def basis(self) -> list[str]:
+        """What the answer rests on and what limits it."""
+        said = [*self.notes, *_gaps(self)]
+        sampled = max((s.sampled for s in self.skipping), default=0)
+        if sampled:
+            scaled = "" if sampled >= self.facts.data.file_count else ", scaled to all of them"
+            said.append(
+                f"'Now' is by Iceberg's own planner; other bounds are simulated on what the footers of {count(sampled, 'data file')} say{scaled}, another order on sampled rows."
+            )
+        if self.entry.gone_bytes:
+            said.append(
+                f"{size(self.entry.gone_bytes)} of each entry are statistics of columns that the table has no more; a rewrite of the data files drops them."
+            )
+        trial = self.trial
+        if trial is not None and trial.before is not None:
+            said.append(
+                f"The trial wrote the manifest entries of {count(trial.files, 'data file')} anew, with the metrics that Iceberg takes from their footers under the advised settings; "
+                f"{size(trial.before.header_bytes)} of each version are headers, which no setting shortens."
+            )
+        return said
 
     def figures(self) -> dict[str, Any]:
         """What was measured: bytes and seconds, unrounded."""
@@ -69,37 +106,6 @@ class MetricsColumns(Answer):
 #: Rows of a table.
 MOST_ROWS = 20
 _TEXT = 60
-
-
-def summary(answer: MetricsColumns) -> str:
-    """The answer in a few sentences."""
-    facts, entry = answer.facts, answer.entry
-    if not facts.data.file_count:
-        return "Nothing to change: the table has no data files, so no statistics are kept or missed yet."
-    counted = sum(bool(c.counted_files) for c in entry.columns)
-    per = facts.manifests.bytes_per_data_entry
-    said = f"Each data file carries statistics of {counted:,} of {len(facts.columns):,} columns in its manifest entry" + (
-        f" ({size(per)} as stored, its share of the manifest's header included)." if per is not None else "."
-    )
-    changes = [a for a in answer.advice if a.is_change]
-    if not answer.filters.filters:
-        return f"{said} What queries filter by is not known, so nothing is advised: declare icekit.filter-columns, or give filters."
-    if not changes:
-        return f"Leave it as it is. {said}"
-    trial = answer.trial
-    shown = ""
-    if trial is not None and trial.shrinks is not None:
-        shown = f" On a clone manifests became {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}"
-        if trial.reads is not None:
-            before, after = trial.reads
-            shown += f", and a filter reads {files_said(after)} on average instead of {number(before)}"
-        shown += "."
-    return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
-
-
-def tables(answer: MetricsColumns) -> list[Shown]:
-    """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
-    return [t for t in (_columns(answer), _skipping(answer), _prefixes(answer), _filters(answer)) if t.rows]
 
 
 def _columns(answer: MetricsColumns) -> Shown:
@@ -178,28 +184,6 @@ def _filters(answer: MetricsColumns) -> Shown:
     rows = tuple((shorten(f.text, _TEXT), f"{f.before:,}", f"{f.after:,}") for f in answer.trial.filters[:MOST_ROWS])
     caption = f"Data files that filters read on the clone, of {answer.trial.total_files:,}, by Iceberg's planner"
     return Shown(caption, ("filter", "as it is", "as advised"), rows)
-
-
-def basis(answer: MetricsColumns) -> list[str]:
-    """What the answer rests on and what limits it."""
-    said = [*answer.notes, *_gaps(answer)]
-    sampled = max((s.sampled for s in answer.skipping), default=0)
-    if sampled:
-        scaled = "" if sampled >= answer.facts.data.file_count else ", scaled to all of them"
-        said.append(
-            f"'Now' is by Iceberg's own planner; other bounds are simulated on what the footers of {count(sampled, 'data file')} say{scaled}, another order on sampled rows."
-        )
-    if answer.entry.gone_bytes:
-        said.append(
-            f"{size(answer.entry.gone_bytes)} of each entry are statistics of columns that the table has no more; a rewrite of the data files drops them."
-        )
-    trial = answer.trial
-    if trial is not None and trial.before is not None:
-        said.append(
-            f"The trial wrote the manifest entries of {count(trial.files, 'data file')} anew, with the metrics that Iceberg takes from their footers under the advised settings; "
-            f"{size(trial.before.header_bytes)} of each version are headers, which no setting shortens."
-        )
-    return said
 
 
 def _gaps(answer: MetricsColumns) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -40,16 +39,39 @@ class Planning(Answer):
         return -(-self.facts.data.size_in_bytes // self.split_bytes)
 
     def summary(self) -> str:
-        """The answer in a few sentences."""
-        return summary(self)
+        """The answer in a sentence or two."""
+        data = self.decisions[0]
+        m = self.facts.manifests
+        if not self.facts.data.file_count:
+            return "The table has no data files, so there is nothing to plan. Nothing to change."
+        took = next((f" It takes {t.seconds:.2f} s." for t in self.modes if t.name == data.place), "")
+        said = f"a full scan opens {count(m.data_count, 'data manifest')} of {size(m.data_bytes)}, {_PLACES[data.place]}.{took}"
+        changes = [a for a in self.advice if a.is_change]
+        what = f"Change {', '.join(a.setting for a in changes)}: " if changes else "Nothing to change: "
+        return f"{what}{said}"
 
-    def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        return tables(self)
+    def tables(self) -> tuple[Shown, ...]:
+        """Where planning runs and how long it takes, what rewriting manifests changes, encodings, storage."""
+        return (_modes(self), _threads(self), _reads(self), _encodings(self), _storage(self))
 
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
-        return basis(self)
+    def basis(self) -> tuple[str, ...]:
+        """What the answer rests on and what limits it."""
+        c = self.circumstances
+        lines = [
+            f"The driver has {count(c.driver_cores, 'core')}, {size(c.driver_heap_bytes)} of heap and {count(c.threads, 'planning thread')} (iceberg.worker.num-threads); "
+            f"spark.driver.maxResultSize is {size(c.max_result_bytes) if c.max_result_bytes else 'without limit'}; Iceberg counts a parallelism of {c.parallelism:,}, the session has {count(c.slots, 'task slot')}.",
+            *(f"Also: {reason}." for reason in self.decisions[0].reasons[1:]),
+            "Seconds are of this session and this storage: on an object store each manifest is a request of tens of milliseconds, and more threads or fewer manifests save more than here.",
+        ]
+        if self.storage.store is not None:
+            lines.append(
+                f"A request is taken to last {REQUEST_SECONDS * 1000:.0f} ms, so that a task slot makes {1 / REQUEST_SECONDS:.0f} a second at most."
+            )
+        if not self.filters:
+            lines.append(
+                "What queries filter by is not known: declare it (icekit.filter-columns), or give filters, an event log or scan reports."
+            )
+        return (*lines, *self.notes)
 
     def figures(self) -> dict[str, Any]:
         """What was measured; bytes and seconds."""
@@ -69,24 +91,6 @@ class Planning(Answer):
 
 
 _PLACES = {"local": "in the driver", "distributed": "by the executors"}
-
-
-def summary(answer: Planning) -> str:
-    """The answer in a sentence or two."""
-    data = answer.decisions[0]
-    m = answer.facts.manifests
-    if not answer.facts.data.file_count:
-        return "The table has no data files, so there is nothing to plan. Nothing to change."
-    took = next((f" It takes {t.seconds:.2f} s." for t in answer.modes if t.name == data.place), "")
-    said = f"a full scan opens {count(m.data_count, 'data manifest')} of {size(m.data_bytes)}, {_PLACES[data.place]}.{took}"
-    changes = [a for a in answer.advice if a.is_change]
-    what = f"Change {', '.join(a.setting for a in changes)}: " if changes else "Nothing to change: "
-    return f"{what}{said}"
-
-
-def tables(answer: Planning) -> tuple[Shown, ...]:
-    """Where planning runs and how long it takes, what rewriting manifests changes, encodings, storage."""
-    return (_modes(answer), _threads(answer), _reads(answer), _encodings(answer), _storage(answer))
 
 
 def _modes(answer: Planning) -> Shown:
@@ -157,23 +161,3 @@ def _storage(answer: Planning) -> Shown:
 def _commits(s: Storage) -> str:
     gap = "" if s.seconds_between_commits is None else f", a commit every {span(s.seconds_between_commits * 1000)} (median)"
     return f"up to {s.puts_per_commit:,}{gap}"
-
-
-def basis(answer: Planning) -> tuple[str, ...]:
-    """What the answer rests on and what limits it."""
-    c = answer.circumstances
-    lines = [
-        f"The driver has {count(c.driver_cores, 'core')}, {size(c.driver_heap_bytes)} of heap and {count(c.threads, 'planning thread')} (iceberg.worker.num-threads); "
-        f"spark.driver.maxResultSize is {size(c.max_result_bytes) if c.max_result_bytes else 'without limit'}; Iceberg counts a parallelism of {c.parallelism:,}, the session has {count(c.slots, 'task slot')}.",
-        *(f"Also: {reason}." for reason in answer.decisions[0].reasons[1:]),
-        "Seconds are of this session and this storage: on an object store each manifest is a request of tens of milliseconds, and more threads or fewer manifests save more than here.",
-    ]
-    if answer.storage.store is not None:
-        lines.append(
-            f"A request is taken to last {REQUEST_SECONDS * 1000:.0f} ms, so that a task slot makes {1 / REQUEST_SECONDS:.0f} a second at most."
-        )
-    if not answer.filters:
-        lines.append(
-            "What queries filter by is not known: declare it (icekit.filter-columns), or give filters, an event log or scan reports."
-        )
-    return (*lines, *answer.notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,87 +45,109 @@ class WriteModeChoice(Answer):
 
     def summary(self) -> str:
         """The answer in a few sentences."""
-        return summary(self)
+        head = f"{self.trial.workload.described}: "
+        if self.comparison is None:
+            return f"{head}too little was measured to compare the modes: {self.stopped}."
+        changes = [a for a in self.advice if a.is_change]
+        own = f" The table has {self.reads:,.3g} reads per commit." if self.reads is not None else ""
+        said = (
+            " ".join(f"Set {a.setting} to {a.proposed}: {_lowered(a.evidence)}" for a in changes)
+            if changes
+            else f"Nothing to change. {even_sentence(self.comparison.within(self.current.format_version))}{own}"
+        )
+        return f"{head}{said}"
 
-    def tables(self) -> Sequence[Shown]:
-        """What was measured, as tables."""
-        return tables(self)
+    def tables(self) -> tuple[Shown, ...]:
+        """What was measured, and the table's own row-level commits."""
+        return (
+            Shown("Measured", _HEAD, tuple(map(_row, self.trial.measured))),
+            Shown("The table's own commits", _HISTORY, tuple(history_rows(self)), frozenset({0, 1})),
+        )
 
-    def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
-        return basis(self)
+    def basis(self) -> tuple[str, ...]:
+        """What the answer rests on, a sentence each."""
+        if self.comparison is None:
+            return ()
+        c = self.comparison
+        reads = (
+            "How often the table is read is not known." if self.reads is None else f"{self.reads:,.3g} reads per commit, {self.reads_from}."
+        )
+        kind = f"reads WHERE {self.trial.filter}" if self.trial.filter else "full scans"
+        lines = [
+            f"{reads} {_cycles(self)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
+            "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
+            f"{percent(self.margin)} or more of all cost, reads included.",
+        ]
+        if self.facts.has_deletes and self.trial.scale == 1:
+            lines.append(
+                "The deletes that the table has now were compacted away on the clones first: what is compared is what the modes add."
+            )
+        if is_lost_in_noise(self.trial):
+            lines.append(
+                "What the deletes add to a read is less than two reads of the same rows differ by, so the break-even is a guess: try more commits, more repeats, or a quieter machine."
+            )
+        if self.trial.scale > 1:
+            lines.append(
+                f"Measured on a copied sample and multiplied by {self.trial.scale:,.1f}, the size of the table by that of the sample."
+            )
+            if self.trial.workload.operation == "merge" and not self.trial.workload.is_synthetic:
+                lines.append(
+                    "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are dearer than on the table."
+                )
+        if self.trial.workload.operation == "merge" and self.trial.workload.is_synthetic:
+            lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
+        if self.trial.equality is not None:
+            e = self.trial.equality
+            lines.append(
+                f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s with the same "
+                f"rows deleted by position, which took {e.resolving:.2f} s (icekit convert)."
+            )
+        if self.reads is not None and self.sensitivity:
+            winner = c.winner(self.reads).variant
+            flips = sorted({f"{x.name} × {x.factor:g}" for x in self.sensitivity if x.winner.mode != winner.mode})
+            lines.append(
+                "The mode stays the same with any one input half or twice as large."
+                if is_robust(self.sensitivity, winner)
+                else f"Another mode would win with {', '.join(flips)}."
+            )
+        return tuple(lines)
 
     def figures(self) -> dict[str, Any]:
-        """What was measured and modelled; seconds are on the wall, per commit where they are costs."""
-        return figures(self)
+        """A choice's figures as plain data. Seconds are on the wall, per commit where they are costs."""
+        comparison, trial = self.comparison, self.trial
+        return {
+            "operation": self.operation,
+            "current": self.current.name,
+            "basis": list(self.basis()),
+            "history": asdict(self.history),
+            "workload": {"described": trial.workload.described, "is_synthetic": trial.workload.is_synthetic},
+            "reads_per_commit": self.reads,
+            "reads_from": self.reads_from,
+            "trial": {
+                "seconds": round(trial.seconds, 3),
+                "scale": trial.scale,
+                "filter": trial.filter,
+                "equality_deletes": asdict(trial.equality) if trial.equality else None,
+                "measured": [_measured(m) for m in trial.measured],
+            },
+            "comparison": None
+            if comparison is None
+            else {
+                "cycle_from": self.cycle_from,
+                "read_seconds": comparison.read_seconds,
+                "break_even_reads_per_commit": _even(comparison),
+                "variants": [_costs(comparison, c, self.reads) for c in comparison.costs],
+            },
+            "sensitivity": [
+                {"input": c.name, "factor": c.factor, "winner": c.winner.name, "break_even_reads_per_commit": _finite(c.break_even)}
+                for c in self.sensitivity
+            ],
+            "margin": self.margin,
+        }
 
 
 _HEAD = ("mode", "commit", "written", "files", "full scan", "deletes opened", "compaction")
 _HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "bytes per row", "files touched", "partitions")
-
-
-def summary(choice: WriteModeChoice) -> str:
-    """The answer in a few sentences."""
-    head = f"{choice.trial.workload.described}: "
-    if choice.comparison is None:
-        return f"{head}too little was measured to compare the modes: {choice.stopped}."
-    changes = [a for a in choice.advice if a.is_change]
-    own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
-    said = (
-        " ".join(f"Set {a.setting} to {a.proposed}: {_lowered(a.evidence)}" for a in changes)
-        if changes
-        else f"Nothing to change. {even_sentence(choice.comparison.within(choice.current.format_version))}{own}"
-    )
-    return f"{head}{said}"
-
-
-def basis(choice: WriteModeChoice) -> tuple[str, ...]:
-    """What the answer rests on, a sentence each."""
-    if choice.comparison is None:
-        return ()
-    c = choice.comparison
-    reads = (
-        "How often the table is read is not known."
-        if choice.reads is None
-        else f"{choice.reads:,.3g} reads per commit, {choice.reads_from}."
-    )
-    kind = f"reads WHERE {choice.trial.filter}" if choice.trial.filter else "full scans"
-    lines = [
-        f"{reads} {_cycles(choice)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
-        "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
-        f"{percent(choice.margin)} or more of all cost, reads included.",
-    ]
-    if choice.facts.has_deletes and choice.trial.scale == 1:
-        lines.append("The deletes that the table has now were compacted away on the clones first: what is compared is what the modes add.")
-    if is_lost_in_noise(choice.trial):
-        lines.append(
-            "What the deletes add to a read is less than two reads of the same rows differ by, so the break-even is a guess: try more commits, more repeats, or a quieter machine."
-        )
-    if choice.trial.scale > 1:
-        lines.append(
-            f"Measured on a copied sample and multiplied by {choice.trial.scale:,.1f}, the size of the table by that of the sample."
-        )
-        if choice.trial.workload.operation == "merge" and not choice.trial.workload.is_synthetic:
-            lines.append(
-                "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are dearer than on the table."
-            )
-    if choice.trial.workload.operation == "merge" and choice.trial.workload.is_synthetic:
-        lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
-    if choice.trial.equality is not None:
-        e = choice.trial.equality
-        lines.append(
-            f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s with the same "
-            f"rows deleted by position, which took {e.resolving:.2f} s (icekit convert)."
-        )
-    if choice.reads is not None and choice.sensitivity:
-        winner = c.winner(choice.reads).variant
-        flips = sorted({f"{x.name} × {x.factor:g}" for x in choice.sensitivity if x.winner.mode != winner.mode})
-        lines.append(
-            "The mode stays the same with any one input half or twice as large."
-            if is_robust(choice.sensitivity, winner)
-            else f"Another mode would win with {', '.join(flips)}."
-        )
-    return tuple(lines)
 
 
 def _cycles(choice: WriteModeChoice) -> str:
@@ -142,14 +163,6 @@ def _cycles(choice: WriteModeChoice) -> str:
     ]
     each = ", ".join(f"every {count(n, 'commit')} with {name}" if n < MAX_CYCLE else f"never with {name}" for name, n in merging)
     return f"Compacted {choice.cycle_from}: {each}"
-
-
-def tables(choice: WriteModeChoice) -> tuple[Shown, ...]:
-    """What was measured, and the table's own row-level commits."""
-    return (
-        Shown("Measured", _HEAD, tuple(map(_row, choice.trial.measured))),
-        Shown("The table's own commits", _HISTORY, tuple(history_rows(choice)), frozenset({0, 1})),
-    )
 
 
 def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:
@@ -191,40 +204,6 @@ def _seconds(value: float | None) -> str:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
-
-
-def figures(choice: WriteModeChoice) -> dict[str, Any]:
-    """A choice's figures as plain data. Seconds are on the wall, per commit where they are costs."""
-    comparison, trial = choice.comparison, choice.trial
-    return {
-        "operation": choice.operation,
-        "current": choice.current.name,
-        "basis": list(choice.basis()),
-        "history": asdict(choice.history),
-        "workload": {"described": trial.workload.described, "is_synthetic": trial.workload.is_synthetic},
-        "reads_per_commit": choice.reads,
-        "reads_from": choice.reads_from,
-        "trial": {
-            "seconds": round(trial.seconds, 3),
-            "scale": trial.scale,
-            "filter": trial.filter,
-            "equality_deletes": asdict(trial.equality) if trial.equality else None,
-            "measured": [_measured(m) for m in trial.measured],
-        },
-        "comparison": None
-        if comparison is None
-        else {
-            "cycle_from": choice.cycle_from,
-            "read_seconds": comparison.read_seconds,
-            "break_even_reads_per_commit": _even(comparison),
-            "variants": [_costs(comparison, c, choice.reads) for c in comparison.costs],
-        },
-        "sensitivity": [
-            {"input": c.name, "factor": c.factor, "winner": c.winner.name, "break_even_reads_per_commit": _finite(c.break_even)}
-            for c in choice.sensitivity
-        ],
-        "margin": choice.margin,
-    }
 
 
 def _measured(m: Measured) -> dict[str, Any]:

@@ -1,0 +1,48 @@
+"""``python -m tests.notebooks.joined FILE [NAME ...]``: join notebooks in one, so that nbval runs them all in one kernel and one JVM.
+
+Run by scripts/test-notebooks.sh.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat.v4
+
+from tests.workshop import building
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
+#: What is measured elsewhere need not take its time here.
+CHEAP: Mapping[str, Mapping[str, Any]] = {"04_equality_deletes": {"stock_limit": 0}}
+
+
+def joined(names: Iterable[str]) -> Any:
+    """The code of some notebooks with what it is stored to print, and before each notebook a cell that builds its lab tables.
+
+    No names are left of the notebook before, and cheap parameters come after a notebook's own.
+    """
+    new_code_cell: Any = nbformat.v4.new_code_cell
+    cells = [new_code_cell(f"%cd -q {FOLDER}")]
+    for name in names:
+        cells += [new_code_cell(building(NOTEBOOKS[name].read_text())), new_code_cell("%reset -f")]
+        for cell in code(name):
+            cell.source += f"\n# {name}, cell {cell.execution_count}"
+            cells.append(cell)
+            if "parameters" in cell.metadata.get("tags", ()):
+                cells += [new_code_cell(f"{parameter} = {value!r}") for parameter, value in CHEAP.get(name, {}).items()]
+    new_notebook: Any = nbformat.v4.new_notebook
+    return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+
+
+def code(name: str) -> list[Any]:
+    """The code cells of a notebook."""
+    book: Any = nbformat.read(NOTEBOOKS[name], as_version=4)  # type: ignore[no-untyped-call]
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+if __name__ == "__main__":
+    nbformat.write(joined(sys.argv[2:] or NOTEBOOKS), sys.argv[1])  # type: ignore[no-untyped-call]
