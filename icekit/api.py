@@ -98,8 +98,9 @@ class Lake(catalog.Lake):
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
     """Connect to a catalog by name; nothing is contacted and no JVM is started yet.
 
-    Without a name, or by the name ``lake``, it is the embedded lake, under ``ICEKIT_LAKE`` or ``./lake``. Any other name
-    is a catalog of the Spark session given (or running) if it has one of that name, else a profile of pyiceberg's
-    own configuration. Raises :class:`~icekit.errors.ProfileError` for a name that is neither.
+    Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite under ``ICEKIT_LAKE`` or ``./lake``.
+    Any other name is a catalog of the Spark session given (or running) if it has one of that name, else a profile of pyiceberg's
+    own configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises :class:`~icekit.errors.ProfileError`
+    for a name that is neither.
     """
     return connect_as(Lake, catalog, spark=spark)

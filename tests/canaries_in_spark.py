@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import icekit
-from icekit.__main__ import main
 from icekit.catalog.profile import SPARK_RUNTIME, SparkCatalogConf
+from icekit.cli.main import main
 
 folder = Path(sys.argv[1])
 lake = icekit.connect("hostile")

@@ -26,8 +26,8 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.errors import AnalysisException
 
 import icekit
-from icekit.__main__ import main
 from icekit.api import Lake
+from icekit.cli.main import main
 from icekit.engine.boundary import outside
 from icekit.engine.errors import reason
 from icekit.errors import CatalogUnreachable, DiskUnusable, IcekitError

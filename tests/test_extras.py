@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
 import icekit
-from icekit.__main__ import main
+from icekit.cli.main import main
 from icekit.extras import EXTRAS, ExtraMissing
 from icekit.lab import build
 

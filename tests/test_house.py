@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "icekit"
 #: From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are the modules beside the rooms.
 ROOMS = (
     "(base) answer engine catalog facts clone resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
-    "schedule commands"
+    "schedule cli"
 ).split()
 
 
@@ -45,7 +45,7 @@ def _room(name: str) -> int:
     """The place of a module's room; the package's public face and its command line stand on top."""
     parts = name.split(".")[1:]
     if parts in ([], ["__main__"]):
-        return ROOMS.index("commands")
+        return ROOMS.index("cli")
     return ROOMS.index(parts[0]) if parts[0] in ROOMS else ROOMS.index("(base)")
 
 

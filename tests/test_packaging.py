@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 import icekit
 from icekit import extras
-from icekit.__main__ import main
+from icekit.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.__main__ import _parser
+from icekit.cli.main import _parser
 from icekit.diagnose import SYMPTOMS
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import fnmatch
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +18,7 @@ from icekit.catalog.profile import SparkCatalogConf, spark_conf
 from icekit.catalog.profile_tables import ProfileTables
 from icekit.catalog.session_tables import SessionTables
 from icekit.catalog.source import Tables
+from icekit.engine.session import in_catalog
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
 
@@ -127,19 +128,12 @@ def embedded_path() -> Path:
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
-    """Connect to a catalog by name, see :func:`connect_as`."""
+    """Connect as :func:`icekit.connect` does, to a lake without its verbs."""
     return connect_as(Lake, catalog, spark=spark)
 
 
 def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None) -> L:
-    """Connect to a catalog by name; nothing is contacted and no JVM is started yet. ``kind`` is the class of what is returned.
-
-    Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on
-    SQLite under :func:`embedded_path`. Any other name is a catalog of the Spark session
-    given (or running) if it has one of that name, else a profile of pyiceberg's own
-    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
-    :class:`~icekit.errors.ProfileError` for a name that is neither.
-    """
+    """Connect as :func:`icekit.connect` does, to a lake of class ``kind``."""
     name = catalog or EMBEDDED
     running = spark or session.running_session()
     borrowed = running if running is not None and not session.is_own(running) else None
@@ -183,3 +177,13 @@ def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+@contextlib.contextmanager
+def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
+    """The session; for a lake with its catalog as the current one for a while, so that names in a statement are found where they are meant."""
+    if not isinstance(where, Lake):
+        yield where
+        return
+    with in_catalog(where.spark, where.name):
+        yield where.spark

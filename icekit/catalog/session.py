@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.profile import SparkCatalogConf
-from icekit.engine.errors import reason
+from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import is_of_engine, reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.quiet import stderr_to_file
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
@@ -130,15 +130,13 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
 
     PySpark asks the session's settings how to show an error; where those are the error, it asks for many minutes.
     """
-    from py4j.protocol import Py4JJavaError
-
     scratch = jvm.org.apache.spark.sql.internal.SQLConf()
     for key, value in settings.items():
         if key.startswith("spark.sql."):
             try:
                 scratch.setConfString(key, value)
             except Exception as error:
-                if not isinstance(error, Py4JJavaError) and type(error).__module__.partition(".")[0] != "pyspark":
+                if not is_of_engine(error):
                     raise
                 said = scrub(str(error)).strip()
                 cause = re.findall(r"^: \S+?: (.+)$", said, re.M)
@@ -174,7 +172,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
         return
     secret = {k: v for k, v in conf.settings.items() if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v}
     if secret:
-        if hasattr(spark, "_jsparkSession"):
+        if has_bridge(spark):
             _open(spark, base, conf.settings)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
             name, keys = base.rpartition(".")[2], ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
@@ -211,22 +209,6 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-@contextlib.contextmanager
-def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Lend a session some settings for a while; what it had before comes back."""
-    before = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
 
 
 def require_java() -> None:

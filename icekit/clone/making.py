@@ -16,7 +16,7 @@ from icekit.clone.removal import discard, drop_statement
 from icekit.clone.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
 from icekit.clone.stale import stale_clones
 from icekit.engine.bridge import has_bridge, load_table
-from icekit.engine.errors import explain
+from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused
 from icekit.facts.collect import load_metadata
 from icekit.secrets import scrub
@@ -133,9 +133,9 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
             loaded.currentSnapshot().allManifests(loaded.io())
         return loaded.io()
     except Exception as error:
-        reason = scrub(str(explain(error, lake.sql_name(copy.table)))).strip().splitlines()[0][:200].rstrip(".")
+        why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(
-            f"Catalog {lake.name!r} takes no clone of {display_name(copy.of)} ({reason}): {_LOST}.", detail=scrub(str(error))
+            f"Catalog {lake.name!r} takes no clone of {display_name(copy.of)} ({why}): {_LOST}.", detail=scrub(str(error))
         ) from None
 
 

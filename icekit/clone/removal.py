@@ -9,12 +9,11 @@ from typing import Any
 from icekit.catalog import Lake
 from icekit.clone.scratch import OF_UUID, marker
 from icekit.engine.bridge import elements
-from icekit.engine.errors import explain
+from icekit.engine.errors import explain, reason
 from icekit.errors import IcekitError
 from icekit.facts.avro import contains, entries, manifest_list
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import Json, named_files
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
@@ -100,8 +99,8 @@ def _adopted(lake: Lake, made: Identifier, of: Identifier | None, scratch: str) 
             raise IcekitError("its properties do not name it")
         kept = adopted(lake, made, of)
     except Exception as error:
-        reason = scrub(str(explain(error, lake.sql_name(of or made)))).splitlines()[0][:200].rstrip(".")
-        return None, f"It is not known whether {name} needs files in {scratch} ({reason}), so they are kept; remove the folder if not."
+        why = reason(explain(error, lake.sql_name(of or made)))
+        return None, f"It is not known whether {name} needs files in {scratch} ({why}), so they are kept; remove the folder if not."
     return kept, f"{name} has adopted {count(len(kept), 'file')} in {scratch}; these are kept, the others removed." if kept else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from icekit.compact.candidates import Candidate, expected_files
 from icekit.compact.model import REWRITE_NOTHING, Action, Order, Prediction
@@ -26,25 +27,29 @@ _WHY = {
 }
 
 
-def rewrite_action(
-    facts: TableFacts,
-    limits: Thresholds,
-    policy: Policy,
-    action_id: str,
-    batch: Sequence[Candidate],
-    order: Order,
-    parallel: Mapping[str, str],
-) -> Action:
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """What all rewrites of a plan share; ``parallel`` are the options that fit them to the cluster."""
+
+    facts: TableFacts
+    limits: Thresholds
+    policy: Policy
+    order: Order
+    parallel: Mapping[str, str]
+
+
+def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]) -> Action:
     """One rewrite of the partitions of candidates that are alike; its prediction is their sum, until the engine is asked."""
+    facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    options = {"partial-progress.enabled": "true", **parallel, **_limits(facts, limits, policy)}
+    options = {"partial-progress.enabled": "true", **shared.parallel, **_limits(shared)}
     if mode == "all":
         options["rewrite-all"] = "true"
     elif mode == "deletes":
         options["delete-file-threshold"] = "1"
     elif mode == "vectors":
-        options["delete-ratio-threshold"] = f"{policy.delete_ratio:g}"
+        options["delete-ratio-threshold"] = f"{shared.policy.delete_ratio:g}"
     if mode != "size" and facts.has_deletes and not _has_global_deletes(facts):
         options["remove-dangling-deletes"] = "true"
         if _renews(facts):
@@ -74,23 +79,24 @@ def rewrite_action(
             file_opens_saved=sum(c.file_opens_saved for c in batch),
         ),
         partitions,
-        tuple(partition_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
-        where(facts.catalog, specs, facts.columns, partitions),
-        order,
-        options,
+        partition_names=tuple(partition_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
+        where=where(facts.catalog, specs, facts.columns, partitions),
+        order=order,
+        options=options,
         branch=facts.ref,
     )
 
 
-def move_old_specs(facts: TableFacts, findings: Findings, policy: Policy, order: Order, parallel: Mapping[str, str]) -> Action | None:
+def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
     """Move files of older specs into the current one.
 
     No filter tells a file's spec. But one for all that is *not* in the partitions the current
     spec has leaves files of the current spec alone, and takes files of older ones unless all
     their rows belong to those partitions.
     """
+    facts = shared.facts
     old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
-    if not policy.old_specs or not old or "old_partition_spec" not in findings.names:
+    if not shared.policy.old_specs or not old or "old_partition_spec" not in findings.names:
         return None
     current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
     specs = {spec.spec_id: spec for spec in facts.specs}
@@ -108,10 +114,10 @@ def move_old_specs(facts: TableFacts, findings: Findings, policy: Policy, order:
         f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
         Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
         partitions,
-        tuple(partition_name(facts, p) for p in partitions[:_NAMES]),
-        f"NOT ({held})" if current else None,
-        order,
-        {"partial-progress.enabled": "true", **parallel, "rewrite-all": "true"},
+        partition_names=tuple(partition_name(facts, p) for p in partitions[:_NAMES]),
+        where=f"NOT ({held})" if current else None,
+        order=shared.order,
+        options={"partial-progress.enabled": "true", **shared.parallel, "rewrite-all": "true"},
         branch=facts.ref,
     )
 
@@ -158,15 +164,16 @@ def _renews(facts: TableFacts) -> bool:
     return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
 
 
-def _limits(facts: TableFacts, limits: Thresholds, policy: Policy) -> dict[str, str]:
+def _limits(shared: Rewriting) -> dict[str, str]:
     """The size limits as options, where they are not the procedure's own."""
     default, changed = Thresholds(), {}
-    if policy.min_files != default.min_input_files:
-        changed["min-input-files"] = str(policy.min_files)
+    limits, target_bytes = shared.limits, shared.facts.target_bytes
+    if shared.policy.min_files != default.min_input_files:
+        changed["min-input-files"] = str(shared.policy.min_files)
     if limits.min_file_size_ratio != default.min_file_size_ratio:
-        changed["min-file-size-bytes"] = str(min_file_size(facts.target_bytes, limits.min_file_size_ratio))
+        changed["min-file-size-bytes"] = str(min_file_size(target_bytes, limits.min_file_size_ratio))
     if limits.max_file_size_ratio != default.max_file_size_ratio:
-        changed["max-file-size-bytes"] = str(max_file_size(facts.target_bytes, limits.max_file_size_ratio))
+        changed["max-file-size-bytes"] = str(max_file_size(target_bytes, limits.max_file_size_ratio))
     return changed
 
 

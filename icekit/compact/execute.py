@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.old_numbers import guarded
-from icekit.compact.predict import filter_expression, load
-from icekit.engine.bridge import has_bridge
+from icekit.engine.bridge import has_bridge, java_list, load_now
+from icekit.engine.commit_guard import guarded
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, cancel, new_tag, tagged
+from icekit.engine.planner import filter_expression
+from icekit.engine.session import make_active, pinned
 from icekit.sql import identifier, renewing
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
         except BaseException as error:
             told.append(error)
 
-    worker = threading.Thread(target=_pinned(spark, work), name=job_tag, daemon=True)
+    worker = threading.Thread(target=pinned(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
     worker.start()
     try:
@@ -120,10 +121,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     # that a rewrite has cloned for itself: then every group of every later rewrite fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-    # This thread is new to the JVM, and the groups' threads take its active session over.
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    make_active(spark)
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-    table = load(spark, name)
+    table = load_now(spark, name)
     if action.procedure == "rewrite_data_files":
         checked = guarded(jvm, table)
         rewrite = actions.rewriteDataFiles(table if checked is None else checked)
@@ -153,11 +153,8 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         if "spec_id" in action.arguments:
             manifests = manifests.specId(int(str(action.arguments["spec_id"])))
         if isinstance(by := action.arguments.get("sort_by"), tuple):
-            names = jvm.java.util.ArrayList()
-            for field in by:
-                names.add(field)
             # After the spec: its fields are what the names are looked up in.
-            manifests = manifests.sortBy(names)
+            manifests = manifests.sortBy(java_list(spark, by))
         _with_tags(manifests, tags).execute()
         answer = Answer()
     elif action.procedure == CONVERT:
@@ -172,7 +169,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
 def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:
     """Drop dangling deletes; Iceberg 1.12 refuses if any commit comes meanwhile, so this commit alone is tried again."""
     for tries_left in reversed(range(_DANGLING_TRIES)):
-        dangling = actions.removeDanglingDeleteFiles(load(spark, (action.catalog, *action.table)))
+        dangling = actions.removeDanglingDeleteFiles(load_now(spark, (action.catalog, *action.table)))
         if action.branch:
             dangling = dangling.toBranch(action.branch)
         try:
@@ -216,15 +213,6 @@ def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Ans
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
     return Answer(int(told.get("failed_data_files_count") or 0), 0)
-
-
-def _pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
-    """Let a thread have a JVM thread of its own, with this session's local properties."""
-    if not has_bridge(spark):
-        return work
-    from pyspark import inheritable_thread_target
-
-    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

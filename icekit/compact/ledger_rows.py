@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from icekit.catalog.lake import Lake
-from icekit.engine.errors import explain
+from icekit.engine.errors import explain, reason
 from icekit.errors import IcekitError, LedgerUnusable
 from icekit.patience import patiently
 from icekit.secrets import scrub
@@ -179,7 +179,7 @@ class Rows:
         elif _is_conflict(error):
             said = "other commits came first for a minute; try again."
         else:
-            said = f"{in_full.strip().splitlines()[0] if in_full.strip() else type(error).__name__}."
+            said = f"{reason(error)}."
         return LedgerUnusable(
             f"The ledger {display_name(self.name)} cannot be used: {said} It needs rights to create and write that table; "
             "without them keep the ledger in a file (ICEKIT_LEDGER).",

@@ -6,12 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from icekit.catalog import Lake
-from icekit.errors import SnapshotNotFound
-from icekit.facts.collect import load_metadata
+from icekit.facts.head import Head
 from icekit.facts.metadata import Json
-from icekit.facts.snapshots import choose_snapshot, lineage, snapshots_by_id
-from icekit.sql import Identifier
+from icekit.facts.snapshots import snapshots_by_id
 
 #: What each of a run's commits carries in its snapshot summary.
 RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
@@ -48,35 +45,6 @@ class Actual:
         return self.commits > 0 or self.items_before > 0
 
 
-@dataclass(frozen=True)
-class Head:
-    """A table's metadata at one moment, and the snapshot that a branch or the table itself is at."""
-
-    metadata: Json
-    snapshot: Json | None
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot's id; None for a table that nothing was written to."""
-        return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
-
-    @property
-    def sequence_number(self) -> int:
-        """The snapshot's sequence number; 0 in format version 1."""
-        return 0 if self.snapshot is None else int(self.snapshot.get("sequence-number") or 0)
-
-    def lineage(self) -> Iterable[Json]:
-        """The snapshot and its ancestors that are still there, newest first."""
-        return lineage(snapshots_by_id(self.metadata), self.snapshot)
-
-
-def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
-    """Read where the table is now; raises the errors of :mod:`icekit.errors`."""
-    metadata = load_metadata(lake.tables.source(table))
-    snapshot, _ = choose_snapshot(metadata, branch)
-    return Head(metadata, snapshot)
-
-
 def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
     """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
     found = []
@@ -99,22 +67,6 @@ def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
         return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
     oldest = list(at.lineage())[-1:]
     return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
-
-
-def since(at: Head, before: int | None) -> tuple[Json, ...]:
-    """The commits after a snapshot, oldest first.
-
-    Raises :class:`~icekit.errors.SnapshotNotFound` if it is not an ancestor any more: the
-    table was rolled back, or the snapshot expired.
-    """
-    found: list[Json] = []
-    for snapshot in at.lineage():
-        if snapshot["snapshot-id"] == before:
-            return tuple(reversed(found))
-        found.append(snapshot)
-    if before is None:
-        return tuple(reversed(found))
-    raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan anew.")
 
 
 def actual(commits: Iterable[Json]) -> Actual:

@@ -149,7 +149,7 @@ class Action:
         if self.branch:
             given["branch"] = self.branch
         if self.options or self.procedure == "rewrite_data_files":
-            # What nobody looks at while it runs; see icekit.compact.old_numbers.
+            # What nobody looks at while it runs; see icekit.engine.commit_guard.
             given["options"] = sql.renewing(self.options) if self.procedure == "rewrite_data_files" else self.options
         if self.older_than:
             given["older_than"] = self.older_than

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from icekit.compact.actions import drop_dangling, move_old_specs, partition_name, rewrite_action
+from icekit.compact.actions import Rewriting, drop_dangling, move_old_specs, partition_name, rewrite_action
 from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.cluster import parallelism
 from icekit.compact.model import Action, LeftAlone, Order, Plan
@@ -58,6 +58,7 @@ def plan(
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
     options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole) if cluster else ({}, ())
+    shared = Rewriting(facts, limits, policy, order, options)
     notes = (
         ["The columns are not used: binpack orders no rows; sort, zorder and hilbert do."]
         if policy.columns and policy.strategy == "binpack"
@@ -66,10 +67,10 @@ def plan(
     actions: list[Action] = []
     spent = 0
     for place, batch in enumerate(batches):
-        action = rewrite_action(facts, limits, policy, f"a{place + 1}", batch, order, options)
+        action = rewrite_action(shared, f"a{place + 1}", batch)
         files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
-        fitted = _fitted(facts, limits, policy, action, batch, order, options, predict, rest, files_left)
+        fitted = _fitted(shared, action, batch, predict, rest, files_left)
         if fitted is None:
             left.append(
                 _left("the engine's planner takes more than is left of the budget", [p for c in batch for p in c.partitions], facts)
@@ -82,7 +83,7 @@ def plan(
             cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
             if cut:
                 left.append(_left("the engine's planner takes more than is left of the budget", cut, facts))
-    for special in (move_old_specs(facts, findings, policy, order, options), drop_dangling(facts, findings, actions)):
+    for special in (move_old_specs(shared, findings), drop_dangling(facts, findings, actions)):
         if special is None:
             continue
         numbered = replace(special, action_id=f"a{len(actions) + 1}")
@@ -103,10 +104,10 @@ def plan(
         facts.snapshot_id,
         facts.ref,
         tuple(actions),
-        explained if actions else (),
-        tuple(left),
-        tuple(notes),
-        int(now.timestamp() * 1000),
+        parallelism=explained if actions else (),
+        left_alone=tuple(left),
+        notes=tuple(notes),
+        made_at_ms=int(now.timestamp() * 1000),
     )
 
 
@@ -225,16 +226,7 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
 
 
 def _fitted(
-    facts: TableFacts,
-    limits: Thresholds,
-    policy: Policy,
-    action: Action,
-    batch: Sequence[Candidate],
-    order: Order,
-    parallel: Mapping[str, str],
-    predict: Predict | None,
-    rest: int | None,
-    files_left: int | None,
+    shared: Rewriting, action: Action, batch: Sequence[Candidate], predict: Predict | None, rest: int | None, files_left: int | None
 ) -> Action | None:
     """The action with its prediction, cut down until the engine's own figure is within what is left of the budget."""
     kept = list(batch)
@@ -249,7 +241,7 @@ def _fitted(
         kept = kept[: math.floor(len(kept) / over)]
         if not kept:
             return None
-        action = rewrite_action(facts, limits, policy, action.action_id, kept, order, parallel)
+        action = rewrite_action(shared, action.action_id, kept)
     return None
 
 

@@ -13,7 +13,6 @@ from icekit.compact.calibration import throughput
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import head
 from icekit.compact.model import Action, Plan
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
@@ -23,6 +22,7 @@ from icekit.compact.trial import try_plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import cluster_of
+from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import written_since
 from icekit.sql import display_name

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from icekit.catalog import Lake
 from icekit.compact.conversion import smaller_conversions
-from icekit.compact.lineage import head
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.predict import ask_planner
 from icekit.engine.bridge import has_bridge
 from icekit.errors import ParameterError
 from icekit.facts.files import Partition
+from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.where import where
 from icekit.units import count

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from icekit.catalog import Lake
 from icekit.clone import Clone, clone
 from icekit.compact.execute import Stop, Stopped, execute
-from icekit.compact.lineage import Actual, actual, head, since
+from icekit.compact.lineage import Actual, actual
 from icekit.compact.model import Action, Plan, Prediction
-from icekit.compact.predict import Planned, ask_planner
+from icekit.compact.predict import ask_planner
 from icekit.compact.smaller import narrowed
+from icekit.engine.planner import PlannedRewrite
 from icekit.errors import RehearsalFailed
 from icekit.facts.files import Kind, Partition
+from icekit.facts.head import head, since
 from icekit.facts.model import TableFacts
 from icekit.prove import prove_commits
 from icekit.units import count, size
@@ -27,7 +29,7 @@ SAMPLE_BYTES = 256 * 2**20
 class Trial:
     """What rewriting a sample on a clone came to, beside what the planner said of that sample."""
 
-    planned: Planned
+    planned: PlannedRewrite
     actual: Actual
     seconds: float
     is_whole: bool

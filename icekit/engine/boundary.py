@@ -11,7 +11,7 @@ import urllib.error
 from pathlib import Path
 from typing import Any
 
-from icekit.engine.errors import reason
+from icekit.engine.errors import is_of_engine, reason
 from icekit.errors import CatalogUnreachable, DiskUnusable, EngineFailed, IcekitError, SparkUnavailable, first_line, trace
 
 _ANOTHER = "choose another place"
@@ -65,7 +65,7 @@ def outside(error: BaseException) -> IcekitError | None:
     if isinstance(error, IcekitError):
         return error
     modules = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
-    if "py4j" in modules or "pyspark" in modules:
+    if is_of_engine(error):
         return _of_engine(error)
     if any(module in _REACHING for module in modules):
         return CatalogUnreachable(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from icekit.sql import Identifier, identifier
@@ -23,6 +23,12 @@ def load_table(spark: SparkSession, name: Identifier) -> Any:
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
 
 
+def load_now(spark: SparkSession, name: Identifier) -> Any:
+    """The table as :func:`load_table` gives it, at what others have committed up to now."""
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    return load_table(spark, name)
+
+
 def iceberg_version(spark: SparkSession, catalog: str) -> str:
     """The version of Iceberg that the session reads and writes a catalog with."""
     if has_bridge(spark):
@@ -36,6 +42,15 @@ def read_bytes(io: Any, location: str) -> bytes:
     stream = io.newInputFile(location).newStream()
     try:
         return bytes(stream.readAllBytes())
+    finally:
+        stream.close()
+
+
+def write_bytes(io: Any, location: str, content: bytes) -> None:
+    """Write a small file through a table's own FileIO."""
+    stream = io.newOutputFile(location).createOrOverwrite()
+    try:
+        stream.write(content)
     finally:
         stream.close()
 
@@ -59,3 +74,18 @@ def elements(collection: Any) -> Iterator[Any]:
     iterator = collection.iterator()
     while iterator.hasNext():
         yield iterator.next()
+
+
+def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
+    """A Java list of some values."""
+    jvm: Any = spark._jvm
+    made = jvm.java.util.ArrayList()
+    for value in values:
+        made.add(value)
+    return made
+
+
+def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
+    """A Scala sequence of some values."""
+    jvm: Any = spark._jvm
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java_list(spark, values)).toSeq()

@@ -119,12 +119,29 @@ def engine_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
+def is_of_engine(error: BaseException) -> bool:
+    """Tell whether Spark or the bridge to its JVM raised it; imports neither."""
+    return any(kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__)
+
+
 def reason(error: BaseException) -> str:
-    """What Spark says went wrong, in a line; the innermost of Java's exceptions, as py4j's own first line says nothing."""
-    text = scrub(str(error))
-    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M)
-    said = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return said.strip()[:300].rstrip(".;")
+    """What went wrong, in a line without secrets: the innermost of Java's exceptions that says something, as the outer ones seldom do."""
+    text = scrub(str(error)).strip()
+    # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors say only the outermost.
+    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or _causes(error)[1:]
+    if causes:
+        line = next((cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1])
+    elif not text or isinstance(error, IcekitError) or is_of_engine(error):
+        line = text or type(error).__name__
+    else:
+        line = f"{type(error).__name__}: {text}"
+    return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
+
+
+def first_sentence(error: BaseException) -> str:
+    """The first sentence of :func:`reason`, without Java's packages and Spark's codes."""
+    line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
+    return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")
 
 
 def kind_of(error: BaseException) -> Failure:
@@ -137,20 +154,15 @@ def kind_of(error: BaseException) -> Failure:
 
 def described(error: BaseException) -> str:
     """Class and message of every cause, one a line, without secrets."""
-    lines = [f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]]
+    return "\n".join([scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]), *_causes(error)])
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Class and message of each of Java's exceptions, outermost first, without secrets."""
+    found: list[str] = []
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(20):
-        if cause is None:
-            break
-        try:
-            lines.append(f"{cause.getClass().getName()}: {cause.getMessage()}")
+    with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
+        while cause is not None and len(found) < 20:
+            found.append(scrub(f"{cause.getClass().getName()}: {cause.getMessage()}"))
             cause = cause.getCause()
-        except Exception:
-            break  # the JVM is gone, or the origin is no Java exception
-    return scrub("\n".join(lines))
-
-
-def first_sentence(error: BaseException) -> str:
-    """The innermost cause as one line."""
-    lines = [line for line in described(error).split("\n") if line.strip() and not line.endswith(": None")]
-    return lines[-1].strip()[:300] if lines else type(error).__name__
+    return found

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import engine_errors, reason
+from icekit.engine.errors import engine_errors, first_sentence
+from icekit.engine.plan_nodes import query_of_frame
 from icekit.errors import ParameterError, nearest
 from icekit.quiet import quiet_errors
 from icekit.secrets import scrub
@@ -190,7 +191,7 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
                 if condition.containsPattern(getattr(patterns, pattern)()):
                     return "it has a variable or a function of the session, which is not there elsewhere; write the value in its place"
         # Works out what is constant in it, such as a text compared with a number that is not a number.
-        _execution(found).optimizedPlan()
+        query_of_frame(found).optimizedPlan()
         return None
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
@@ -207,13 +208,8 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
     return None
 
 
-def _execution(found: DataFrame) -> Any:
-    frame: Any = found
-    return frame._jdf.queryExecution()
-
-
 def _condition(found: DataFrame) -> Any:
-    plan = _execution(found).analyzed()
+    plan = query_of_frame(found).analyzed()
     # Columns that only Iceberg has, such as _file, are projected away above it.
     while str(plan.getClass().getSimpleName()) != "Filter":
         plan = plan.children().apply(0)
@@ -244,9 +240,3 @@ def _why(error: Any, columns: Sequence[str]) -> str:
     name = str((error.getMessageParameters() or {}).get("objectName", ""))
     there = ", ".join(columns[:10]) + (", …" if len(columns) > 10 else "")
     return said + (nearest(name.replace("`", ""), columns).rstrip("?") or f"; the columns are {there}")
-
-
-def first_sentence(error: BaseException) -> str:
-    """What went wrong, without Spark's codes, plan and trace; secrets are masked."""
-    line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
-    return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.catalog import session
+from icekit.engine.session import lent
 from icekit.errors import ParameterError
 from icekit.lab import flights
 from icekit.lab.registry import TABLES, table_of
@@ -86,7 +86,7 @@ def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None
     catalog = open_catalog(lake)
     try:
         flights.write(folder, scale)
-        with session.lent(spark, _SESSION):
+        with lent(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
             yield lambda name: _make(Lab(lake, spark, catalog, folder, scale, name))

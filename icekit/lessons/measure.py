@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
+from icekit.engine.plan_nodes import kind, nodes, query_of_frame
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
 from icekit.sql import Identifier
-from icekit.tune.merge.engine import kind, nodes
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> Measured:
     """
     took, planning = [], []
     for run in range(runs + 1):
-        frame: Any = lake.spark.sql(query)
+        frame = lake.spark.sql(query)
         started = time.monotonic()
         rows = frame.collect()
         if run:
             took.append(time.monotonic() - started)
-        scans = [said for node in nodes(frame._jdf.queryExecution().executedPlan()) if (said := _metrics(node))]
+        scans = [said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))]
         if not scans:
             raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; let it read a column.")
         if run:

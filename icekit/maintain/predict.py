@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.compact.model import Action
-from icekit.compact.predict import Planned, asked_of, load, planned_by, rolled_up
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import explain
+from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def ask_delete_planner(spark: SparkSession, action: Action) -> Planned:
-    """What ``rewrite_position_delete_files`` would rewrite now, by BinPackRewritePositionDeletePlanner.
+def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
+    """What ``rewrite_position_delete_files`` would rewrite now, by Iceberg's own planner.
 
     Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
     """
-    name = (action.catalog, *action.table)
-    try:
-        table = load(spark, name)
-        jvm: Any = spark._jvm
-        planner = jvm.org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner(table, *asked_of(spark, action))
-        return rolled_up(planned_by(planner, action))
-    except Exception as error:
-        raise explain(error, name) from error
+    return rolled_up(plan_rewrite(spark, (action.catalog, *action.table), action.options, where=action.where, of_deletes=True))
 
 
 def predict_deletes(spark: SparkSession | None, action: Action) -> Action:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from icekit.catalog import Lake
-from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.facts.avro import manifest_list
+from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.maintain.manifests import Layer, layers
 from icekit.maintain.plan import DEFAULT_PROCEDURES, plan_maintenance

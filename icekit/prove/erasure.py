@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.errors import explain
-from icekit.engine.predicate import Predicate, first_sentence, read_predicate
+from icekit.engine.errors import explain, first_sentence
+from icekit.engine.planner import filter_expression
+from icekit.engine.predicate import Predicate, read_predicate
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.sharing import sharing
@@ -298,9 +299,6 @@ class _Proof:
     def _usable_where(self) -> bool:
         """Ask Iceberg whether the predicate, as its procedures read it, is one that selects files."""
         with contextlib.suppress(Exception):
-            session: Any = self.spark
-            converter = session._jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-            resolved = converter.collectResolvedSparkExpression(session._jsparkSession, identifier(*self.sql_name), self.predicate.text)
-            converter.convertToIcebergExpression(resolved)
+            filter_expression(self.spark, self.sql_name, self.predicate.text)
             return True
         return False

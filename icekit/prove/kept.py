@@ -14,7 +14,7 @@ from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import named_files
 from icekit.prove.fingerprint import Print, prints, row_hash
 from icekit.prove.proof import Check, Kept
-from icekit.sql import Identifier, identifier
+from icekit.sql import Identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -141,5 +141,4 @@ def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
 
 
 def _snapshots(lake: Lake, table: Identifier) -> dict[int, Json]:
-    lake.spark.sql(f"REFRESH TABLE {identifier(*lake.sql_name(table))}")
     return {int(s["snapshot-id"]): s for s in load_metadata(lake.tables.source(table)).get("snapshots") or ()}

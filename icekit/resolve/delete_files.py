@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements
+from icekit.engine.bridge import elements, java_list, write_bytes
 from icekit.resolve.listing import File
 from icekit.resolve.vectors import PATH_ID, POSITION_ID, Positions, position_file, vector_blob
-from icekit.resolve.view import write_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +104,7 @@ class Writer:
 
     def __init__(self, spark: SparkSession, table: Any, format_version: int) -> None:
         jvm: Any = spark._jvm
-        self._jvm = jvm
+        self._spark, self._jvm = spark, jvm
         self._version = format_version
         self._io, self._provider, self._specs = table.io(), table.locationProvider(), table.specs()
         self._mapper = jvm.org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
@@ -142,8 +141,7 @@ class Writer:
             writer = puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
             blobs = []
             try:
-                fields = jvm.java.util.ArrayList()
-                fields.add(_ROW_POSITION_ID)
+                fields = java_list(self._spark, [_ROW_POSITION_ID])
                 for file, positions, partition in some:
                     content, count = vector_blob(positions), positions.count
                     properties = {"referenced-data-file": file.path, "cardinality": str(count)}
@@ -209,13 +207,9 @@ def commit(
     ``touched`` are the data files that ``added`` point at: they must be there still, and so
     must be what is removed. Deletes committed since ``start`` stay, and apply.
     """
-    jvm: Any = spark._jvm
     delta = table.newRowDelta().validateFromSnapshot(start).validateDeletedFiles()
     if touched:
-        paths = jvm.java.util.ArrayList()
-        for path in touched:
-            paths.add(path)
-        delta = delta.validateDataFilesExist(paths)
+        delta = delta.validateDataFilesExist(java_list(spark, touched))
     for file in added:
         delta.addDeletes(file)
     for file in removed:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from icekit.catalog.session import lent
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.session import lent
 from icekit.errors import ConversionRefused
 from icekit.resolve.delete_files import Present
 from icekit.resolve.find import Found

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
-from icekit.engine.bridge import load_table
-from icekit.engine.errors import explain
+from icekit.engine.bridge import load_table, write_bytes
+from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json
 from icekit.facts.model import Scalar
@@ -75,9 +75,8 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
         except Exception as error:
             if _PASSING.search(str(error)):
                 raise
-            explained = scrub(str(explain(error, table))).splitlines()[0][:200]
             raise CloneRefused(
-                f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({explained}), which the join of rows and deletes reads; "
+                f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}), which the join of rows and deletes reads; "
                 "grant creating tables there.",
                 detail=scrub(str(error)),
             ) from None
@@ -90,15 +89,6 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
         with contextlib.suppress(Exception):
             io.deletePrefix(f"{scratch}/")
         remove_folders(spark, scratch)
-
-
-def write_bytes(io: Any, location: str, content: bytes) -> None:
-    """Write a small file through a table's own FileIO."""
-    stream = io.newOutputFile(location).createOrOverwrite()
-    try:
-        stream.write(content)
-    finally:
-        stream.close()
 
 
 def _shapes(keys: Keys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:

@@ -12,15 +12,17 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.catalog import Lake
 from icekit.compact.conversion import deletes_left
 from icekit.compact.execute import Answer, Stop, Stopped, execute
-from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, head, own_commits, since
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.predict import Planned, ask_planner, partitions_left
+from icekit.compact.predict import ask_planner, partitions_left
 from icekit.compact.smaller import narrowed, only_dangling
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import Failure, explain, first_sentence, kind_of
+from icekit.engine.errors import Failure, explain, kind_of, reason
 from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.files import Partition
+from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import specs
 from icekit.facts.values import to_scalar
 from icekit.run.limits import Retry
@@ -145,7 +147,7 @@ class Runner:
             moved = head(self.lake, action.table, action.branch).snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
                 # Another's compaction and expiry took files away that were being read.
-                raise Conflict(first_sentence(failure))
+                raise Conflict(reason(failure))
             raise _as_kind(failure)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
@@ -210,7 +212,7 @@ class Runner:
         return tick
 
 
-def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
+def _check(planned: PlannedRewrite, answer: Answer, committed: Actual) -> None:
     """Compare plan and table: an engine under partial progress only logs what failed."""
     missing = planned.files_in - committed.files_in
     if missing <= 0:
@@ -223,5 +225,5 @@ def _check(planned: Planned, answer: Answer, committed: Actual) -> None:
 def _as_kind(error: BaseException) -> BaseException:
     kind: Failure = "other" if isinstance(error, IcekitError) else kind_of(error)
     if kind == "conflict":
-        return Conflict(first_sentence(error))
-    return TooLarge(first_sentence(error)) if kind == "capacity" else error
+        return Conflict(reason(error))
+    return TooLarge(reason(error)) if kind == "capacity" else error

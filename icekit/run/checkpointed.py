@@ -13,15 +13,16 @@ from icekit.catalog import Lake
 from icekit.compact.claims import claimed, now_ms
 from icekit.compact.execute import Stop, Stopped
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import head, is_there, own_commits
+from icekit.compact.lineage import is_there, own_commits
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
 from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.smaller import smaller_parts
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.errors import first_sentence
+from icekit.engine.errors import reason
 from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.errors import IcekitError, ParameterError
+from icekit.facts.head import head
 from icekit.facts.metadata import settings
 from icekit.prove import Proof
 from icekit.run.attempt import Conflict, Progress, Runner, TooLarge
@@ -51,14 +52,14 @@ class Run:
             run_id,
             self.table,
             plan.table_uuid,
-            "running",
-            self.started_ms,
-            None,
-            plan.snapshot_id,
-            kept(plan),
-            socket.gethostname(),
-            os.getpid(),
-            None,
+            status="running",
+            started_ms=self.started_ms,
+            ended_ms=None,
+            starting_snapshot_id=plan.snapshot_id,
+            plan=kept(plan),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            error=None,
         )
 
     def start(self) -> Outcome:
@@ -108,11 +109,11 @@ class Run:
             self.plan,
             self.run_id,
             (*self.outcomes, *pending),
-            Proof.of(self.proofs) if self.proofs else None,
-            time.monotonic() - started,
-            leftovers,
-            clean_up,
-            tuple(self.notes),
+            proof=Proof.of(self.proofs) if self.proofs else None,
+            seconds=time.monotonic() - started,
+            leftovers=leftovers,
+            clean_up=clean_up,
+            notes=tuple(self.notes),
             iceberg_version=version,
         )
 
@@ -172,18 +173,18 @@ class Run:
                 ActionRecord(
                     self.run_id,
                     action.action_id,
-                    place,
-                    self.table,
-                    progress.starting_snapshot_id,
-                    status,
-                    progress.attempts,
-                    action.sql,
-                    {k: v for k, v in asdict(action.prediction).items() if v is not None},
-                    dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
-                    tuple(progress.snapshot_ids),
-                    started_ms,
-                    None if status == "running" else now_ms(),
-                    error,
+                    ordinal=place,
+                    table=self.table,
+                    starting_snapshot_id=progress.starting_snapshot_id,
+                    status=status,
+                    attempt=progress.attempts,
+                    sql=action.sql,
+                    predicted={k: v for k, v in asdict(action.prediction).items() if v is not None},
+                    actual=dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
+                    snapshot_ids=tuple(progress.snapshot_ids),
+                    started_ms=started_ms,
+                    ended_ms=None if status == "running" else now_ms(),
+                    error=error,
                 )
             )
 
@@ -215,7 +216,7 @@ class Run:
         except IcekitError as problem:
             error = str(problem)
         except Exception as problem:
-            error = first_sentence(problem)
+            error = reason(problem)
         outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
@@ -266,7 +267,7 @@ class Run:
             proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
         except Exception as problem:
             # What was done is done, and the other actions are not at fault; but it is not proved.
-            why = f"The proof of action {outcome.action.action_id} could not be made: {first_sentence(problem)}"
+            why = f"The proof of action {outcome.action.action_id} could not be made: {reason(problem)}"
             proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
         if proof is None:
             return None

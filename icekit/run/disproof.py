@@ -8,9 +8,9 @@ from icekit.catalog import Lake
 from icekit.compact.claims import now_ms
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import head
 from icekit.compact.records import RunRecord
 from icekit.errors import ParameterError, RunDisproved, TableNotFound
+from icekit.facts.head import head
 from icekit.prove import Proof
 from icekit.run.kept import plan_of
 from icekit.sql import Identifier, display_name

@@ -11,7 +11,7 @@ from icekit import sql
 from icekit.catalog import Lake
 from icekit.clone.scratch import ownership
 from icekit.compact.execute import Stop
-from icekit.compact.lineage import Actual, head
+from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
@@ -19,6 +19,7 @@ from icekit.engine.interrupting import cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import load_metadata
+from icekit.facts.head import head
 from icekit.facts.sharing import Say, declared_paths, may_name, naming, of_others, sharing
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
@@ -199,9 +200,9 @@ class _Expiry(Guard):
 
     def _past_files(self) -> DataFrame:
         """The files of all snapshots that are not in the table's current state."""
-        name = self.lake.sql_name(self.action.table)
-        every, now = (metadata_table(self.lake.spark, name, which).select("file_path") for which in ("all_files", "files"))
-        return every.join(now, "file_path", "left_anti").distinct()
+        spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
+        now = metadata_table(spark, name, "files").select("file_path")
+        return metadata_table(spark, name, "all_files").select("file_path").distinct().join(now, "file_path", "left_anti")
 
     def _is_clone(self, table: Identifier) -> bool:
         try:

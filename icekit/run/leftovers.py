@@ -6,8 +6,8 @@ import datetime as dt
 import shlex
 
 from icekit.catalog import Lake
-from icekit.compact.lineage import head
 from icekit.engine.metadata_tables import metadata_table
+from icekit.facts.head import head
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.sql import Identifier, display_name, literal
 

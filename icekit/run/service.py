@@ -10,10 +10,10 @@ from icekit.clone import remove_stale, stale_clones
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import head
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.errors import IcekitError, ParameterError
+from icekit.facts.head import head
 from icekit.run.checkpointed import Run, Say
 from icekit.run.disproof import refuse
 from icekit.run.kept import plan_of

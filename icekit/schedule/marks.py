@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from icekit.errors import ParameterError
-from icekit.secrets import scrub
+from icekit.errors import ParameterError, first_line
 
 #: Where a value is: keys and places in lists, from the top.
 Place = tuple[str | int, ...]
@@ -64,7 +63,7 @@ def read_marked(text: str) -> Marked:
             said += "; indent with spaces"
         return Marked(None, {}, (Problem(mark.line + 1 if mark else 1, "", said),))
     except (yaml.YAMLError, RecursionError) as error:
-        return Marked(None, {}, (Problem(1, "", f"this is not YAML: {scrub(str(error)).splitlines()[0]}"),))
+        return Marked(None, {}, (Problem(1, "", f"this is not YAML: {first_line(error)}"),))
     finally:
         loader.dispose()
     return Marked(data, found.lines, tuple(found.problems))

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from icekit.catalog import Lake, connect
-from icekit.compact.lineage import head
 from icekit.ending import Ending, ended_like_interrupted
 from icekit.engine.boundary import outside
 from icekit.errors import IcekitError
+from icekit.facts.head import head
 from icekit.report import Known, Part
 from icekit.schedule.act import Say, Work, act, unfinished
 from icekit.schedule.budget import Share

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from icekit.catalog.lake import session_of
 from icekit.diagnose import diagnose
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
+from icekit.engine.session import session_value
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
 from icekit.parsing import size_in_bytes
@@ -21,13 +23,11 @@ from icekit.tune.advice import Advice
 from icekit.tune.advisory_size import advise as size_advice
 from icekit.tune.advisory_size.written import Written
 from icekit.tune.budget import Budget
-from icekit.tune.current import session_of
 from icekit.tune.distribution import advise as mode_advice
 from icekit.tune.distribution.cadence import Cadence, Until, cadence, commits_for, until_sick
 from icekit.tune.distribution.cohorts import Cohorts
 from icekit.tune.file_sizes_result import FileSizes
 from icekit.tune.file_sizes_trials import Trials
-from icekit.tune.in_force import session_value
 from icekit.tune.write_mode.workload import OPERATIONS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from icekit.compact.lineage import head
 from icekit.engine.metadata_tables import metadata_table_sql
+from icekit.facts.head import head
 from icekit.facts.parts import Commit
 from icekit.sql import display_name
 from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OPTION, SESSION, PROPERTY, DEFAULT = "option", "session", "table property", "default"
 
@@ -66,9 +62,3 @@ def in_force(
     links += [Link(SESSION, name, value) for name, value in session]
     links += [Link(PROPERTY, name, value) for name, value in properties]
     return InForce(setting, (*links, Link(DEFAULT, *default)))
-
-
-def session_value(spark: SparkSession, name: str) -> str | None:
-    """A session's setting as a text; None where it is not set and has no default."""
-    value = spark.conf.get(name, None)
-    return None if value is None else str(value)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.predict import is_case_sensitive
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import reason
+from icekit.engine.grammar import BRANCH, Parts, Span, Tree, kind, parsed, resolved, spliced, with_variables
+from icekit.engine.session import is_case_sensitive
 from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
 from icekit.sql import Identifier, identifier, unquoted
-from icekit.tune.grammar import Parts, Span, Tree, kind, spliced
-from icekit.tune.target import BRANCH, resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,13 +109,13 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     """
     if not has_bridge(spark):
         raise SparkUnavailable("Reading a statement needs the JVM bridge, which Spark Connect has not; use a classic Spark session.")
-    text = _with_variables(spark, sql)
+    text = with_variables(spark, sql)
     if not text:
         raise StatementRefused("There is no statement to read; give one MERGE, UPDATE or DELETE.")
     tree = Tree(spark, text)
     if tree.is_several:
         raise StatementRefused("There are several statements; give one MERGE, UPDATE or DELETE at a time.")
-    wanted = _check(_parsed(spark, text))
+    wanted = _check(parsed(spark, text))
     node = tree.dml
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
@@ -140,7 +138,7 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
     Raises :class:`~icekit.errors.StatementRefused` where Spark reads the result as something else.
     """
     # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
-    _parsed(spark, predicate, "parseExpression")
+    parsed(spark, predicate, "parseExpression")
     new = parse(spark, statement.with_condition(predicate))
     wanted = predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
     same = (new.kind, new.target, new.branch, new.alias, new.source) == (
@@ -153,22 +151,6 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
     if not same or new.condition != wanted:
         raise StatementRefused(f"Adding {predicate} changed more of the statement than its condition; add it by hand.")
     return new
-
-
-def _with_variables(spark: SparkSession, sql: str) -> str:
-    """The text that Spark parses, without what ends it."""
-    jvm: Any = spark._jvm
-    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql)).strip().rstrip("; \t\r\n")
-
-
-def _parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
-    """What Spark's parser makes of a text, before names are resolved."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return getattr(spark._jsparkSession.sessionState().sqlParser(), how)(text)
-    except PySparkException as error:
-        raise StatementRefused(f"Spark cannot parse the statement: {reason(error)}; fix it and try again.", detail=str(error)) from None
 
 
 def _check(plan: Any) -> str:

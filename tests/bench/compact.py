@@ -10,9 +10,10 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
-from icekit.compact.lineage import Actual, actual, head, since
+from icekit.compact.lineage import Actual, actual
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
+from icekit.facts.head import head, since
 from icekit.lab import build
 from icekit.prove import fingerprint, row_hash
 from icekit.run.service import run as run_plan

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import icekit
-from icekit.__main__ import main
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.catalog.lake import embedded_path
+from icekit.cli.main import main
 from icekit.clone import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
 from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
-from icekit.compact.lineage import head
 from icekit.engine.bridge import load_table
+from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.keys import keys_of
 from icekit.resolve.view import key_view

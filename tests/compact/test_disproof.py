@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
+from icekit.cli.main import main
 from icekit.compact import Outcome, Stop
 from icekit.errors import ParameterError, RunDisproved
 from icekit.run import clear, resume

@@ -8,7 +8,7 @@ import pytest
 
 from icekit import secrets
 from icekit.compact.execute import Stop, Stopped, execute
-from icekit.engine.errors import Failure, described, first_sentence, kind_of
+from icekit.engine.errors import Failure, described, kind_of, reason
 
 
 class JavaError:
@@ -70,7 +70,7 @@ def test_running_out_of_memory_outweighs_the_commit_it_broke() -> None:
 def test_a_python_exception_is_described_by_itself() -> None:
     assert described(ValueError("odd")) == "ValueError: odd"
     assert kind_of(ValueError("odd")) == "other"
-    assert first_sentence(ValueError("odd")) == "ValueError: odd"
+    assert reason(ValueError("odd")) == "ValueError: odd"
 
 
 def test_the_innermost_cause_that_says_something_is_the_sentence() -> None:
@@ -81,7 +81,7 @@ def test_the_innermost_cause_that_says_something_is_the_sentence() -> None:
         ("java.lang.NullPointerException", None),
     )
 
-    assert first_sentence(error) == "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /t/1.parquet"
+    assert reason(error) == "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /t/1.parquet"
 
 
 def test_a_chain_without_end_is_cut() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, Head, actual, is_there, own_commits, since
+from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, actual, is_there, own_commits
 from icekit.errors import SnapshotNotFound
+from icekit.facts.head import Head, since
 
 
 def snapshot(number: int, parent: int | None, **summary: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact import Outcome
 from icekit.compact import execute as execution
-from icekit.compact import predict as engine
+from icekit.engine import bridge
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from icekit.run import Limits, resume
@@ -223,12 +223,12 @@ def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_write
     loads: list[Any] = []
 
     def load_and_write(*arguments: Any) -> Any:
-        loads.append(engine.load(*arguments))
+        loads.append(bridge.load_now(*arguments))
         if len(loads) == 2:  # the first of an action is for the rewrite, the second for the dangling deletes
             elsewhere(sick.lake.spark).sql(f"INSERT INTO {sick.sql_name} VALUES (1000, 1, 'late')")
         return loads[-1]
 
-    monkeypatch.setattr(execution, "load", load_and_write)
+    monkeypatch.setattr(execution, "load_now", load_and_write)
     outcome = sick.run(plan)
 
     assert outcome.status == "done"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import lent
 from icekit.catalog.source import Source
+from icekit.engine.session import lent
 from icekit.errors import MetadataUnreadable
 from icekit.facts.checking import check
 from icekit.facts.collect import load_metadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.lineage import head
+from icekit.facts.head import head
 from icekit.facts.model import Partition
 from icekit.facts.recent import written_since
 from icekit.sql import identifier

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
 from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile_tables import ProfileTables
+from icekit.cli.main import main
 from icekit.errors import ParameterError
 from icekit.lab import build, is_kept, reset
 from icekit.lab.reset import KEPT, keep

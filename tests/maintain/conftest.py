@@ -34,7 +34,9 @@ def sick(lake: Lake, scratch: str, shapes: Shapes) -> Callable[..., tuple[str, s
                 f"'icekit.filter-columns'='k'{properties})"
             )
             for n in range(4):
-                sql(f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 FROM range({n * 1000}, {n * 1000 + 1000})")
+                sql(
+                    f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 FROM range({n * 1000}, {n * 1000 + 1000})"
+                )
             for n in range(6):
                 sql(f"DELETE FROM {table} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
 

@@ -12,10 +12,10 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.execute import Stop
-from icekit.compact.lineage import head
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
+from icekit.facts.head import head
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint

@@ -14,9 +14,9 @@ import pytest
 from icekit.api import Lake
 from icekit.clone import clone
 from icekit.compact import Plan, Stop
-from icekit.compact.lineage import head
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
+from icekit.facts.head import head
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import prove_erased
 from icekit.run.service import run

@@ -24,8 +24,8 @@ from icekit.clone import NAMESPACE as CLONES
 from icekit.compact import execute as execution
 from icekit.compact.claims import now_ms
 from icekit.compact.ledger import SqliteLedger
-from icekit.compact.old_numbers import guarded
 from icekit.engine.bridge import elements
+from icekit.engine.commit_guard import guarded
 from icekit.resolve import convert as converting
 from icekit.run import attempt, checkpointed
 from icekit.sql import Argument, call, display_name, identifier, literal

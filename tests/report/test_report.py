@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit import Severity, Thresholds, diagnose
-from icekit.__main__ import main
+from icekit.cli.main import main
 from icekit.diagnose import document
 from icekit.errors import ParameterError
 from icekit.notebook import check_names, finish, gated, limits, observe

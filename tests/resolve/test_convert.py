@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import lent
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.session import lent
 from icekit.errors import ConversionRefused
 from icekit.resolve import join, positions
 from icekit.resolve.convert import convert

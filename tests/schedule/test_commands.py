@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icekit.__main__ import main
+from icekit.cli.main import main
 from icekit.schedule.recipes import example
 
 

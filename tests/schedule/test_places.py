@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.__main__ import main
+from icekit.cli.main import main
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, ParameterError
 from icekit.schedule.places import check_places
 from icekit.schedule.reading import PolicyError, read_policy

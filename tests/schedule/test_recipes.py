@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icekit.__main__ import _parser, main
+from icekit.cli.main import _parser, main
 from icekit.schedule.recipes import recipe
 
 ROOT = Path(__file__).parents[2]

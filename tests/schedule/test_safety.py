@@ -13,10 +13,11 @@ import pytest
 from icekit.api import Lake
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
-from icekit.compact.lineage import Actual, head
+from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.records import DISPROVED, RunRecord
+from icekit.facts.head import head
 from icekit.run import clear
 from icekit.run.kept import kept as kept_plan
 from icekit.schedule.act import Work, act, still, stopped_by, unfinished
@@ -94,7 +95,7 @@ def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path:
 
 
 def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from icekit.__main__ import main
+    from icekit.cli.main import main
 
     (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}")
     wanted = by(tmp_path, COMPACT)
@@ -298,7 +299,7 @@ def test_a_conversion_that_was_resumed_is_paid_from_the_budget(lake: Lake, tmp_p
 def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearing_clears_both(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from icekit.__main__ import main
+    from icekit.cli.main import main
 
     (tmp_path / "p.yaml").write_text(
         f"version: 1\nstate: passes.db\nledger: {tmp_path}/ledger.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from icekit.engine.planner import PlannedScan
 from icekit.show.write_mode_charts import cost_chart, measured_table, parts_chart, sensitivity_table
 from icekit.tune.answer import answer_html, answer_text
-from icekit.tune.reading import Planned
 from icekit.tune.write_mode.advise import advise, current_variant
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, write_history
 from icekit.tune.write_mode.model import Comparison, Costs, Variant, sensitivity
@@ -24,8 +24,8 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
     history = write_history([])
     comparison = None if stopped else Comparison(COSTS, 2.0, 10)
     measured = (
-        Measured(COW, [20.0], scan_seconds=[2.0], planned=Planned(40, 2**30, 0)),
-        Measured(MOR, [4.0], scan_seconds=[2.5], planned=Planned(40, 2**30, 50), compaction_seconds=5.0),
+        Measured(COW, [20.0], scan_seconds=[2.0], planned=PlannedScan(40, 2**30, 0)),
+        Measured(MOR, [4.0], scan_seconds=[2.5], planned=PlannedScan(40, 2**30, 50), compaction_seconds=5.0),
     )
     table = ("lake", *facts.table)
     return WriteModeChoice(

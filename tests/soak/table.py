@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from icekit.catalog import Lake
-from icekit.compact.lineage import head
+from icekit.facts.head import head
 from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab
 from icekit.sql import identifier, literal, set_properties

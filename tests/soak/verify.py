@@ -9,11 +9,12 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
-from icekit.compact.lineage import RUN_TAG, head
+from icekit.compact.lineage import RUN_TAG
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Scope
 from icekit.compact.predict import partitions_left
 from icekit.compact.service import plan_table
+from icekit.facts.head import head
 from icekit.facts.model import Scalar
 from icekit.prove import Print, fingerprint
 from icekit.run.service import UNFINISHED, resume, run

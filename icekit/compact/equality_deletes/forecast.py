@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.answer.lines import aligned
-from icekit.compact.equality_deletes.executor import Executor
 from icekit.compact.equality_deletes.heap import WIDE_HEAP_BYTES, RecordHeap
 from icekit.compact.equality_deletes.keys import KeyColumn, KeySample, largest_key
 from icekit.compact.equality_deletes.peak import BASE_BYTES, Cache, Task, peak, tasks_of
+from icekit.engine.cluster import Executor
 from icekit.facts.model import Kind, Partition, TableFacts
 from icekit.secrets import mask
 from icekit.sql import display_name

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from icekit.compact.equality_deletes.executor import Executor
 from icekit.compact.equality_deletes.heap import RecordHeap
 from icekit.compact.equality_deletes.keys import Key
+from icekit.engine.cluster import Executor
 from icekit.facts.measures import Applied, equality_deletes_applied
 from icekit.facts.model import FileGroup, Kind, TableFacts, Totals
 

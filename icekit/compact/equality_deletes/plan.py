@@ -15,10 +15,11 @@ from icekit.compact.conversion import read_of
 from icekit.compact.ledger import opened
 from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.predict import filter_expression, is_case_sensitive
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
+from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
+from icekit.engine.session import is_case_sensitive
 from icekit.errors import ConversionRefused, ParameterError
 from icekit.facts.model import PartitionSpec
 from icekit.facts.values import partition_path

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.equality_deletes.executor import Executor
 from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.heap import binary_bytes, fixed_bytes, text_bytes
 from icekit.compact.equality_deletes.keys import ASSUMED_BYTES, KeyColumn, KeySample, key_columns
+from icekit.engine.cluster import Executor
 from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
 from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import is_delete_manifest, may_have_live

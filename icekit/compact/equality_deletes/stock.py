@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.catalog import Lake, connect
 from icekit.catalog.session_tables import SessionTables
 from icekit.clone import clone, remove_stale, stale_clones
-from icekit.compact.equality_deletes.executor import Executor
+from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_seconds
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name

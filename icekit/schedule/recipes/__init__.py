@@ -114,7 +114,7 @@ def _submit(
         "POLICY": file,
         "FOLDER": file.parent,
         "PYTHON": python,
-        "MAIN": _HERE.parents[1] / "commands" / "submitted.py",
+        "MAIN": _HERE.parents[1] / "cli" / "submitted.py",
         "APP": f"icekit-{name}",
         "PACKAGES": ",".join(conf.packages) if conf else SPARK_RUNTIME,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from icekit.compact.execute import Stop, Stopped
-from icekit.engine.bridge import has_bridge
 from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.session import make_active
 from icekit.errors import IcekitError, first_line
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
 
     Also makes the session the active one of this thread, which is new to the JVM.
     """
-    if has_bridge(spark):
-        session: Any = spark
-        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    make_active(spark)
     tag = new_tag()
     with tagged(spark, tag), cancelled_when(lambda: stop.is_set, spark, tag):
         yield

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.catalog.session import lent
-from icekit.compact.lineage import head
 from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.plan_nodes import kind, metric, nodes_with_searches, ran_command
+from icekit.engine.session import lent
 from icekit.errors import StatementRefused
+from icekit.facts.head import head
 from icekit.facts.sizes import min_file_size
 from icekit.resolve.listing import partition_text
 from icekit.secrets import scrub
-from icekit.sql import Identifier, identifier, literal
+from icekit.sql import Identifier, literal
 from icekit.tune.budget import Budget
-from icekit.tune.merge.engine import kind, nodes, nodes_with_searches
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -142,13 +142,12 @@ def write(
                 ) from error
         seconds = time.monotonic() - started
     name = lake.sql_name(table)
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
     after = head(lake, table).snapshot_id
     if after == before or after is None:
         return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
     made = _files(lake, name, after, target_bytes)
     budget.bytes_written += made["size_in_bytes"] + made["delete_bytes"]
-    return Written(target_bytes, **made, seconds=seconds, shuffle=_shuffle(frame._jdf.queryExecution()))
+    return Written(target_bytes, **made, seconds=seconds, shuffle=_shuffle(ran_command(frame)))
 
 
 def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict[str, Any]:
@@ -175,14 +174,13 @@ def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict
     return {name: None if value is None else int(value) for name, value in row.asDict().items()}
 
 
-def _shuffle(query: Any) -> Shuffle | None:
-    """The last shuffle before the writer, from the metrics of the plan that was run."""
-    command = next((n for n in nodes(query.commandExecuted()) if kind(n) == "CommandResult"), None)
-    if command is None:
+def _shuffle(plan: Any) -> Shuffle | None:
+    """The last shuffle before the writer, from the metrics of the plan that was run; None where there is none."""
+    if plan is None:
         return None
     spilled = 0
     read: dict[str, int] = {}
-    for node in nodes_with_searches(command.commandPhysicalPlan()):
+    for node in nodes_with_searches(plan):
         name = kind(node)
         if name == "SortExec":
             spilled += metric(node, "spillSize")
@@ -198,9 +196,3 @@ def _shuffle(query: Any) -> Shuffle | None:
                 whole, read.get("partitionDataSize") or whole, metric(node, "dataSize"), tasks, read.get("numSkewedSplits", 0), spilled
             )
     return None
-
-
-def metric(node: Any, name: str) -> int:
-    """A metric of a node of a plan that was run; 0 where it has none of that name."""
-    found = node.metrics().get(name)
-    return int(found.get().value()) if found.isDefined() else 0

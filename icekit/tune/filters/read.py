@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.lineage import head
+from icekit.catalog.lake import session_of
+from icekit.engine.plan_nodes import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
 from icekit.sql import display_name, identifier
-from icekit.tune.current import session_of
 from icekit.tune.event_log import queries
 from icekit.tune.filters.describe import Unreadable, filters_of, parse
 from icekit.tune.filters.model import Anything, Filter, Leaf, Node, with_leaves
 from icekit.tune.filters.scan_reports import filters_in
-from icekit.tune.merge.engine import changes_something, is_scan_of, nodes, query_of
 from icekit.units import count
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from icekit.engine.errors import reason
+from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import PartitionSpec
@@ -20,7 +21,6 @@ from icekit.tune.filters.model import Filter, sql
 from icekit.tune.layout.model import Level
 from icekit.tune.layout.rows import weighted
 from icekit.tune.layout.transforms import Field, Values, may_match
-from icekit.tune.reading import Planned, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,13 +64,13 @@ def plans(
     progress: Callable[[str], None],
     *,
     seconds: float = math.inf,
-) -> dict[Filter, Planned]:
+) -> dict[Filter, PlannedScan]:
     """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog.
 
     No plan is begun after ``seconds``.
     """
     columns = {c.name: c for c in facts.columns}
-    found: dict[Filter, Planned] = {}
+    found: dict[Filter, PlannedScan] = {}
     ends = time.monotonic() + seconds
     wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
     for one in wanted:
@@ -80,7 +80,7 @@ def plans(
             )
             break
         try:
-            found[one] = planned(spark, table, sql(one.tree, columns))
+            found[one] = plan_scan(spark, table, sql(one.tree, columns))
         except (ValueError, OverflowError):
             continue  # a value without a literal
         except Exception as error:
@@ -88,7 +88,7 @@ def plans(
     return found
 
 
-def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, Planned]) -> tuple[Level, ...]:
+def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, PlannedScan]) -> tuple[Level, ...]:
     """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
     parts = partition_shares(facts, filters)
     total = max(facts.data.size_in_bytes, 1)
@@ -114,12 +114,12 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, Pl
     return tuple(sorted(found, key=lambda level: -level.weight))
 
 
-def share_read(facts: TableFacts, opened: dict[Filter, Planned]) -> float | None:
+def share_read(facts: TableFacts, opened: dict[Filter, PlannedScan]) -> float | None:
     """The share of the data bytes that the filters read now, by weight; None where none was planned."""
     total = max(facts.data.size_in_bytes, 1)
     return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
 
 
-def _mean(opened: dict[Filter, Planned], same: Sequence[Filter], of: Callable[[Planned], float]) -> float | None:
+def _mean(opened: dict[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:
     seen = {f: of(opened[f]) for f in same if f in opened}
     return weighted(seen) if seen else None

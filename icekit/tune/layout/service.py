@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
+from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import orders as ordering
@@ -30,7 +31,6 @@ from icekit.tune.layout.rows import Rows
 from icekit.tune.layout.specs import candidates, score, with_own_orders
 from icekit.tune.layout.trial import Trial, run_trial
 from icekit.tune.layout.worn import worn_partitions
-from icekit.tune.reading import Planned
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -112,7 +112,7 @@ def _answer(
     found: Filters,
     drawn: Sample,
     bound: Sequence[Filter],
-    opened: dict[Filter, Planned],
+    opened: dict[Filter, PlannedScan],
     notes: Sequence[str],
     most: int,
     budget: Budget,
@@ -220,7 +220,7 @@ def _compared(
     own: Order | None,
     found: Filters,
     bound: Sequence[Filter],
-    opened: dict[Filter, Planned],
+    opened: dict[Filter, PlannedScan],
     most: int,
     budget: Budget,
 ) -> tuple[Orders, list[Candidate], float, list[str]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.engine.errors import engine_errors, reason
+from icekit.engine.plan_nodes import kind, nodes, query_of_frame
+from icekit.engine.planner import PlannedScan
 from icekit.errors import SparkUnavailable
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
@@ -21,9 +23,7 @@ from icekit.tune.layout.blooms import settings
 from icekit.tune.layout.levels import fields_of, plans, share_read
 from icekit.tune.layout.model import BloomCheck, BloomTrial, Order, Tried
 from icekit.tune.layout.transforms import Field
-from icekit.tune.merge.engine import kind, nodes
 from icekit.tune.place import Place, places
-from icekit.tune.reading import Planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def _try(
         trial.blooms[one.column] = _bloom(lake, facts, place, one, columns, budget, progress)
 
 
-def found_there(opened: Mapping[Filter, Planned]) -> dict[Filter, Planned]:
+def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedScan]:
     """The plans that open something: a filter for values that a sample has not reads nothing of any layout. Pure."""
     return {one: plan for one, plan in opened.items() if plan.data_files}
 
@@ -229,7 +229,7 @@ def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -
 
     From the scan's own metric: Iceberg's readers give whole row groups to Spark, which filters the rows. ``column`` is SQL.
     """
-    frame: Any = spark.sql(f"SELECT count({column}) FROM {identifier(*table)} WHERE {where}")
+    frame = spark.sql(f"SELECT count({column}) FROM {identifier(*table)} WHERE {where}")
     frame.collect()
-    scans = [n for n in nodes(frame._jdf.queryExecution().executedPlan()) if kind(n) == "BatchScanExec"]
+    scans = [n for n in nodes(query_of_frame(frame).executedPlan()) if kind(n) == "BatchScanExec"]
     return sum(int(n.metrics().apply("numOutputRows").value()) for n in scans)

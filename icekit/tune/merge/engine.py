@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, load_table
-from icekit.engine.errors import reason
+from icekit.engine.plan_nodes import children, is_scan_of, kind, nodes, query_of, searches
 from icekit.errors import StatementRefused
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan
 
@@ -35,32 +34,6 @@ class Planned:
     target_is_left: bool
 
 
-def query_of(spark: SparkSession, sql: str) -> Any:
-    """The execution of a statement, analysed and not run; raises StatementRefused for what Spark cannot analyse."""
-    from pyspark.errors import PySparkException
-
-    jvm: Any = spark._jvm
-    state = spark._jsparkSession.sessionState()
-    try:
-        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
-        query.assertAnalyzed()
-        query.executedPlan()
-        return query
-    except PySparkException as error:
-        raise StatementRefused(
-            f"Spark cannot plan the statement: {reason(error)}; fix it, or what it reads.",
-            detail=scrub(str(error)),
-        ) from None
-
-
-def changes_something(spark: SparkSession, query: Any) -> bool:
-    """Tell whether an analysed statement is a command, as a DELETE or an INSERT is, and no query."""
-    from py4j.java_gateway import is_instance_of
-
-    return bool(is_instance_of(spark._sc._gateway, query.analyzed(), "org.apache.spark.sql.catalyst.plans.logical.Command"))
-
-
 def planned(spark: SparkSession, sql: str) -> Planned:
     """Spark's plan of a MERGE with its join found."""
     query = query_of(spark, sql)
@@ -73,15 +46,6 @@ def planned(spark: SparkSession, sql: str) -> Planned:
 def engine_plan(spark: SparkSession, sql: str, target: Identifier) -> EnginePlan:
     """How Spark would run a MERGE of ``target``, which is named with its catalog."""
     return read_plan(spark, planned(spark, sql), target)
-
-
-def is_scan_of(node: Any, table: Identifier) -> bool:
-    """Tell whether a node of a plan scans a table that is named with its catalog."""
-    if kind(node) != "BatchScanExec":
-        return False
-    # What Iceberg calls a table ends with its branch, where one is read.
-    name, wanted = str(node.table().name()).replace("`", ""), ".".join(table).replace("`", "")
-    return name == wanted or name.startswith(f"{wanted} ")
 
 
 def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EnginePlan:
@@ -167,15 +131,8 @@ def _filters(text: str) -> tuple[str, ...]:
 def _searches(scanned: Any) -> Iterator[Any]:
     """The scans of the target by which a copy-on-write MERGE looks for matches first."""
     name = str(scanned.table().name())
-    for plan in _search_plans(scanned):
+    for plan in searches(scanned):
         yield from (n for n in nodes(plan) if kind(n) == "BatchScanExec" and str(n.table().name()) == name)
-
-
-def _search_plans(scanned: Any) -> Iterator[Any]:
-    for runtime_filter in elements(scanned.runtimeFilters()):
-        if "_file" in str(runtime_filter.toString()):
-            with contextlib.suppress(Exception):
-                yield runtime_filter.child().plan()
 
 
 def _broadcast(joining: Any, target_is_left: bool) -> str | None:
@@ -194,45 +151,12 @@ def _source_bytes(plan: Planned) -> int | None:
     return None
 
 
-def nodes(node: Any) -> Iterator[Any]:
-    """A plan's nodes from the top down, through what adaptive execution wraps."""
-    yield node
-    for child in _below(node):
-        yield from nodes(child)
-
-
-def nodes_with_searches(node: Any) -> Iterator[Any]:
-    """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for matches."""
-    for one in nodes(node):
-        yield one
-        if kind(one) == "BatchScanExec":
-            for search in _search_plans(one):
-                yield from nodes_with_searches(search)
-
-
 def _until(node: Any, last: Any) -> Iterator[Any]:
     """The nodes on the way down to one of them."""
     if node.equals(last):
         return
     yield node
-    for child in _below(node):
+    for child in children(node):
         if any(n.equals(last) for n in nodes(child)):
             yield from _until(child, last)
             return
-
-
-def _below(node: Any) -> Iterator[Any]:
-    name = kind(node)
-    if name == "AdaptiveSparkPlanExec":
-        yield node.executedPlan() if node.isFinalPlan() else node.initialPlan()
-    elif name.endswith("QueryStageExec"):
-        yield node.plan()
-    elif name in {"SubqueryExec", "SubqueryAdaptiveBroadcastExec", "ReusedSubqueryExec"}:
-        yield node.child()
-    else:
-        yield from elements(node.children())
-
-
-def kind(node: Any) -> str:
-    """The class of a plan's node, without its package."""
-    return str(node.getClass().getSimpleName())

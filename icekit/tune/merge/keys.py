@@ -7,13 +7,15 @@ each time it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import scala_seq
+from icekit.engine.plan_nodes import kind, nodes
 from icekit.facts.files import Scalar
 from icekit.facts.spark import scalar, scalar_sql
-from icekit.tune.merge.engine import Planned, kind, nodes
+from icekit.tune.merge.engine import Planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -235,12 +237,11 @@ def _projected(spark: SparkSession, keys: Keys) -> DataFrame:
 
     jvm: Any = spark._jvm
     catalyst = jvm.org.apache.spark.sql.catalyst
-    nothing = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList()).toSeq()
-    columns = jvm.java.util.ArrayList()
+    nothing = scala_seq(spark, ())
+    columns = []
     for place, equality in enumerate(keys.equalities):
         expr_id = catalyst.expressions.NamedExpression.newExprId()
         none = jvm.scala.Option.apply(None)
-        columns.add(catalyst.expressions.Alias(equality.resolved, f"k{place}", expr_id, nothing, none, nothing))
-    listed: Sequence[Any] = jvm.scala.jdk.javaapi.CollectionConverters.asScala(columns).toSeq()
-    project = catalyst.plans.logical.Project(listed, keys.source)
+        columns.append(catalyst.expressions.Alias(equality.resolved, f"k{place}", expr_id, nothing, none, nothing))
+    project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, project), spark)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.catalog.session import lent
 from icekit.engine.bridge import load_table
+from icekit.engine.plan_nodes import kind, nodes
+from icekit.engine.session import lent
 from icekit.sql import Identifier, display_name, identifier, transform_of
-from icekit.tune.merge.engine import engine_plan, kind, nodes
+from icekit.tune.merge.engine import engine_plan
 from icekit.tune.merge.keys import Keys
 from icekit.tune.merge.model import EnginePlan, PartitionedJoin
 from icekit.tune.merge.rewrite import partitioning

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.predict import is_case_sensitive, load
-from icekit.engine.bridge import elements
+from icekit.catalog.lake import session_of
+from icekit.engine.bridge import elements, load_now
 from icekit.engine.errors import explain
+from icekit.engine.session import is_case_sensitive
 from icekit.errors import StatementRefused, require_seconds
 from icekit.parsing import size_in_bytes
 from icekit.tune.budget import Budget
-from icekit.tune.current import session_of
 from icekit.tune.merge.advice import lines
 from icekit.tune.merge.engine import planned, read_plan, whole
 from icekit.tune.merge.keys import keys_of, unstable_writes
@@ -53,7 +53,7 @@ def review_merge(
                 "write the values to a table, and join it in USING."
             )
         try:
-            table = load(spark, statement.target)
+            table = load_now(spark, statement.target)
             plan = planned(spark, statement.sql)
             before = read_plan(spark, plan, statement.target)
             keys = keys_of(plan, table, case_sensitive=is_case_sensitive(spark))

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.catalog.session import lent
+from icekit.catalog.lake import session_of
 from icekit.clone import clone
 from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.plan_nodes import is_scan_of, kind, metric, nodes_with_searches, ran_command
+from icekit.engine.session import lent
 from icekit.errors import RehearsalFailed
 from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.current import session_of
-from icekit.tune.merge.engine import is_scan_of, kind, nodes, nodes_with_searches
 from icekit.tune.merge.model import Run, Trial
 from icekit.tune.merge.result import Review
 from icekit.tune.statement import Statement, parse
@@ -78,7 +78,7 @@ def run_on_clone(
                     detail=scrub(str(error)),
                 ) from None
             seconds = time.monotonic() - started
-        read, shuffled = _measured(frame._jdf.queryExecution(), on)
+        read, shuffled = _measured(ran_command(frame), on)
         branch = (f"branch_{statement.branch}",) if statement.branch else ()
         snapshots = metadata_table(spark, on, "snapshots").orderBy("committed_at", ascending=False)
         added = snapshots.selectExpr("summary['added-files-size']").limit(1).collect()
@@ -89,21 +89,15 @@ def run_on_clone(
     return Run(seconds, files, sum(b for _, b in read), shuffled, str(rows))
 
 
-def _measured(query: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]:
+def _measured(plan: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]:
     """Files and bytes of each scan of a table in a plan that was run, and the bytes of all its shuffles."""
-    command = next((n for n in nodes(query.commandExecuted()) if kind(n) == "CommandResult"), None)
-    if command is None:
+    if plan is None:
         return [], 0
     read: list[tuple[int, int]] = []
     shuffled = 0
-    for node in nodes_with_searches(command.commandPhysicalPlan()):
+    for node in nodes_with_searches(plan):
         if kind(node) == "ShuffleExchangeExec":
-            shuffled += _metric(node, "shuffleBytesWritten")
+            shuffled += metric(node, "shuffleBytesWritten")
         elif is_scan_of(node, table):
-            read.append((_metric(node, "resultDataFiles"), _metric(node, "totalDataFileSize")))
+            read.append((metric(node, "resultDataFiles"), metric(node, "totalDataFileSize")))
     return read, shuffled
-
-
-def _metric(node: Any, name: str) -> int:
-    found = node.metrics().get(name)
-    return int(found.get().value()) if found.isDefined() else 0

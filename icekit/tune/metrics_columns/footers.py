@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icekit.compact.predict import load
+from icekit.engine.bridge import load_now
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.facts.model import TableFacts
 from icekit.facts.parts import Column
@@ -37,7 +37,7 @@ def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check:
         return {}
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
     listed = spread(files.where("upper(file_format) = 'PARQUET'"), SAMPLED_FOOTERS)
-    footers = Footers(lake, load(lake.spark, lake.sql_name(facts.table)))
+    footers = Footers(lake, load_now(lake.spark, lake.sql_name(facts.table)))
     config = footers.config(names_ever(lake, facts)[0], {c.field_id: FULL for c in columns})
     rows: list[list[tuple[Any, Any, bool, bool]]] = []
     for path in listed:

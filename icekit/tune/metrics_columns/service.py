@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
+from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.facts.avro import manifest_list
 from icekit.facts.collect import load_metadata, observe
@@ -28,7 +29,6 @@ from icekit.tune.metrics_columns.result import MetricsColumns
 from icekit.tune.metrics_columns.simulate import skipping
 from icekit.tune.metrics_columns.trial import try_metrics
 from icekit.tune.metrics_columns.verify import confirmed
-from icekit.tune.reading import planned
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _now(lake: Lake, facts: TableFacts, own: Sequence[Filter], name: str, reads:
     for _, predicate, share in _planned_filters(facts, [f.only(name) for f in own]):
         if predicate not in reads:
             budget.check()
-            reads[predicate] = planned(lake.spark, lake.sql_name(facts.table), predicate).data_files
+            reads[predicate] = plan_scan(lake.spark, lake.sql_name(facts.table), predicate).data_files
         total, weight = total + share * reads[predicate], weight + share
     return total / weight if weight else None
 

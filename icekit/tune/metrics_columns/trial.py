@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.predict import load
-from icekit.engine.bridge import elements
+from icekit.engine.bridge import elements, load_now
+from icekit.engine.planner import plan_scan
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
@@ -23,7 +23,6 @@ from icekit.tune.metrics_columns.footers import Footers
 from icekit.tune.metrics_columns.manifest_bytes import layout
 from icekit.tune.metrics_columns.model import FilterReads, Manifests, Trial
 from icekit.tune.place import Place, places
-from icekit.tune.reading import planned
 from icekit.units import count, percent
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class _Entries:
 
     def write(self, *, by_settings: bool) -> Manifests:
         """Put the chosen entries into manifests of their own, with the metrics they have or those of the clone's settings."""
-        table = load(self._lake.spark, self._name)
+        table = load_now(self._lake.spark, self._name)
         footers = Footers(self._lake, table)
         config = None
         if by_settings:
@@ -121,7 +120,7 @@ class _Entries:
         rewrite.commit()
         # Those that hold the rest stay as they are from now on.
         paths = {str(m.path()) for m in made}
-        self._current = [m for m in self._manifests(load(self._lake.spark, self._name)) if str(m.path()) in paths]
+        self._current = [m for m in self._manifests(load_now(self._lake.spark, self._name)) if str(m.path()) in paths]
         size = sum(int(m.length()) for m in made)
         self._budget.bytes_written += size
         header = sum(layout(self._bytes(table, str(m.path())))[0] for m in made)
@@ -130,19 +129,19 @@ class _Entries:
     def reads(self, where: str) -> int:
         """Data files that a filter reads of the clone as it is now."""
         self._budget.check()
-        return planned(self._lake.spark, self._name, where).data_files
+        return plan_scan(self._lake.spark, self._name, where).data_files
 
     def _planning(self) -> float:
         """Seconds to plan a full scan: the shortest of some."""
         self._budget.check()
-        found = [planned(self._lake.spark, self._name).seconds]
+        found = [plan_scan(self._lake.spark, self._name).seconds]
         while len(found) < _REPEATS and sum(found) < _SECONDS:
-            found.append(planned(self._lake.spark, self._name).seconds)
+            found.append(plan_scan(self._lake.spark, self._name).seconds)
         return min(found)
 
     def _read(self) -> None:
         """Take whole manifests until there are enough files; of the last one some, and the rest is kept apart."""
-        table = load(self._lake.spark, self._name)
+        table = load_now(self._lake.spark, self._name)
         for manifest in self._manifests(table):
             if self.number >= MOST_FILES:
                 break

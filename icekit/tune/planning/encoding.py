@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icekit.compact.lineage import head, since
+from icekit.facts.head import head, since
 from icekit.facts.model import TableFacts
 from icekit.sql import identifier, set_properties, unset_properties
 from icekit.tune.budget import Budget

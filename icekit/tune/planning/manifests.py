@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, call, display_name
 from icekit.tune.budget import Budget
 from icekit.tune.filters.model import Filter, predicates
-from icekit.tune.reading import Planned, planned
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -26,8 +26,8 @@ class Read:
 
     text: str | None
     weight: float
-    before: Planned
-    after: Planned
+    before: PlannedScan
+    after: PlannedScan
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Seque
     asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], columns)]
     name = lake.sql_name(clone)
 
-    def plan() -> list[Planned]:
+    def plan() -> list[PlannedScan]:
         found = []
         for where, _ in asked:
             with budget.watching(lake.spark):
-                found.append(min((planned(lake.spark, name, where) for _ in range(repeats)), key=lambda p: p.seconds))
+                found.append(min((plan_scan(lake.spark, name, where) for _ in range(repeats)), key=lambda p: p.seconds))
         return found
 
     before = plan()

@@ -6,12 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.catalog.session import lent
-from icekit.compact.predict import load
+from icekit.engine.bridge import load_now
+from icekit.engine.plan_nodes import is_scan_of, nodes, query_of
+from icekit.engine.planner import plan_files
+from icekit.engine.session import lent
 from icekit.errors import StatementRefused
 from icekit.sql import Identifier, identifier
 from icekit.tune.budget import Budget
-from icekit.tune.merge.engine import is_scan_of, nodes, query_of
 from icekit.tune.planning.mode import DISTRIBUTED, LOCAL
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _plan(spark: SparkSession, table: Identifier, sql: str) -> float:
 def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repeats: int, budget: Budget) -> tuple[Timing, ...]:
     """Plan a full scan in the driver with so many threads each; up to as many as there are manifests."""
     jvm: Any = spark._jvm
-    loaded = load(spark, table)
+    loaded = load_now(spark, table)
     found = []
     for number in (n for n in THREADS if n == 1 or n <= manifests):
         pool = jvm.java.util.concurrent.Executors.newFixedThreadPool(number)
@@ -65,9 +66,7 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
             for _ in range(repeats + 1):
                 budget.check()
                 started = time.monotonic()
-                tasks = loaded.newScan().planWith(pool).planFiles()
-                jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
-                tasks.close()
+                plan_files(spark, loaded.newScan().planWith(pool))
                 times.append(time.monotonic() - started)
             found.append(Timing(f"{number}", min(times[1:])))
         finally:

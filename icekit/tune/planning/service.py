@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
+from icekit.engine.session import session_value
 from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.collect import observe
 from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, reset_session
 from icekit.tune.advice import Advice
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.current import session_of
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
-from icekit.tune.in_force import session_value
 from icekit.tune.place import places
 from icekit.tune.planning import advise
 from icekit.tune.planning.encoding import SESSION_CODEC, try_encodings

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import load_table
 from icekit.engine.cluster import cluster_of
+from icekit.engine.session import session_value
 from icekit.facts.model import Kind, TableFacts
 from icekit.sql import Identifier
-from icekit.tune.in_force import InForce, in_force, session_value
+from icekit.tune.in_force import InForce, in_force
 from icekit.tune.planning.mode import Circumstances, Layer
 
 if TYPE_CHECKING:

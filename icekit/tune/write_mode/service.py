@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from icekit.compact.lineage import head
+from icekit.catalog.lake import session_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
 from icekit.facts.collect import observe
 from icekit.facts.files import Kind
+from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.advice import Advice
 from icekit.tune.budget import Budget, BudgetSpent
-from icekit.tune.current import session_of
 from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.place import places
 from icekit.tune.statement import Statement, parse

@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from icekit.compact.lineage import head, since
 from icekit.engine.errors import reason
+from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.head import head, since
 from icekit.resolve.convert import convert
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.place import Place
-from icekit.tune.reading import Planned, planned, scan
+from icekit.tune.reading import scan
 from icekit.tune.write_mode.history import MERGE_ON_READ, Change, change
 from icekit.tune.write_mode.model import Variant
 from icekit.tune.write_mode.workload import OPERATIONS, Workload
@@ -45,7 +46,7 @@ class Measured:
     changes: list[Change] = field(default_factory=list)
     scan_seconds: list[float] = field(default_factory=list)
     filtered_seconds: list[float] = field(default_factory=list)
-    planned: Planned | None = None
+    planned: PlannedScan | None = None
     compaction_seconds: float | None = None
     compacted_bytes: int = 0
 
@@ -126,7 +127,7 @@ def run_trial(
         if not any(c.files_written or c.files_touched for m in measured.values() for c in m.changes):
             raise ParameterError("The statement changes no row of this table, so there is nothing to compare; give one that does.")
         for variant, place in places.items():
-            measured[variant].planned = planned(lake.spark, lake.sql_name(place.table))
+            measured[variant].planned = plan_scan(lake.spark, lake.sql_name(place.table))
         for turn in range(repeats):
             for variant, place in places.items():
                 _read(lake, place.table, read_filter, measured[variant], budget)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
+from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
 from icekit.prove.conversions import prove_conversion

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog import session
 from icekit.clone import NAMESPACE
+from icekit.engine.session import lent
 from icekit.errors import ParameterError
 from icekit.show import file_sizes_charts
 from icekit.sql import identifier
@@ -79,7 +79,7 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash_and_its_next_writ
 def test_a_table_of_one_file_is_left_alone_and_a_session_that_overrides_it_is_named(lake: Lake, scratch: str) -> None:
     table = made(lake, scratch, "one", "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 1, 'x' FROM range(100)", by="")
 
-    with session.lent(lake.spark, {DISTRIBUTION_SESSION: "none", "spark.sql.adaptive.enabled": "false"}):
+    with lent(lake.spark, {DISTRIBUTION_SESSION: "none", "spark.sql.adaptive.enabled": "false"}):
         answer = tune(lake, table, trial=False)
 
     assert answer.modes[0].why == f"session {DISTRIBUTION_SESSION}"

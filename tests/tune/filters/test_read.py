@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
+from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.tune.event_log import _START
 from icekit.tune.filters import Leaf, bind, read_filters, sample
 from icekit.tune.filters.model import sql
-from icekit.tune.reading import planned
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"
@@ -33,8 +33,8 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
         Leaf("carrier", "not null"),
     ]
     columns = {c.name: c for c in facts.columns}
-    whole = planned(lake.spark, ("lake", "lab", "evolved"))
-    some = planned(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
+    whole = plan_scan(lake.spark, ("lake", "lab", "evolved"))
+    some = plan_scan(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
     assert 0 < some.data_files <= whole.data_files
 
 

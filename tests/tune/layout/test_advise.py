@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from icekit.engine.planner import PlannedScan
 from icekit.facts.model import PartitionSpec, SortField, TableFacts
 from icekit.facts.parts import PartitionField
 from icekit.tune import ddl
@@ -32,7 +33,6 @@ from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Column
 from icekit.tune.layout.transforms import Field
 from icekit.tune.layout.trial import found_there
-from icekit.tune.reading import Planned
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")
@@ -376,7 +376,7 @@ def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
 def test_filters_that_open_nothing_on_a_sample_are_not_compared_there() -> None:
     found, lost = Filter("found", Leaf("carrier", "=", ("UA",))), Filter("lost", Leaf("carrier", "=", ("ZZ",)))
 
-    assert list(found_there({found: Planned(3, MIB, 0), lost: Planned(0, 0, 0)})) == [found]
+    assert list(found_there({found: PlannedScan(3, MIB, 0), lost: PlannedScan(0, 0, 0)})) == [found]
 
 
 def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.clone import NAMESPACE
+from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier
@@ -26,7 +27,6 @@ from icekit.tune.layout.model import SORT, BloomCheck, Order
 from icekit.tune.layout.transforms import Field
 from icekit.tune.layout.trial import run_trial
 from icekit.tune.place import places
-from icekit.tune.reading import Planned
 
 pytestmark = pytest.mark.spark
 
@@ -204,9 +204,9 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
     inside, outside = [Filter("id", Leaf("id", "=", (n,))) for n in range(1_500, 24_000, 3_000)], Filter("id", Leaf("id", "=", (10**9,)))
     options: dict[str, Any] = {"share_now": 0.123, "sample_bytes": facts.data.size_in_bytes // 2, "progress": lambda _: None}
     # Which files are copied, and how large those of the copy are, is Spark's affair: what the planner opens there is what counts.
-    there: list[tuple[int, dict[Filter, Planned]]] = []
+    there: list[tuple[int, dict[Filter, PlannedScan]]] = []
 
-    def noted(spark: Any, full: Identifier, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, Planned]:
+    def noted(spark: Any, full: Identifier, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, PlannedScan]:
         there.append((facts.data.size_in_bytes, plans(spark, full, facts, filters, progress)))
         return there[-1][1]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from icekit.api import Lake
+from icekit.catalog.lake import session_of
 from icekit.clone import clone
 from icekit.sql import identifier
-from icekit.tune.current import session_of
 from icekit.tune.merge import Review, review_merge
 from icekit.tune.statement import Statement, parse
 

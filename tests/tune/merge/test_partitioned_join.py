@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import lent
-from icekit.tune.current import session_of
+from icekit.catalog.lake import session_of
+from icekit.engine.session import lent
 from icekit.tune.merge.engine import engine_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
 

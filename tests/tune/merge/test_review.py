@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
 from icekit.catalog import session
-from icekit.catalog.session import lent
+from icekit.cli.main import main
 from icekit.clone import NAMESPACE, making
+from icekit.engine.session import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.show.merge_charts import bytes_chart, bytes_table
 from icekit.tune.merge import review_merge

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.clone import NAMESPACE
-from icekit.compact.predict import load
+from icekit.engine.bridge import load_now
 from icekit.errors import ParameterError
 from icekit.sql import identifier
 from icekit.tune.budget import Budget
@@ -158,7 +158,7 @@ def odd(lake: Lake, scratch: str) -> Iterator[tuple[str, ...]]:
 
 
 def test_footers_tell_what_a_writer_under_the_same_settings_has_written(lake: Lake, odd: tuple[str, ...]) -> None:
-    table = load(lake.spark, odd)
+    table = load_now(lake.spark, odd)
     java: Any = lake.spark._jvm
     footers = Footers(lake, table)
     facts = lake.observe(odd[1:])

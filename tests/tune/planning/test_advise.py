@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from icekit.engine.planner import PlannedScan
 from icekit.tune.in_force import in_force
 from icekit.tune.planning import advise
 from icekit.tune.planning.encoding import Encoding, candidates
 from icekit.tune.planning.manifests import Read, Rewritten
 from icekit.tune.planning.measure import Timing
 from icekit.tune.planning.storage import Storage
-from icekit.tune.reading import Planned
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
 
@@ -26,8 +26,8 @@ def timings(local: float, distributed: float) -> list[Timing]:
 
 
 def rewritten(before: int, after: int) -> Rewritten:
-    whole = Read(None, 1.0, Planned(50, 1, 0, 100, 0, 2.0), Planned(50, 1, 0, 10, 0, 0.5))
-    asked = Read("a = 1", 2.0, Planned(5, 1, 0, before, 0, 1.0), Planned(5, 1, 0, after, 0, 0.1))
+    whole = Read(None, 1.0, PlannedScan(50, 1, 0, 100, 0, 2.0), PlannedScan(50, 1, 0, 10, 0, 0.5))
+    asked = Read("a = 1", 2.0, PlannedScan(5, 1, 0, before, 0, 1.0), PlannedScan(5, 1, 0, after, 0, 0.1))
     return Rewritten(100, 10, 10 * MB, 9 * MB, (whole, asked))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
+from icekit.cli.main import main
 from icekit.clone import NAMESPACE
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, identifier

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import icekit
-from icekit.__main__ import main
+from icekit.cli.main import main
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

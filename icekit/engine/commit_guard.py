@@ -1,4 +1,4 @@
-"""Let a rewrite keep the old sequence number of what it rewrites, and refuse the commit that would lose newer deletes by it."""
+"""Refuse the commit of a rewrite that would drop deletes newer than what it rewrites."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from icekit.__main__ import main
 from icekit.api import Lake
 from icekit.catalog import session
+from icekit.cli.main import main
 from icekit.compact import Policy
 from icekit.compact.outcome import SCHEMA_VERSION
 from icekit.compact.policy import SETTINGS

@@ -1,4 +1,4 @@
-"""Find the parts of a statement in its text, with the grammar of Spark's own parser.
+"""Find the parts of a statement in its text with the grammar of Spark's own parser, and its table by the session's own rules for names.
 
 Spark's plans keep where an expression begins and ends, but without its parentheses and not for
 every part. Its parse tree has each token's place, counted in characters as Python counts them.
@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements
+from icekit.engine.bridge import elements, java_list, load_table, scala_seq
+from icekit.engine.errors import explain, reason
+from icekit.errors import IcekitError, StatementRefused
+from icekit.sql import Identifier, display_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Parts = tuple[str, ...]
+#: What Iceberg's catalog puts before the name of a branch, as the last part of a table's name.
+BRANCH = "branch_"
 _TOKEN = "TerminalNodeImpl"
 
 
@@ -168,3 +173,60 @@ def spliced(text: str, edits: Sequence[tuple[Span, str]]) -> str:
 
 def _children(node: Any) -> Iterator[Any]:
     return (node.getChild(place) for place in range(int(node.getChildCount())))
+
+
+def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
+    """What Spark's parser makes of a text, before names are resolved; raises StatementRefused for what it does not take."""
+    from pyspark.errors import PySparkException
+
+    session: Any = spark._jsparkSession
+    try:
+        return getattr(session.sessionState().sqlParser(), how)(text)
+    except PySparkException as error:
+        raise StatementRefused(f"Spark cannot parse the statement: {reason(error)}; fix it and try again.", detail=str(error)) from None
+
+
+def with_variables(spark: SparkSession, sql: str) -> str:
+    """The text that Spark parses, without what ends it."""
+    jvm: Any = spark._jvm
+    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql)).strip().rstrip("; \t\r\n")
+
+
+def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]:
+    """The table that a name stands for, with its catalog, and the branch it names."""
+    from py4j.java_gateway import is_instance_of
+
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    if session.sessionState().catalog().isTempView(scala_seq(spark, parts)):
+        raise StatementRefused(f"{display_name(parts)} is a temporary view, which cannot be written to; give the Iceberg table behind it.")
+    try:
+        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session, java_list(spark, parts))
+        name: Identifier = (str(found.catalog().name()), *map(str, found.identifier().namespace()), str(found.identifier().name()))
+    except Exception as error:
+        raise explain(error, ("", *parts)) from None
+    for table, branch in _candidates(name):
+        try:
+            loaded = load_table(spark, table)
+        except Exception as error:
+            problem = explain(error, table)
+            if branch is None and not name[-1].startswith(BRANCH):
+                raise (problem if isinstance(problem, IcekitError) else _unknown(table, problem)) from None
+            continue
+        if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
+            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to; give the table itself.")
+        return table, branch
+    raise StatementRefused(f"{display_name(parts)} names no table and no branch of one; check its name.")
+
+
+def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
+    """A name as a branch of a table where it looks like one, and as a table."""
+    if name[-1].startswith(BRANCH) and len(name) > 2:
+        yield name[:-1], name[-1].removeprefix(BRANCH)
+    yield name, None
+
+
+def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
+    return StatementRefused(
+        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}); check its name and catalog.", detail=str(problem)
+    )

@@ -10,7 +10,7 @@ def main(arguments: list[str]) -> int:
     """Run ``icekit run`` in a session that is there; returns the exit status."""
     from pyspark.sql import SparkSession
 
-    from icekit.__main__ import main as icekit
+    from icekit.cli.main import main as icekit
 
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -53,6 +53,7 @@ def add_parsers(commands: Any) -> None:
         help="let a table be worked on again that is kept back, as a run on it was not proved or failed",
     )
     policy.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    policy.set_defaults(verb=check_policy)
     run = commands.add_parser(
         "run", help="one pass of a policy: report, plan, run what is allowed, prove, report, tell", description=_RUN, formatter_class=form
     )
@@ -60,6 +61,7 @@ def add_parsers(commands: Any) -> None:
     run.add_argument("--dry-run", action="store_true", help="print what would be done to each table, or why nothing; writes nothing")
     add_monitoring(run)
     run.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    run.set_defaults(verb=run_pass)
     recipe = commands.add_parser(
         "recipe", help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
     )
@@ -67,6 +69,7 @@ def add_parsers(commands: Any) -> None:
     recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
     recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
     recipe.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    recipe.set_defaults(verb=write_recipe)
 
 
 def add_monitoring(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +98,7 @@ def write_monitoring(run: Run, arguments: argparse.Namespace, monitors: Writers)
         write(watched, path)
 
 
-def policy(arguments: argparse.Namespace) -> int:
+def check_policy(arguments: argparse.Namespace) -> int:
     """Check a policy, or print the example."""
     from icekit.schedule.recipes import example
     from icekit.schedule.words import in_words
@@ -154,7 +157,7 @@ def _cleared(wanted: Policy, table: str) -> str:
     return f"{table} may be worked on again by the next pass. {was}"
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_pass(arguments: argparse.Namespace) -> int:
     """One pass; returns the exit status."""
     from icekit.ending import ended_like_interrupted
     from icekit.schedule.lock import AnotherPass
@@ -172,12 +175,11 @@ def run(arguments: argparse.Namespace) -> int:
     return made.exit_status
 
 
-def recipe(arguments: argparse.Namespace) -> int:
+def write_recipe(arguments: argparse.Namespace) -> int:
     """Print or write a recipe."""
-    from icekit.schedule.recipes import left_out
-    from icekit.schedule.recipes import recipe as made
+    from icekit.schedule.recipes import left_out, recipe
 
-    files = made(arguments.kind, arguments.file)
+    files = recipe(arguments.kind, arguments.file)
     if (missing := left_out(arguments.kind, arguments.file)) is not None:
         # What is printed may go into a file.
         say(missing, error=True)

@@ -1,0 +1,135 @@
+"""``icekit look`` and ``report``: observe and judge tables as the options say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icekit.cli.schedule import add_monitoring, monitors, write_monitoring
+from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.terminal import say
+
+if TYPE_CHECKING:
+    from icekit.api import Lake
+    from icekit.diagnose.findings import Findings, Thresholds
+    from icekit.facts import TableFacts
+
+
+def add_parsers(
+    commands: Any, common: argparse.ArgumentParser, observing: argparse.ArgumentParser, judging: argparse.ArgumentParser
+) -> None:
+    """Add the two commands and their options."""
+    look = commands.add_parser(
+        "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small ones"
+    )
+    look.add_argument("table")
+    look.set_defaults(verb=look_at)
+    report = commands.add_parser(
+        "report",
+        parents=[common, observing, judging],
+        help="HTML and JSON reports of tables, by the diagnosis notebook",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, a history that was not written), 3 a bug in icekit, or timed out. Every report is written before a gate fails.",
+    )
+    report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
+    report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
+    report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
+    report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
+    add_monitoring(report)
+    report.add_argument(
+        "--history",
+        default="",
+        metavar="WHERE",
+        help="keep health over time: table (icekit.health of the catalog), or a SQLite file (default: nowhere)",
+    )
+    report.add_argument("--timeout", type=float, metavar="SECONDS", help="the longest that one table may take (default: no limit)")
+    report.add_argument("--jobs", type=int, default=4, metavar="N", help="tables observed at once (default: 4)")
+    report.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="go on with the run that was interrupted in the folder; one that ended starts again",
+    )
+    report.set_defaults(verb=write_report)
+
+
+def look_at(arguments: argparse.Namespace) -> int:
+    """Print the health card of a table; returns the exit status."""
+    from icekit.api import connect
+    from icekit.show.card import card
+
+    limits = limits_of(arguments)
+    lake = connect(arguments.catalog or None)
+    try:
+        facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
+        is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        say(card(facts, findings, limits, color=is_painted), is_painted=is_painted)
+    finally:
+        lake.close()
+    return EXIT_HEALTHY
+
+
+def write_report(arguments: argparse.Namespace) -> int:
+    """Report on tables; returns the exit status."""
+    from icekit.report import Options, report
+
+    options = Options(
+        catalog=arguments.catalog,
+        ref=arguments.ref,
+        thresholds=changes(arguments),
+        filter_columns=filter_columns(arguments),
+        collector=arguments.collector,
+        storage=arguments.storage,
+        fail_on=arguments.fail_on,
+        output=arguments.output,
+        history=arguments.history,
+        timeout_seconds=arguments.timeout,
+        jobs=arguments.jobs,
+        resume=arguments.resume,
+    )
+    monitoring = monitors(arguments)
+    run = report(arguments.tables, options, progress=say)
+    write_monitoring(run, arguments, monitoring)
+    say("".join(f"\n{problem}" for problem in run.problems), end="")
+    say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
+    return run.exit_status
+
+
+def add_judging(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is healthy."""
+    parser.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
+    parser.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a limit; may be repeated")
+
+
+def filter_columns(arguments: argparse.Namespace) -> list[str]:
+    """The columns that queries filter by; none if none are given."""
+    return [column.strip() for column in arguments.filter_columns.split(",") if column.strip()]
+
+
+def changes(arguments: argparse.Namespace) -> dict[str, float]:
+    """The limits that are changed; raises :class:`~icekit.errors.ParameterError` for what is not NAME=VALUE."""
+    found: dict[str, float] = {}
+    for pair in arguments.threshold:
+        name, _, value = pair.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise ParameterError(f"--threshold {pair!r} is not NAME=VALUE with a number; for example min_file_size_ratio=0.5.") from None
+    return found
+
+
+def limits_of(arguments: argparse.Namespace) -> Thresholds:
+    """The default thresholds with those changed that are given."""
+    from icekit.diagnose.findings import Thresholds
+
+    return Thresholds().with_changes(**changes(arguments))
+
+
+def diagnosed(lake: Lake, arguments: argparse.Namespace, limits: Thresholds, **options: Any) -> tuple[TableFacts, Findings]:
+    """The facts of the command's table and what is wrong with it; further options are those of :meth:`icekit.api.Lake.observe`."""
+    from icekit.diagnose import diagnose
+
+    facts = lake.observe(arguments.table, size_ratios=limits.size_ratios, filter_columns=filter_columns(arguments) or None, **options)
+    return facts, diagnose(facts, limits, session_conf=lake.session_conf())

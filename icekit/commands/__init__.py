@@ -1,1 +1,0 @@
-"""The larger commands of ``icekit``; importing one imports nothing that it needs only when it runs."""

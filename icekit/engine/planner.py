@@ -1,0 +1,156 @@
+"""Ask Iceberg's own planners, in the JVM, what a scan would open and a rewrite would take; nothing is read or written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.engine.bridge import elements, load_now
+from icekit.engine.errors import explain
+from icekit.engine.session import is_case_sensitive
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Files whose deletes are asked for one by one.
+MAX_FILES_LOOKED_AT = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRewrite:
+    """What the planner would rewrite now: groups, files and bytes in, files out; a rollup, whatever the table's size.
+
+    ``delete_files`` counts the delete files over them, each beside each of its data files; None
+    where it was not asked, or there are too many to ask.
+    """
+
+    groups: int
+    files_in: int
+    bytes_in: int
+    files_out: int
+    delete_files: int | None = None
+    largest_group_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScan:
+    """What a scan opens, by Iceberg's own planning: a delete file counts once for each data file it is opened beside.
+
+    ``manifests`` are the data manifests that planning read, ``skipped_manifests`` those that their
+    partition ranges ruled out, ``seconds`` what planning took.
+    """
+
+    data_files: int
+    data_bytes: int
+    delete_opens: int
+    manifests: int = 0
+    skipped_manifests: int = 0
+    seconds: float = 0.0
+
+
+def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
+    """A ``where`` as Iceberg's procedures turn it into an Iceberg expression; ``name`` has its catalog."""
+    jvm: Any = spark._jvm
+    converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, identifier(*name), where)
+    return converter.convertToIcebergExpression(resolved)
+
+
+def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) -> PlannedScan:
+    """Plan a scan of a table (named with its catalog) and count what it opens; one call, however many files.
+
+    ``where`` is SQL that Iceberg can take as a filter; errors are Spark's own.
+    """
+    jvm: Any = spark._jvm
+    loaded = load_now(spark, table)
+    reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
+    scan = loaded.newScan().caseSensitive(is_case_sensitive(spark)).metricsReporter(reporter)
+    if where is not None:
+        scan = scan.filter(filter_expression(spark, table, where))
+    started = time.monotonic()
+    plan_files(spark, scan)
+    seconds = time.monotonic() - started
+    said = reporter.scanReport()
+    if said is None:
+        # A table without a snapshot is not planned at all.
+        return PlannedScan(0, 0, 0)
+    report = said.scanMetrics()
+    return PlannedScan(
+        int(report.resultDataFiles().value()),
+        int(report.totalFileSizeInBytes().value()),
+        int(report.resultDeleteFiles().value()),
+        int(report.scannedDataManifests().value()),
+        int(report.skippedDataManifests().value()),
+        seconds,
+    )
+
+
+def plan_files(spark: SparkSession, scan: Any) -> None:
+    """Let Iceberg plan all files of a scan; none of them comes over the bridge."""
+    jvm: Any = spark._jvm
+    tasks = scan.planFiles()
+    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
+    tasks.close()
+
+
+def plan_rewrite(
+    spark: SparkSession,
+    name: Identifier,
+    options: Mapping[str, str],
+    *,
+    where: str | None,
+    branch: str | None = None,
+    of_deletes: bool = False,
+) -> Any:
+    """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None for a table without a snapshot.
+
+    Of the options those count that the planner knows. Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
+    """
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    try:
+        table = load_now(spark, name)
+        snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+        if snapshot is None and not of_deletes:
+            return None
+        expression = iceberg.expressions.Expressions.alwaysTrue() if where is None else filter_expression(spark, name, where)
+        sensitive = is_case_sensitive(spark)
+        if of_deletes:
+            planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, expression, sensitive)
+        else:
+            planner = iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), sensitive)
+        valid = {str(option) for option in elements(planner.validOptions())}
+        planner.init({key: value for key, value in options.items() if key in valid})
+        return planner.plan()
+    except Exception as error:
+        raise explain(error, name) from error
+
+
+def rolled_up(plan: Any, *, deletes: bool = False) -> PlannedRewrite:
+    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files over data files."""
+    if plan is None:
+        return PlannedRewrite(0, 0, 0, 0)
+    groups = files = total = out = largest = 0
+    over: int | None = 0 if deletes else None
+    for group in elements(plan.groups()):
+        count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
+        groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
+        out += int(group.expectedOutputFiles())
+        if over is not None:
+            over = (
+                None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
+            )
+    return PlannedRewrite(groups, files, total, out, over, largest)
+
+
+def partitions_with_files_up_to(spark: SparkSession, plan: Any, sequence_number: int) -> Iterator[tuple[str, ...]]:
+    """The partitions, as Java's texts of their values, in which a plan takes a file that was there at a sequence number; again for each group."""
+    jvm: Any = spark._jvm
+    kind = jvm.java.lang.Class.forName("java.lang.Object")
+    for group in elements(plan.groups()):
+        if any(int(task.file().fileSequenceNumber() or 0) <= sequence_number for task in elements(group.fileScanTasks())):
+            struct = group.info().partition()
+            yield tuple(str(struct.get(place, kind)) for place in range(int(struct.size())))
