@@ -1,23 +1,31 @@
-"""Put candidates into actions: the partitions, the filter and the options of one rewrite, and why."""
+"""Put candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icekit.compact.candidates import Candidate, expected_files
-from icekit.compact.model import REWRITE_NOTHING, Action, Order, Prediction
+from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Order, Prediction
 from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.cluster import Cluster
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.facts.sizes import max_file_size, min_file_size
 from icekit.facts.where import where
-from icekit.units import count
+from icekit.units import count, size
 
 _NAMES = 10
 _LONGEST_FILTER = 20_000
+_GIB = 2**30
+# Iceberg's defaults, which are kept where the cluster gives no reason to leave them.
+_GROUP_BYTES = 100 * _GIB
+_COMMITS = 10
+# What compressed columns take as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
+_ROWS_PER_FILE_BYTES = 3
 
 _WHY = {
     "size": "files of the wrong size are combined or split; well-sized ones stay as they are",
@@ -25,6 +33,55 @@ _WHY = {
     "vectors": "delete-ratio-threshold takes files that lost a noticeable share of their rows to deletes naming only them",
     "all": "every file of these partitions is rewritten",
 }
+
+
+def parallelism(
+    cluster: Cluster, target_bytes: int, bytes_in: int, group_count: int, *, sorting: bool, whole: bool = False
+) -> tuple[Mapping[str, str], tuple[Explained, ...]]:
+    """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
+
+    ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
+    group: which files of a partition are done only shows when all are, so that a resumed run
+    would take a partition of several groups twice.
+    """
+    options: dict[str, str] = {}
+    said: list[Explained] = []
+
+    def choose(name: str, value: int, why: str) -> None:
+        options[name] = str(value)
+        said.append(Explained(name, str(value), why))
+
+    # Groups: enough at once that no core waits for the last task of another group.
+    tasks_per_group = max(1, math.ceil(bytes_in / max(group_count, 1) / target_bytes))
+    at_once = min(max(group_count, 1), max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    choose(
+        "max-concurrent-file-group-rewrites",
+        at_once,
+        f"{cluster.source}; a group is {count(tasks_per_group, 'task')} on average, so {count(at_once, 'group')} keep the cores busy while others begin and commit",
+    )
+    if not sorting and not whole:
+        # A group is what is lost when it fails; small ones lose little, and still give every core a few tasks.
+        group = min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))
+        choose(
+            "max-file-group-size-bytes",
+            group,
+            f"what one failure costs: four files of {size(target_bytes)} for each of {count(cluster.cores, 'core')}, at least 1 GiB",
+        )
+    elif sorting:
+        rows = target_bytes * _ROWS_PER_FILE_BYTES
+        per_file = max(1, math.ceil(rows / cluster.task_memory_bytes))
+        choose(
+            "shuffle-partitions-per-file",
+            per_file,
+            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use {size(cluster.task_memory_bytes)}",
+        )
+    commits = max(1, min(_COMMITS, group_count))
+    choose(
+        "partial-progress.max-commits",
+        commits,
+        f"{count(max(group_count, 1), 'group')}: what is done is committed as it goes, in at most so many snapshots",
+    )
+    return options, tuple(said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from icekit.compact.actions import Rewriting, drop_dangling, move_old_specs, partition_name, rewrite_action
+from icekit.compact.actions import Rewriting, drop_dangling, move_old_specs, parallelism, partition_name, rewrite_action
 from icekit.compact.candidates import Candidate, candidates, in_window
-from icekit.compact.cluster import parallelism
 from icekit.compact.model import Action, LeftAlone, Order, Plan
 from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Findings, Thresholds

@@ -22,9 +22,8 @@ from icekit.compact.trial import try_plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import cluster_of
-from icekit.facts.head import head
+from icekit.facts.head import head, written_since
 from icekit.facts.model import TableFacts
-from icekit.facts.recent import written_since
 from icekit.sql import display_name
 
 

@@ -166,6 +166,8 @@ def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows
 class Remote:
     """As much of a session of Spark Connect as a catalog is added to."""
 
+    __module__ = "pyspark.sql.connect.session"
+
     def __init__(self, **settings: str) -> None:
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.conf = self

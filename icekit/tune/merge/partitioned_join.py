@@ -8,7 +8,7 @@ layouts of both tables are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import load_table
 from icekit.engine.plan_nodes import kind, nodes
@@ -61,9 +61,8 @@ def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePl
 
 def _now(spark: SparkSession, key: str) -> str | None:
     """A setting in force, its default included; None where Spark knows none."""
-    session: Any = spark._jsparkSession
     try:
-        value = str(session.conf().get(key))
+        value = str(spark.conf.get(key))
     except Exception:
         return None
     return "-1" if key.endswith("Threshold") and value.rstrip("b") == "-1" else value

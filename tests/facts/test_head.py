@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.head import head
+from icekit.facts.head import head, written_since
 from icekit.facts.model import Partition
-from icekit.facts.recent import written_since
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark
