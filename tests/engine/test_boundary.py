@@ -202,7 +202,7 @@ def test_a_name_of_half_characters_is_no_name(place: Place, capsys: pytest.Captu
 
 
 def test_everything_is_printed_from_one_place() -> None:
-    package = Path(__file__).parents[1] / "icekit"
+    package = Path(__file__).parents[2] / "icekit"
     alone = {"terminal.py", "stock.py"}  # the second is a process that talks to its parent
 
     printing = [
@@ -287,7 +287,7 @@ def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Pl
 def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(place: Place, tmp_path: Path, command: str, status: int) -> None:
     place.table()
     shell = ["sh", "-c", f"exec {sys.executable} -m icekit {command}"]
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(shell, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
 
     assert done.returncode == status, done.stderr
