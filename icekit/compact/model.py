@@ -323,7 +323,7 @@ def predicted(p: Prediction) -> str:
         said += f", {count(p.delete_files_removed, 'delete file')} go"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    said += f"; a full scan opens {p.file_opens_saved:,} files fewer"
+    said += f"; a full scan opens {count(p.file_opens_saved, 'file')} fewer"
     said += "; no past run tells how long" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
     return said + _SOURCES.get(p.source, "")
 

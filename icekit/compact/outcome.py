@@ -132,8 +132,8 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
 def outcome_text(outcome: Outcome) -> str:
     """An outcome as lines for a terminal: predicted next to actual, then the proof."""
     if outcome.is_dry_run:
-        said = "nothing has run; run it with execute=True (or --execute)" if outcome.actions else "nothing to run"
-        return f"{plan_text(outcome.plan)}\n\nA dry run: {said}."
+        said = "A dry run: nothing has run; run it with execute=True (or --execute)." if outcome.actions else "There is nothing to run."
+        return f"{plan_text(outcome.plan)}\n\n{said}"
     lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
     head, rows = compared(outcome)
     lines += aligned((head, *rows), left=(0, 1))
@@ -147,8 +147,10 @@ def outcome_text(outcome: Outcome) -> str:
 def outcome_html(outcome: Outcome) -> str:
     """An outcome as a table of predicted next to actual, with the proof under it."""
     if outcome.is_dry_run:
-        said = "nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "nothing to run."
-        return html.framed(f"<p>A dry run: {said}</p>")
+        said = (
+            "A dry run: nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "There is nothing to run."
+        )
+        return html.framed(f"<p>{said}</p>")
     kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
     mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
     head, rows = compared(outcome)

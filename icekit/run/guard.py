@@ -187,13 +187,13 @@ class _Expiry(Guard):
         said, unchecked = "they are also those of {}, and their files would go with them", others.unchecked
         if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
             said = "files that would go with them are used by {}"
-            self.say(f"  looking the files that may go up in {count(len(among), 'table')}")
+            self.say(f"  looking for the files that may go in {count(len(among), 'other table')}")
             sharers, unread = self._users(self._past_files(), "looking files up", among)
             unchecked = "; ".join(filter(None, (unchecked, unread))) or None
         if sharers:
             raise RemovalRefused(
-                f"Snapshots do not expire: {said.format(_named(sharers))}. Drop it (without PURGE) if it is needed no more, "
-                "or give it files of its own (CREATE TABLE … AS SELECT) first."
+                f"Snapshots do not expire: {said.format(_named(sharers))}. Give that table files of its own (CREATE TABLE … AS SELECT), "
+                "or drop it (without PURGE), first."
             )
         if unchecked:
             self.say(f"  whether another table has the same snapshots or files is not known of all: {unchecked}")

@@ -102,7 +102,7 @@ def test_a_dry_run_says_that_nothing_has_run() -> None:
 
     assert outcome_text(dry).endswith("A dry run: nothing has run; run it with execute=True (or --execute).")
     assert "nothing has run" in outcome_html(dry)
-    assert outcome_text(Outcome(plan(), None, ())).endswith("A dry run: nothing to run.")
+    assert outcome_text(Outcome(plan(), None, ())).endswith("There is nothing to run.")
     assert "plan above" not in outcome_html(Outcome(plan(), None, ()))
 
 
