@@ -233,7 +233,7 @@ class Machine(RuleBasedStateMachine):
                 self._alter(model, f"ADD PARTITION FIELD {made}", here)
                 model.fields = (*model.fields, field)
             elif model.version > 1:
-                self._alter(model, f"DROP PARTITION FIELD {field}", here)
+                self._alter(model, f"DROP PARTITION FIELD {made}", here)
                 model.fields = tuple(f for f in model.fields if f != field)
 
     @rule(which=which, how=st.sampled_from(["branch", "no branch", "tag"]), name=st.sampled_from(["kept", "it's"]))
