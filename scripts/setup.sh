@@ -105,11 +105,20 @@ install_packages() {
     # dev has all extras; who explores or reports has those that commands need.
     case $extra in dev) extras=dev ;; *) extras=schedule,lab${extra:+,$extra} ;; esac
     if [ "$extra" = dev ]; then
-        # All of constraints.txt. Spark comes as source, and to pack its 400 MB of jars takes one core as long as all others: next to them.
-        # What fails here, the last pip tells of.
-        grep '^pyspark==' constraints.txt | pip_install --no-deps --requirement /dev/stdin &
-        grep -v '^pyspark==' constraints.txt | pip_install --no-deps --requirement /dev/stdin || true
-        wait
+        # All of constraints.txt. Spark comes as source, and packing its jars takes as long as all other packages: both run at once.
+        pinned=$(mktemp -d)
+        grep '^pyspark==' constraints.txt >"$pinned/spark"
+        grep -v '^pyspark==' constraints.txt >"$pinned/others"
+        pip_install --no-deps --requirement "$pinned/spark" >&2 &
+        spark=$!
+        # A shell leaves what it has put in the background alone when it is interrupted.
+        trap 'kill "$spark" 2>/dev/null || true; exit 130' INT TERM
+        failed=
+        pip_install --no-deps --requirement "$pinned/others" >&2 || failed=yes
+        wait "$spark" || failed=yes
+        trap - INT TERM
+        rm -r "$pinned"
+        if [ "$failed" ]; then say "Not all packages could be installed next to each other; pip tries again, one after the other"; fi
     fi
     pip_install --constraint constraints.txt --editable ".[$extras]" >&2
     installed_for >"$stamp"

@@ -22,7 +22,7 @@ class Checkout:
         self.folder = folder
         shutil.copytree(ROOT / "scripts", folder / "scripts")
         (folder / "pyproject.toml").write_text("[project]\n")
-        (folder / "constraints.txt").write_text("pandas==3.1.1\n")
+        (folder / "constraints.txt").write_text("pandas==3.1.1\npyspark==4.1.4\n")
         _script(folder / ".venv/bin/python", f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac')
 
     def set_up(self, *extra: str, java_home: Path, path_java: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -85,6 +85,14 @@ def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path
     checkout.set_up("dev", java_home=jdk)
     checkout.set_up(java_home=jdk)
     checkout.set_up("notebook", java_home=jdk)
+    assert checkout.installs == [".[dev]"]
+
+
+def test_what_cannot_be_installed_at_once_is_said_and_tried_again(checkout: Checkout, tmp_path: Path) -> None:
+    python = checkout.folder / ".venv/bin/python"
+    python.write_text(python.read_text() + 'case "$*" in *--no-deps*) exit 1 ;; esac\n')
+    said = checkout.set_up("dev", java_home=java(tmp_path / "jdk", "17")).stderr
+    assert "pip tries again, one after the other" in said
     assert checkout.installs == [".[dev]"]
 
 

@@ -107,7 +107,7 @@ def plan_rewrite(
 ) -> Any:
     """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None for a table without a snapshot.
 
-    Of the options those count that the planner knows. Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
+    Options that the planner does not know are ignored. Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
     """
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg

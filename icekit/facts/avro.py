@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import fastavro
@@ -55,11 +55,12 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
         raise _corrupt(location, error) from None
 
 
-def contains(raw: bytes, location: str, text: str) -> bool:
-    """Tell whether some bytes of text are anywhere in a manifest's entries; decodes none of them."""
-    wanted = text.encode()
+def contains(raw: bytes, location: str, texts: Iterable[str]) -> bool:
+    """Tell whether one of some texts is anywhere in a manifest's entries; decodes none of them."""
+    wanted = [text.encode() for text in texts]
     try:
-        return any(wanted in block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
+        blocks = (block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
+        return any(text in block for block in blocks for text in wanted)
     except Exception as error:
         raise _corrupt(location, error) from None
 

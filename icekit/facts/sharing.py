@@ -64,7 +64,13 @@ class _Known:
     at: float = -math.inf
     declared: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    is_iceberg: bool = True
     has_name_mapping: bool = False
+
+    def first_in(self, places: Iterable[_Place]) -> str | None:
+        """The first of its paths and folders that meets one of some places; None where none does."""
+        mine = list(places)
+        return next((path for path in (*self.declared, *self.folders) if any(_meet(_place(path), place) for place in mine)), None)
 
 
 @dataclass
@@ -104,7 +110,14 @@ def declared_paths(metadata: Json) -> tuple[str, ...]:
 
 
 def sharing(
-    lake: Lake, table: Identifier, load: Load, *, seconds: float = COMPARING_SECONDS, max_age: float = 0.0, say: Say | None = None
+    lake: Lake,
+    table: Identifier,
+    load: Load,
+    *,
+    seconds: float = COMPARING_SECONDS,
+    max_age: float = 0.0,
+    say: Say | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
@@ -136,10 +149,10 @@ def sharing(
         # Only a no is taken from memory: the other table may be gone since, or this one may name the same files.
         if known.at > since and not meeting(name, (*known.declared, *known.folders)):
             return None
-        declared, files = _read(lake, name, load, memory)
-        return meeting(name, declared) or meeting(name, _folders(files - own_files))
+        known, files = _read(lake, name, load, memory)
+        return meeting(name, known.declared) or meeting(name, _folders(files - own_files))
 
-    compared, unchecked = of_others(lake, table, compare, "comparing locations", seconds=seconds, say=say, names=names)
+    compared, unchecked = of_others(lake, table, compare, "comparing locations", seconds=seconds, say=say, names=names, stopped=stopped)
     shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
     return Sharing(tuple(shared), unchecked)
 
@@ -147,8 +160,8 @@ def sharing(
 class Naming(NamedTuple):
     """The other tables of a catalog that name some of a table's files, each with one of them, and what is not known (None: nothing).
 
-    ``doubtful`` are tables that may name its data files: such as have a name mapping, and so may have taken in files that they did not
-    write, and such as keep files where this table does.
+    ``doubtful`` are tables that may name more of them: those with a name mapping, which may have taken in files that they did not
+    write, and those that keep files where the table does.
     """
 
     files: Mapping[Identifier, str]
@@ -160,42 +173,41 @@ def naming(
     lake: Lake,
     table: Identifier,
     files: frozenset[str],
-    paths: Iterable[str],
+    roots: Iterable[str],
     load: Load,
     *,
-    max_age: float = REMEMBERED_SECONDS,
     say: Say | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Naming:
-    """Find the other tables of the catalog whose metadata file names some of a table's files.
+    """Find the other tables of the catalog that name some of a table's files, and those that may.
 
-    The files are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`); ``paths`` are where the table says
-    that its files are. Tables are listed each time; of one that was read in the last ``max_age`` seconds it is remembered in which
-    folders its files are.
+    ``files`` are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`); ``roots`` are the folders of the
+    others. Nothing is taken from memory. A table that is not Iceberg's names what lies in its location.
     """
-    memory = _memories.setdefault(lake.tables, _Memory())
-    since, folders, mine = time.monotonic() - max_age, frozenset(_folders(files)), [_place(path) for path in paths]
-
-    def is_doubtful(known: _Known) -> bool:
-        return known.has_name_mapping or any(_meet(_place(path), place) for path in (*known.declared, *known.folders) for place in mine)
+    memory, mine = _memories.setdefault(lake.tables, _Memory()), [_place(root) for root in roots]
+    doubtful: set[Identifier] = set()
 
     def compare(name: Identifier) -> str | None:
-        known = memory.tables.get(name, _Known())
-        if known.at > since and folders.isdisjoint(known.folders):
-            return None
-        return min(_read(lake, name, load, memory)[1] & files, default=None)
+        known, named = _read(lake, name, load, memory)
+        if found := min(named & files, default=None):
+            return found
+        meeting = known.first_in(mine)
+        if not known.is_iceberg:
+            return meeting
+        if mine and (meeting or known.has_name_mapping):
+            doubtful.add(name)
+        return None
 
     found, unchecked = of_others(lake, table, compare, "comparing snapshots", say=say, stopped=stopped)
-    doubtful = tuple(sorted(name for name in found if is_doubtful(memory.tables[name])))
-    return Naming({name: path for name, path in sorted(found.items()) if path is not None}, doubtful, unchecked)
+    return Naming({name: path for name, path in sorted(found.items()) if path is not None}, tuple(sorted(doubtful)), unchecked)
 
 
-def may_name(lake: Lake, table: Identifier, load: Load, location: str) -> bool:
-    """Tell whether another table may name a file at a location, whichever its scheme and authority; in doubt it may.
+def may_name(lake: Lake, table: Identifier, load: Load, roots: Iterable[str]) -> bool:
+    """Tell whether another table may name a file in some folders, whichever their scheme and authority; in doubt it may.
 
-    Looks for the folder among the bytes of a table's manifests, without a JVM; where these are many, a query over them is quicker.
+    Looks for the folders among the bytes of a table's manifests, without a JVM; where these are many, a query over them is quicker.
     """
-    folder = f"{(found[3] if (found := _URI.fullmatch(location)) else location).rstrip('/')}/"
+    folders = [f"{(found[3] if (found := _URI.fullmatch(root)) else root).rstrip('/')}/" for root in roots]
     source = lake.tables.source(table)
     snapshots = load(source).get("snapshots") or ()
     if len(snapshots) > _FEW_SNAPSHOTS or not all(s.get("manifest-list") for s in snapshots):
@@ -203,9 +215,9 @@ def may_name(lake: Lake, table: Identifier, load: Load, location: str) -> bool:
     try:
         lists = [s["manifest-list"] for s in snapshots]
         manifests = {m["manifest_path"]: m["manifest_length"] for path in lists for m in manifest_list(source.read(path), path)}
-        if sum(manifests.values()) > _FEW_BYTES or any(folder in path for path in manifests):
+        if sum(manifests.values()) > _FEW_BYTES or any(folder in path for path in manifests for folder in folders):
             return True
-        return any(contains(source.read(path), path, folder) for path in sorted(manifests))
+        return any(contains(source.read(path), path, folders) for path in sorted(manifests))
     except MetadataUnreadable:
         return True  # the query says what is wrong, if it cannot read it either
 
@@ -257,18 +269,19 @@ def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location
         return False  # it is among those that are compared, which says what is wrong with it
 
 
-def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The paths that another table declares, and the files that its metadata file names; what is remembered of it is new."""
-    began, is_mapped = time.monotonic(), False
+def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[_Known, frozenset[str]]:
+    """What another table says of itself, and the files that its metadata file names; what is remembered of it is new."""
+    began = time.monotonic()
     try:
         source = lake.tables.source(name)
         metadata = load(source)
-        declared, files = declared_paths(metadata), named_files(metadata, source.metadata_location)
+        files = named_files(metadata, source.metadata_location)
         is_mapped = _NAME_MAPPING in (metadata.get("properties") or {})
+        known = _Known(began, declared_paths(metadata), _folders(files), has_name_mapping=is_mapped)
     except NotATable:
-        declared, files = _location_of_another_format(lake, name), frozenset()
-    memory.tables[name] = _Known(began, declared, _folders(files), is_mapped)
-    return declared, files
+        files, known = frozenset(), _Known(began, _location_of_another_format(lake, name), is_iceberg=False)
+    memory.tables[name] = known
+    return known, files
 
 
 def _folders(files: Iterable[str]) -> tuple[str, ...]:

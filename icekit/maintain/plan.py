@@ -211,7 +211,7 @@ def _expiry(
     if not found.expires:
         notes.append(
             f"Snapshots pile up but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
-            f"If less history will do, keep fewer (--keep, --keep-last){' or drop refs' if len(found.refs) > 1 else ''}; what is younger than an hour never expires."
+            f"If less history will do, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}; what is younger than an hour never expires."
         )
         return []
     notes += found.cautions
@@ -235,7 +235,7 @@ def _lost(found: Expiry) -> str:
     said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can no longer be travelled to, and never again"
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
         said += f"; the table's own history begins at {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
-    said += f"; it leaves {count(len(found.kept), 'snapshot')} (files here are snapshots)"
+    said += f"; it leaves {count(len(found.kept), 'snapshot')} (this plan counts snapshots as files)"
     return said + f", protected by {', '.join(found.refs)}" if found.refs else said
 
 

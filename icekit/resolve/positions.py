@@ -62,7 +62,7 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
-    """See that delete files of several data files are read whole: no reader looks at them beside a vector."""
+    """See that the metadata table knows all delete files of several data files: no reader looks at them beside a vector."""
     if not shared:
         return
     paths = local(spark, {"path": (pa.string(), shared)})

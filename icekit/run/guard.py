@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import posixpath
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from icekit import sql
@@ -15,12 +18,13 @@ from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
-from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
 from icekit.facts.sharing import Say, declared_paths, may_name, naming, of_others, sharing
+from icekit.facts.snapshots import lineage, snapshots_by_id
 from icekit.facts.storage import ORPHAN_AGE
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.maintain.service import manifest_layers
@@ -42,6 +46,8 @@ LISTING_SLACK = 1.1
 LOOKING_SECONDS = 4 * 3600.0
 # Tables that a refusal names.
 _NAMED = 5
+# Choices: folders outside a table's own that are looked for one by one, and refs whose files are read to know which stay.
+_FOLDERS, _REFS = 100, 20
 
 
 class Guard:
@@ -68,18 +74,21 @@ class Guard:
     def _kept(self, *kept: Any) -> Proof:
         return Proof.of_kept(display_name(self.action.table), *kept)
 
-    def _users(self, files: DataFrame, what: str, among: Collection[Identifier] | None = None) -> tuple[dict[Identifier, str], str | None]:
-        """The other tables of the catalog that name some of this table's files, each with one, and what is not known of them.
+    def _users(
+        self, files: DataFrame, roots: Sequence[str], what: str, among: Collection[Identifier] | None = None
+    ) -> tuple[dict[Identifier, str], str | None]:
+        """The other tables of the catalog that name some files in these folders, each with one, and what is not known of them.
 
         ``among`` looks only at those tables. Raises :class:`~icekit.compact.execute.Stopped` where somebody asks meanwhile.
         """
-        spark, location, tag = self.lake.spark, str(head(self.lake, self.action.table).metadata["location"]), new_tag()
+        spark, tag = self.lake.spark, new_tag()
 
         def named(table: Identifier) -> str | None:
             if among is not None and table not in among:
                 return None
             try:
-                if not may_name(self.lake, table, load_metadata, location):
+                # A search that begins after somebody asked is no longer cancelled.
+                if not may_name(self.lake, table, load_metadata, roots) or self._is_asked():
                     return None
                 with tagged(spark, tag):
                     return next(iter(referenced(self.lake, table, files)), None)
@@ -88,11 +97,18 @@ class Guard:
             except Exception as error:
                 raise explain(error, self.lake.sql_name(table)) from error
 
-        asked = lambda: self.stop.is_set  # noqa: E731
-        with cancelled_when(asked, spark, tag):
-            found, unchecked = of_others(self.lake, self.action.table, named, what, seconds=LOOKING_SECONDS, say=self.say, stopped=asked)
+        with cancelled_when(self._is_asked, spark, tag):
+            found, unchecked = of_others(
+                self.lake, self.action.table, named, what, seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked
+            )
+        if self._is_asked():
+            cancel(spark, tag)
         self.stop.sleep(0)  # raises where somebody asked
         return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
+
+    def _is_asked(self) -> bool:
+        """Tell whether somebody asked to stop."""
+        return self.stop.is_set
 
 
 class _Deletes(Guard):
@@ -171,42 +187,82 @@ class _Expiry(Guard):
         return self.action
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
-        """Raise where another table has snapshots or files that end, as one that was registered from this one's metadata; no clone counts."""
-        ending = [s["manifest-list"] for s in self.before.get("snapshots") or () if s["snapshot-id"] in expired and s.get("manifest-list")]
-        others = naming(
-            self.lake,
-            self.action.table,
-            frozenset(ending),
-            declared_paths(self.before),
-            load_metadata,
-            say=self.say,
-            stopped=lambda: self.stop.is_set,
-        )
-        self.stop.sleep(0)  # raises where somebody asked
-        sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
-        said, unchecked = "they are also those of {}, and their files would go with them", others.unchecked
-        if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
-            said = "files that would go with them are used by {}"
-            self.say(f"  looking for the files that may go in {count(len(among), 'other table')}")
-            sharers, unread = self._users(self._past_files(), "looking files up", among)
-            unchecked = "; ".join(filter(None, (unchecked, unread))) or None
+        """Raise where another table has snapshots or files that end, or where that cannot be told of one that may; no clone counts.
+
+        Of a table that gives no reason to think so, and whose metadata cannot be read, that is only said.
+        """
+        ends = {snapshot["snapshot-id"]: snapshot for snapshot in self.before.get("snapshots") or () if snapshot["snapshot-id"] in expired}
+        named = {snapshot["manifest-list"] for snapshot in ends.values() if snapshot.get("manifest-list")}
+        for key in ("statistics", "partition-statistics"):
+            named |= {s["statistics-path"] for s in self.before.get(key) or () if s["snapshot-id"] in ends}
+        files = self._ending().persist()
+        try:
+            try:
+                roots = self._roots(files)
+            except Exception as error:
+                raise explain(error, self.lake.sql_name(self.action.table)) from error
+            others = naming(self.lake, self.action.table, frozenset(named), roots, load_metadata, say=self.say, stopped=self._is_asked)
+            self.stop.sleep(0)  # raises where somebody asked
+            sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
+            if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
+                self.say(f"  looking for the files that may go in {count(len(among), 'other table')}")
+                sharers, unread = self._users(files, roots, "looking files up", among)
+                if unread and not sharers:
+                    raise RemovalRefused(
+                        f"Snapshots do not expire: whether another table needs their files is not known ({unread}). Put that right and try again."
+                    )
+        finally:
+            files.unpersist()
         if sharers:
             raise RemovalRefused(
-                f"Snapshots do not expire: {said.format(_named(sharers))}. Give that table files of its own (CREATE TABLE … AS SELECT), "
-                "or drop it (without PURGE), first."
+                f"Snapshots do not expire: files that would go with them are used by {_named(sharers)}. Give each table files of its own "
+                "(CREATE TABLE … AS SELECT), or drop the one that is not needed (without PURGE), first."
             )
-        if unchecked:
-            self.say(f"  whether another table has the same snapshots or files is not known of all: {unchecked}")
+        if others.unchecked:
+            self.say(f"  not every table could be checked for the same snapshots or files: {others.unchecked}")
 
-    def _past_files(self) -> DataFrame:
-        """The files of all snapshots that are not in the table's current state."""
+    def _ending(self) -> DataFrame:
+        """The data files, delete files and manifests that go with the snapshots, by ``file_path``; perhaps some that stay."""
         spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
-        now = metadata_table(spark, name, "files").select("file_path")
-        return metadata_table(spark, name, "all_files").select("file_path").distinct().join(now, "file_path", "left_anti")
+        kept = f"IN ({', '.join(map(str, self.must_stay))})"
+        every = metadata_table(spark, name, "all_entries").where("status < 2").selectExpr("data_file.file_path", "snapshot_id")
+        # What is live in a kept snapshot was added by a kept one, or was there before the oldest.
+        stays = every.where(f"snapshot_id {kept}").select("file_path")
+        for snapshot_id in self._oldest_kept():
+            stays = stays.unionAll(metadata_table(spark, name, "files", snapshot_id).select("file_path"))
+        manifests = metadata_table(spark, name, "all_manifests").selectExpr("path AS file_path", "reference_snapshot_id")
+        of_kept = manifests.where(f"reference_snapshot_id {kept}").select("file_path")
+        data = every.select("file_path").distinct().join(stays, "file_path", "left_anti")
+        return data.unionAll(manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti"))
+
+    def _oldest_kept(self) -> list[int]:
+        """The oldest kept snapshot of each branch and tag; of many refs only some, as each is read for itself."""
+        by_id = snapshots_by_id(self.before)
+        found: dict[int, None] = {}
+        heads = [int(ref["snapshot-id"]) for _, ref in sorted((self.before.get("refs") or {}).items())]
+        for head_id in [int(self.before.get("current-snapshot-id") or -1), *heads]:
+            kept = takewhile(lambda s: s["snapshot-id"] in self.must_stay, lineage(by_id, by_id.get(head_id)))
+            if oldest := deque(kept, maxlen=1):
+                found[int(oldest[0]["snapshot-id"])] = None
+        return list(found)[:_REFS]
+
+    def _roots(self, files: DataFrame) -> list[str]:
+        """The folders that all of some files are in: the table's own as it declares them, and those of files elsewhere."""
+        own = [path.rstrip("/") for path in declared_paths(self.before)]
+        is_in = {path: f"startswith(file_path, {sql.literal(path + '/')})" for path in own}
+        elsewhere = files.where(f"NOT ({' OR '.join(is_in.values())})").selectExpr("regexp_extract(file_path, '^(.*)/', 1) AS folder")
+        folders = [str(row[0]) for row in elsewhere.distinct().limit(_FOLDERS + 1).collect()]
+        if len(folders) > _FOLDERS:
+            first, last = elsewhere.selectExpr("min(folder)", "max(folder)").collect()[0]
+            folders = [posixpath.commonprefix([first, last]).rpartition("/")[0]]
+        counted = files.selectExpr(*(f"count_if({condition})" for condition in is_in.values())).collect()[0]
+        return [*(path for path, there in zip(own, counted, strict=True) if there), *folders]
 
     def _is_clone(self, table: Identifier) -> bool:
         try:
             return ownership(load_metadata(self.lake.tables.source(table)).get("properties") or {}) is not None
+        except NotATable:
+            return False
         except TableNotFound:
             return True  # it was one, or has gone since in another way
 
@@ -241,7 +297,7 @@ class _Orphans(Guard):
             return None
         named = referenced(self.lake, self.action.table, found)
         # Again though the plan was made by it: a table may have come since, and what is above takes its time.
-        if refusal := sharing(self.lake, self.action.table, load_metadata, say=self.say).refusal:
+        if refusal := sharing(self.lake, self.action.table, load_metadata, say=self.say, stopped=self._is_asked).refusal:
             raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in
         if self.listed > LISTING_SLACK * planned:
@@ -264,7 +320,8 @@ class _Orphans(Guard):
     def _check_unnamed(self, orphans: DataFrame) -> None:
         """Raise where another table of the catalog names a listed orphan, wherever that table is, or where it cannot be told."""
         self.say(f"  looking {count(self.listed, 'orphan')} up among the files of every other table of the catalog")
-        users, unchecked = self._users(orphans, "looking orphans up")
+        location = str(head(self.lake, self.action.table).metadata["location"])
+        users, unchecked = self._users(orphans, [location], "looking orphans up")
         if users:
             raise RemovalRefused(
                 f"Orphan files are not removed: this table does not name them, but {_named(users)} does. "

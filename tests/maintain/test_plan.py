@@ -132,7 +132,7 @@ def test_nothing_to_expire_is_a_note_that_says_what_to_lower() -> None:
     plan = planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100)))
 
     assert plan.actions == ()
-    assert "keep fewer (--keep, --keep-last)" in plan.notes[0]
+    assert "lower keep_hours (--keep) or keep_last (--keep-last)" in plan.notes[0]
 
 
 def test_nothing_expires_where_collection_is_off() -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
+from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.clone import clone
 from icekit.compact import Plan, Stop
 from icekit.diagnose import diagnose
@@ -150,7 +152,7 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(lake: Lake, sw
     assert rows(lake, *old) == 5
 
 
-def test_files_that_another_table_has_taken_in_stay(lake: Lake, littered: Any, scratch: str, tmp_path: Path) -> None:
+def test_orphans_that_another_table_has_taken_in_stay(lake: Lake, littered: Any, scratch: str, tmp_path: Path) -> None:
     table, lost = littered
     data = lost.with_name("written-by-another-job.parquet")
     shutil.copy(next(path for path in lost.parent.glob("*.parquet") if path != lost), data)
@@ -213,22 +215,28 @@ def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch:
     outcome = expired(lake, table, tmp_path)
 
     assert outcome.status == "failed"
-    assert "they are also those of scratch.e_copy (" in (outcome.actions[0].error or "")
+    assert "files that would go with them are used by scratch.e_copy (" in (outcome.actions[0].error or "")
     assert rows(lake, *other) == 2
     lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
     with clone(lake, table):
         assert expired(lake, table, tmp_path).status == "done"
 
 
+def taken_in(lake: Lake, source: tuple[str, str], taker: tuple[str, str], folder: str) -> None:
+    """Make a table of two rows whose files lie in a folder, and another that takes them in."""
+    name, other = identifier(lake.name, *source), identifier(lake.name, *taker)
+    lake.spark.sql(f"CREATE TABLE {name} (id INT) USING iceberg TBLPROPERTIES ('write.data.path'='{folder}')")
+    for n in (1, 2):
+        lake.spark.sql(f"INSERT INTO {name} VALUES ({n})")
+    lake.spark.sql(f"CREATE TABLE {other} (id INT) USING iceberg")
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.add_files(table => '{'.'.join(taker)}', source_table => '`parquet`.`{folder}`')")
+
+
 def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    """Wherever they lie."""
     table, other = (scratch, "source"), (scratch, "taker")
-    name = identifier(lake.name, *table)
-    lake.spark.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 1 AS id")
-    lake.spark.sql(f"INSERT INTO {name} VALUES (2)")
-    folder = f"{head(lake, table).metadata['location'].removeprefix('file:')}/data"
-    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
-    lake.spark.sql(f"CALL {identifier(lake.name)}.system.add_files(table => '{'.'.join(other)}', source_table => '`parquet`.`{folder}`')")
-    lake.spark.sql(f"INSERT OVERWRITE {name} VALUES (3)")
+    taken_in(lake, table, other, f"{tmp_path}/data")
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
     aged(table)
 
     outcome = expired(lake, table, tmp_path)
@@ -238,6 +246,45 @@ def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(la
     assert rows(lake, *other) == 2
     lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
     assert expired(lake, table, tmp_path).status == "done"
+
+
+def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_them_has_them(
+    lake: Lake, scratch: str, aged: Make, tmp_path: Path
+) -> None:
+    table, other = (scratch, "taker"), (scratch, "source")
+    taken_in(lake, other, table, f"{tmp_path}/data")
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+
+    outcome = expired(lake, table, tmp_path)
+
+    assert outcome.status == "failed"
+    assert "files that would go with them are used by scratch.source (" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
+
+
+def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    """Of a table that was registered from this one, and has let go of the snapshots that they came with."""
+    table, other = (scratch, "first"), (scratch, "second")
+    name, copy = identifier(lake.name, *table), identifier(lake.name, *other)
+    lake.spark.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 1 AS id")
+    metadata_file = lake.tables.source(table).metadata_location
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{metadata_file}')")
+    lake.spark.sql(f"INSERT INTO {copy} VALUES (2)")
+    # Without its files, as pyiceberg expires.
+    begun = lake.spark.sql(f"SELECT snapshot_id FROM {copy}.snapshots ORDER BY committed_at").collect()[0][0]
+    assert isinstance(lake.tables, EmbeddedTables)
+    with SqlCatalog(lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse="") as catalog:
+        catalog.load_table(other).maintenance.expire_snapshots().by_id(begun).commit()
+    lake.spark.sql(f"INSERT INTO {name} VALUES (3)")
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{'.'.join(table)}')")
+    aged(table)
+
+    outcome = expired(lake, table, tmp_path)
+
+    assert outcome.status == "failed"
+    assert "files that would go with them are used by scratch.second (" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
 
 
 def test_a_stop_ends_the_search_for_other_users(lake: Lake, littered: Any, tmp_path: Path) -> None:
