@@ -8,7 +8,7 @@ import posixpath
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -66,11 +66,6 @@ class _Known:
     folders: tuple[str, ...] = ()
     is_iceberg: bool = True
     has_name_mapping: bool = False
-
-    def first_in(self, places: Iterable[_Place]) -> str | None:
-        """The first of its paths and folders that meets one of some places; None where none does."""
-        mine = list(places)
-        return next((path for path in (*self.declared, *self.folders) if any(_meet(_place(path), place) for place in mine)), None)
 
 
 @dataclass
@@ -141,7 +136,7 @@ def sharing(
         return memory.names
 
     def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
-        path = next((path for path in paths if any(_meet(_place(path), place) for place in mine)), None)
+        path = _first_in(paths, mine)
         return None if path is None else SharedPlace(display_name(name), path)
 
     def compare(name: Identifier) -> SharedPlace | None:
@@ -191,7 +186,7 @@ def naming(
         known, named = _read(lake, name, load, memory)
         if found := min(named & files, default=None):
             return found
-        meeting = known.first_in(mine)
+        meeting = _first_in((*known.declared, *known.folders), mine)
         if not known.is_iceberg:
             return meeting
         if mine and (meeting or known.has_name_mapping):
@@ -354,6 +349,11 @@ def _place(path: str) -> _Place:
     if family in {"", "file"}:
         spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
     return _Place(family, authority, frozenset(spelling.rstrip("/") for spelling in spellings))
+
+
+def _first_in(paths: Iterable[str], places: Sequence[_Place]) -> str | None:
+    """The first of some paths that meets one of some places; None where none does."""
+    return next((path for path in paths if any(_meet(_place(path), place) for place in places)), None)
 
 
 def _meet(one: _Place, other: _Place) -> bool:

@@ -200,6 +200,15 @@ def expired(lake: Lake, table: tuple[str, str], tmp_path: Path) -> Any:
     return run_now(lake, plan, tmp_path)
 
 
+def stays_for(lake: Lake, table: tuple[str, str], other: tuple[str, str], tmp_path: Path) -> None:
+    """See that an expiry is refused for another table's sake, by its name, and that its two rows stay."""
+    outcome = expired(lake, table, tmp_path)
+
+    assert outcome.status == "failed"
+    assert f"files that would go with them are used by {'.'.join(other)} (" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
+
+
 def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
     table, other = (scratch, "e"), (scratch, "e_copy")
     name = identifier(lake.name, *table)
@@ -212,11 +221,7 @@ def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch:
     lake.spark.sql(f"INSERT OVERWRITE {name} VALUES (3)")
     aged(table)
 
-    outcome = expired(lake, table, tmp_path)
-
-    assert outcome.status == "failed"
-    assert "files that would go with them are used by scratch.e_copy (" in (outcome.actions[0].error or "")
-    assert rows(lake, *other) == 2
+    stays_for(lake, table, other, tmp_path)
     lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
     with clone(lake, table):
         assert expired(lake, table, tmp_path).status == "done"
@@ -239,11 +244,7 @@ def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(la
     lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
     aged(table)
 
-    outcome = expired(lake, table, tmp_path)
-
-    assert outcome.status == "failed"
-    assert "files that would go with them are used by scratch.taker (" in (outcome.actions[0].error or "")
-    assert rows(lake, *other) == 2
+    stays_for(lake, table, other, tmp_path)
     lake.spark.sql(f"DROP TABLE {identifier(lake.name, *other)}")
     assert expired(lake, table, tmp_path).status == "done"
 
@@ -256,11 +257,7 @@ def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_th
     lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
     aged(table)
 
-    outcome = expired(lake, table, tmp_path)
-
-    assert outcome.status == "failed"
-    assert "files that would go with them are used by scratch.source (" in (outcome.actions[0].error or "")
-    assert rows(lake, *other) == 2
+    stays_for(lake, table, other, tmp_path)
 
 
 def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
@@ -280,11 +277,7 @@ def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: s
     lake.spark.sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{'.'.join(table)}')")
     aged(table)
 
-    outcome = expired(lake, table, tmp_path)
-
-    assert outcome.status == "failed"
-    assert "files that would go with them are used by scratch.second (" in (outcome.actions[0].error or "")
-    assert rows(lake, *other) == 2
+    stays_for(lake, table, other, tmp_path)
 
 
 def test_a_stop_ends_the_search_for_other_users(lake: Lake, littered: Any, tmp_path: Path) -> None:
