@@ -25,9 +25,9 @@ lint() {
     python -m ruff check && python -m ruff format --check && python -m mypy
 }
 
-# Two workers: a test's Spark is mostly one thread that plans.
+# One worker more than two cores: a test waits now and then, for a process or for a lock.
 tests() {
-    python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and $1"
+    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and $1"
 }
 
 case $tier in

@@ -38,13 +38,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # -m has chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """While one worker starts Spark, another runs what needs none; then large files first, so that both end together."""
+    """Spark's files first, while another worker begins with one that needs none; small ones last, so that all end together."""
     if not WORKER:
         return
     tests = Counter(item.path for item in items)
     on_spark = Counter(item.path for item in items if item.get_closest_marker("spark"))
-    first = max(on_spark, key=lambda path: on_spark[path], default=None)
-    items.sort(key=lambda item: (item.path != first, item.path in on_spark, -tests[item.path], item.path))
+    first = {max(on_spark, key=lambda path: on_spark[path], default=None), max(tests - on_spark, key=lambda path: tests[path], default=None)}
+    items.sort(key=lambda item: (item.path not in first, item.path not in on_spark, -tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,6 +41,8 @@ _OWN_SESSION = {
     # The cache of delete files can hang, and can ignore equality deletes (apache/iceberg
     # issues 10987 and 15039); figures that others rely on are not made with it.
     "spark.sql.iceberg.executor-cache.enabled": "false",
+    # Queries of one shape, asked of many tables and snapshots, keep their compiled code; by default that of 100 is kept.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
 }
 
