@@ -43,7 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     tests = Counter(item.path for item in items)
     on_spark = Counter(item.path for item in items if item.get_closest_marker("spark"))
-    first = {max(on_spark, key=lambda path: on_spark[path], default=None), max(tests - on_spark, key=lambda path: tests[path], default=None)}
+    first = {
+        max(on_spark, key=lambda path: on_spark[path], default=None),
+        max(tests - on_spark, key=lambda path: tests[path], default=None),
+    }
     items.sort(key=lambda item: (item.path not in first, item.path not in on_spark, -tests[item.path], item.path))
 
 
