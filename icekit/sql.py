@@ -124,7 +124,7 @@ def renewing(options: Mapping[str, str]) -> dict[str, str]:
     """Options of ``rewrite_data_files`` by which what it writes gets a new sequence number.
 
     With an old one, Iceberg's default, the commit can drop equality deletes of the meantime that
-    apply to it (:mod:`icekit.engine.commit_guard`). With a new one they are a conflict: the call fails, and is run again.
+    apply to it (:mod:`icekit.engine.bridge`). With a new one they are a conflict: the call fails, and is run again.
     """
     return {**options, "use-starting-sequence-number": "false"}
 

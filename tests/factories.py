@@ -29,7 +29,7 @@ from icekit.facts.model import (
     SequenceCounts,
     TableFacts,
 )
-from icekit.facts.sizes import bucket_of, edges
+from icekit.facts.rollup import bucket_of, edges
 
 KIB = 1024
 MIB = 1024 * KIB

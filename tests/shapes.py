@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.sql import Identifier, identifier
 
 

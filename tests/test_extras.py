@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 
 import icekit
 from icekit.cli.main import main
-from icekit.extras import EXTRAS, ExtraMissing
+from icekit.errors import EXTRAS, ExtraMissing
 from icekit.lab import build
 
 LIBRARIES = [library for libraries in EXTRAS.values() for library in libraries]

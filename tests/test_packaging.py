@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import icekit
-from icekit import extras
+from icekit import errors
 from icekit.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -74,8 +74,8 @@ def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> No
 
 
 def test_the_extras_that_commands_ask_for_are_those_that_pip_knows() -> None:
-    brought = {name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name]) for name in extras.EXTRAS}
-    assert brought == {name: sorted(map(canonicalize_name, libraries)) for name, libraries in extras.EXTRAS.items()}
+    brought = {name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name]) for name in errors.EXTRAS}
+    assert brought == {name: sorted(map(canonicalize_name, libraries)) for name, libraries in errors.EXTRAS.items()}
 
 
 def test_the_development_extra_has_all_others() -> None:

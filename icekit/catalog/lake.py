@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from icekit import secrets
 from icekit.catalog import session
-from icekit.catalog.embedded_tables import EmbeddedTables
 from icekit.catalog.profile import SparkCatalogConf, spark_conf
-from icekit.catalog.profile_tables import ProfileTables
-from icekit.catalog.session_tables import SessionTables
-from icekit.catalog.source import Tables
-from icekit.engine.session import in_catalog
+from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
+from icekit.engine.bridge import in_catalog
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
 

@@ -16,8 +16,8 @@ from icekit.catalog.profile import SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import is_of_engine, reason
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
-from icekit.quiet import stderr_to_file
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
+from icekit.terminal import stderr_to_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

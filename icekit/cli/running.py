@@ -178,7 +178,7 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def compact(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact import Policy, plan_table
-    from icekit.compact.policy import SETTINGS
+    from icekit.compact.model import SETTINGS
 
     limits = limits_of(arguments)
     policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})

@@ -12,8 +12,8 @@ from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.report import Run
-    from icekit.schedule.model import Policy
     from icekit.schedule.monitoring import Writers
+    from icekit.schedule.policy import Policy
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -100,8 +100,8 @@ def write_monitoring(run: Run, arguments: argparse.Namespace, monitors: Writers)
 
 def check_policy(arguments: argparse.Namespace) -> int:
     """Check a policy, or print the example."""
+    from icekit.schedule.reading import in_words
     from icekit.schedule.recipes import example
-    from icekit.schedule.words import in_words
 
     if arguments.example:
         say(example(), end="")
@@ -114,8 +114,7 @@ def check_policy(arguments: argparse.Namespace) -> int:
     if arguments.clear is not None:
         say(_cleared(wanted, arguments.clear))
         return EXIT_HEALTHY
-    from icekit.schedule.places import check_places
-    from icekit.schedule.telling import check_receivers
+    from icekit.schedule.alerts import check_places, check_receivers
 
     unchecked = check_receivers(wanted)
     check_places(wanted)
@@ -127,7 +126,7 @@ def _cleared(wanted: Policy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
     from icekit.catalog import connect
     from icekit.compact.ledger import opened
-    from icekit.run.disproof import clear, clearing, holding
+    from icekit.run.checkpointed import clear, clearing, holding
     from icekit.schedule.state import State, state_path
 
     state = State(state_path(wanted))
@@ -160,9 +159,9 @@ def _cleared(wanted: Policy, table: str) -> str:
 def run_pass(arguments: argparse.Namespace) -> int:
     """One pass; returns the exit status."""
     from icekit.ending import ended_like_interrupted
-    from icekit.schedule.lock import AnotherPass
+    from icekit.schedule.one_pass import run_policy
     from icekit.schedule.reading import read_policy
-    from icekit.schedule.service import run_policy
+    from icekit.schedule.state import AnotherPass
 
     wanted = read_policy(arguments.file)
     # What stops a service is as polite as Ctrl-C: what is committed stays, and the next pass goes on.

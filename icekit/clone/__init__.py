@@ -6,9 +6,8 @@ is all that is removed with it.
 """
 
 from icekit.clone.making import Clone, clone
-from icekit.clone.removal import remove_folders
+from icekit.clone.removal import StaleClone, remove_folders, remove_stale, stale_clones
 from icekit.clone.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
-from icekit.clone.stale import StaleClone, remove_stale, stale_clones
 
 __all__ = [
     "NAMESPACE",

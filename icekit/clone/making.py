@@ -4,27 +4,80 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake, connect
-from icekit.clone.metadata import clone_metadata
-from icekit.clone.removal import discard, drop_statement
+from icekit.clone.removal import discard, drop_statement, stale_clones
 from icekit.clone.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
-from icekit.clone.stale import stale_clones
 from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused
 from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import Json, choose_snapshot
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# --- The metadata of a clone: the table's own, made so that what is done with it reaches no file of the table
+
+
+#: These say where files are written, past the location and ``write.data.path`` or beside them.
+_ELSEWHERE = ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path")
+
+
+def own_paths(scratch: str) -> dict[str, str]:
+    """The table properties that keep all that is written through a clone in its folder, and all else from being deleted."""
+    return {
+        "gc.enabled": "false",
+        "write.data.path": f"{scratch}/data",
+        "write.metadata.path": f"{scratch}/metadata",
+        "write.metadata.delete-after-commit.enabled": "false",
+    }
+
+
+def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], snapshot: str | int | None = None) -> dict[str, Any]:
+    """The metadata of a clone whose location is ``scratch``, and whose main branch is at ``snapshot``.
+
+    Schemas, specs, snapshots, branches and tags are the table's. Different are
+
+    - ``location``, as ``remove_orphan_files`` lists it and some engines and catalogs delete it with the table;
+    - ``metadata-log``, which is empty: else a commit would delete the table's metadata files under
+      ``write.metadata.delete-after-commit.enabled``;
+    - ``table-uuid``, as catalogs and caches tell tables apart by it;
+    - properties: those of :func:`own_paths`, those given, and none that leads elsewhere.
+
+    Raises :class:`~icekit.errors.SnapshotNotFound`.
+    """
+    chosen, _ = choose_snapshot(metadata, snapshot)
+    kept = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in _ELSEWHERE}
+    made = {
+        **metadata,
+        "table-uuid": str(uuid.uuid4()),
+        "location": scratch,
+        "metadata-log": [],
+        "properties": {**kept, **own_paths(scratch), **properties},
+    }
+    if chosen is None or chosen["snapshot-id"] == metadata.get("current-snapshot-id"):
+        return made
+    # As set_current_snapshot does.
+    moved = chosen["snapshot-id"]
+    now = max(time.time_ns() // 1_000_000, int(metadata["last-updated-ms"]))
+    refs = metadata.get("refs") or {}
+    made["current-snapshot-id"] = moved
+    made["refs"] = {**refs, "main": {"type": "branch", **refs.get("main", {}), "snapshot-id": moved}}
+    made["snapshot-log"] = [*(metadata.get("snapshot-log") or ()), {"timestamp-ms": now, "snapshot-id": moved}]
+    made["last-updated-ms"] = now
+    return made
+
 
 # What a person does without a clone.
 _LOST = (

@@ -5,22 +5,158 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.compact.conversion import convert_action
 from icekit.compact.model import CONVERT, Action
-from icekit.engine.bridge import has_bridge, java_list, load_now
-from icekit.engine.commit_guard import guarded
+from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, cancel, new_tag, tagged
 from icekit.engine.planner import filter_expression
-from icekit.engine.session import make_active, pinned
+from icekit.facts.head import Head
+from icekit.facts.metadata import Json, snapshots_by_id
+from icekit.resolve.convert import convert
+from icekit.resolve.find import remaining
+from icekit.resolve.listing import Scope
 from icekit.sql import identifier, renewing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# --- Read from the table itself what a run has done: its commits, told by their tags, and what they changed
+
+
+#: What each of a run's commits carries in its snapshot summary.
+RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
+#: What a conversion's commits carry too, as no key of Iceberg's own says it: the files that were read for the commit, and their bytes.
+FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What commits changed, by their own summaries: never by what a procedure printed.
+
+    ``files_in`` and ``bytes_in`` are the data files that went; of a conversion the data and delete
+    files that it read, and ``files_out`` and ``bytes_out`` the delete files that it wrote.
+    ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
+    or orphans, as the action's prediction counts them.
+    """
+
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    delete_files_removed: int = 0
+    commits: int = 0
+    items_before: int = 0
+    items_after: int = 0
+
+    def __add__(self, other: Actual) -> Actual:
+        """Add what two actions changed."""
+        return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def any(self) -> bool:
+        """Tell whether anything was committed, or counted where nothing is."""
+        return self.commits > 0 or self.items_before > 0
+
+
+def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
+    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
+    found = []
+    for snapshot in at.lineage():
+        summary = snapshot.get("summary") or {}
+        tagged = summary.get(RUN_TAG) == run_id and (action_ids is None or summary.get(ACTION_TAG) in action_ids)
+        if tagged or snapshot["snapshot-id"] in among:
+            found.append(snapshot)
+    return tuple(reversed(found))
+
+
+def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
+    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
+
+    The last one decides, as the others are its ancestors. Where the history begins after the action
+    did (at ``began_ms``), because what was before has expired, that one may have been a part of it:
+    as long as nothing tells that it was rolled back, it is not done again.
+    """
+    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
+        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
+    oldest = list(at.lineage())[-1:]
+    return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
+
+
+def actual(commits: Iterable[Json]) -> Actual:
+    """Add up what commits changed, from their summaries."""
+    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
+
+
+def _changed(summary: Mapping[str, Any]) -> Actual:
+    def number(name: str) -> int:
+        return int(summary.get(name) or 0)
+
+    if FILES_READ_TAG in summary:
+        read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
+        return Actual(*read, *written, number("removed-delete-files"), 1)
+    files_in, files_out = number("deleted-data-files"), number("added-data-files")
+    # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
+    bytes_in = number("removed-files-size") if files_in else 0
+    bytes_out = number("added-files-size") if files_out else 0
+    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)
+
+
+# --- What an action that converts equality deletes does, leaves, and is cut into when it is too large
+
+
+# Of one batch: each reads the deletes anew.
+_MOST_SLICES = 64
+# A sequence number that no delete reaches.
+_ALL = 2**62
+
+
+def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> None:
+    """Run a conversion's action, each commit tagged with what was read for it; see :func:`icekit.resolve.convert.convert`."""
+    up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
+    name = (action.catalog, *action.table)
+    at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
+    files, size = read_of(at.scopes if at else (), slices)
+    read = {FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
+    convert(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to, slices=slices, tags={**tags, **read})
+
+
+def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
+    """The files that one commit of a conversion reads, and their bytes: all the deletes, and its slice of the data files under them."""
+    # Global deletes of two specs look at the same data files, and are converted apart from those of partitions.
+    everywhere = [(s.data_files, s.data_bytes) for s in scopes if s.is_global]
+    over = [max(everywhere)] if everywhere else [(s.data_files, s.data_bytes) for s in scopes]
+    files, size = (sum(column) // slices for column in zip(*over, strict=True)) if over else (0, 0)
+    return files + sum(s.delete_files for s in scopes), size + sum(s.delete_bytes for s in scopes)
+
+
+def deletes_left(spark: SparkSession, action: Action) -> bool:
+    """Tell whether the table still has equality deletes that the action was planned for."""
+    at = remaining(
+        spark, (action.catalog, *action.table), branch=action.branch, partitions=action.partitions, up_to=_number(action, "up_to", _ALL)
+    )
+    return at is not None and bool(at.scopes)
+
+
+def smaller_conversions(action: Action) -> tuple[Action, ...]:
+    """Fewer partitions each, or a partition in more commits."""
+    parts, slices = action.partitions, _number(action, "slices", 1)
+    if len(parts) > 1:
+        middle = len(parts) // 2
+        some = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
+        return tuple(replace(action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()) for n, chosen in some)
+    if slices >= _MOST_SLICES:
+        return ()
+    return (replace(action, action_id=f"{action.action_id}.s", arguments={**action.arguments, "slices": slices * 4}),)
+
+
+def _number(action: Action, argument: str, default: int) -> int:
+    return int(str(action.arguments.get(argument, default)))
+
 
 #: Who asks a run to stop: a person, the end of its time, or the loss of its claim on the table.
 Reason = Literal["person", "clock", "claim"]

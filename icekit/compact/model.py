@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
 
 from icekit import sql
 from icekit.answer import html
+from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
+from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
 
@@ -149,7 +154,7 @@ class Action:
         if self.branch:
             given["branch"] = self.branch
         if self.options or self.procedure == "rewrite_data_files":
-            # What nobody looks at while it runs; see icekit.engine.commit_guard.
+            # What nobody looks at while it runs; see icekit.engine.bridge.
             given["options"] = sql.renewing(self.options) if self.procedure == "rewrite_data_files" else self.options
         if self.older_than:
             given["older_than"] = self.older_than
@@ -347,3 +352,137 @@ def _card(action: Action) -> str:
 def _names(names: Sequence[str], of: int) -> str:
     more = of - len(names)
     return " ".join(f"<code>{html.text(n)}</code>" for n in names) + (f" and {more:,} more" if more > 0 else "")
+
+
+# --- Say what a compaction may take: which partitions, how much, how; checked when it is made
+
+
+Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
+Scope = Literal["minor", "major"]
+
+
+#: What of a policy a person states, by the names of commands and policy files.
+SETTINGS = (
+    "scope strategy columns budget since until skip_last leave_alone min_files delete_ratio min_win old_specs max_action_bytes max_action_partitions"
+).split()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a plan may do; every field has a default that is safe on a live table.
+
+    ``scope``: ``minor`` takes fragments, oversized files and files under deletes and leaves
+    well-sized files untouched; ``major`` rewrites every file of the partitions it chooses.
+    ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
+    default to the table's sort order, then to its declared filter columns. ``since``,
+    ``until`` (a date or time, UTC) and ``skip_last_hours`` choose partitions by their own time,
+    where the table is partitioned by one. ``leave_alone_minutes``: partitions written within
+    the last so many minutes are not touched. ``min_files``: undersized files that make a
+    partition worth a rewrite. ``delete_ratio``: position deletes or deletion
+    vectors per data record from which a partition is rewritten for them; equality deletes are
+    always worth it. ``old_specs``: also move files of older partition specs into the current
+    one. ``budget_bytes``, ``budget_files`` and
+    ``budget_minutes`` limit what the whole plan reads, by its prediction. ``max_action_bytes``
+    and ``max_action_partitions`` limit one action: what is at stake in one attempt.
+    ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
+    """
+
+    scope: Scope = "minor"
+    strategy: Strategy = "binpack"
+    columns: tuple[str, ...] = ()
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    skip_last_hours: float = 0.0
+    leave_alone_minutes: float = 60.0
+    min_files: int = 5
+    delete_ratio: float = 0.05
+    old_specs: bool = False
+    budget_bytes: int | None = None
+    budget_files: int | None = None
+    budget_minutes: float | None = None
+    max_action_bytes: int = 50 * 10**9
+    max_action_partitions: int = 100
+    min_win: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Policy:
+        """Make a policy of plain values, as papermill and the command line give them.
+
+        Sizes may be texts (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
+        ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
+        ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
+        :class:`~icekit.errors.ParameterError` for an unknown name or a value of another kind.
+        """
+        known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                raise ParameterError(
+                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(sorted(known)) + '.'}"
+                )
+            if value is None or value == "":
+                continue
+            values |= _parsed(name, value)
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("scope", Scope), ("strategy", Strategy)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            if value not in allowed:
+                raise ParameterError(f"{name} is {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}")
+        if self.strategy != "binpack" and self.scope != "major":
+            object.__setattr__(self, "scope", "major")
+        for name in ("since", "until"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, moment(getattr(self, name)))
+        if self.since and self.until and self.since >= self.until:
+            raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
+        for name in ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "min_win"):
+            require_number(name, getattr(self, name))
+        for name in ("min_files", "max_action_bytes", "max_action_partitions", "budget_bytes", "budget_files", "budget_minutes"):
+            require_number(name, getattr(self, name), above=True)
+
+
+def _parsed(name: str, value: Any) -> dict[str, Any]:
+    """One setting in its own type, under its own name."""
+    if name == "budget":
+        return _budget(str(value))
+    if name == "leave_alone":
+        return {"leave_alone_minutes": seconds(str(value)) / 60}
+    if name == "skip_last":
+        return {"skip_last_hours": seconds(str(value)) / 3600}
+    if name in {"since", "until"}:
+        return {name: moment(value)}
+    if name in {"budget_bytes", "max_action_bytes"}:
+        return {name: size_in_bytes(str(value))}
+    if name == "columns":
+        if not isinstance(value, (str, list, tuple)):
+            raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
+        return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
+    if name in {"scope", "strategy"}:
+        return {name: value}
+    if name == "old_specs":
+        if str(value).lower() not in {"true", "false"}:
+            raise ParameterError(f"old_specs must be true or false, not {value!r}.")
+        return {name: str(value).lower() == "true"}
+    whole = name in {"min_files", "budget_files", "max_action_partitions", "min_win"}
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be a number, not {value!r}.") from None
+    if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
+        raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
+    return {name: int(number) if whole else number}
+
+
+def _budget(text: str) -> dict[str, Any]:
+    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
+        return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
+    for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
+        if text.rstrip().endswith("M"):
+            break  # it may be mebibytes as well as minutes
+        try:
+            return {name: cast("Any", parse)(text)}
+        except ParameterError:
+            continue
+    raise ParameterError(f"The budget {text!r} is none of: bytes (200 GB), files (500 files), time (30 minutes).")

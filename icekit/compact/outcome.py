@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.answer.lines import aligned
-from icekit.compact.lineage import Actual
+from icekit.compact.execute import Actual
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.saving import slug, versions, write_json
@@ -23,7 +23,7 @@ from icekit.units import count, size, span
 Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
 
 
-#: How the ledger and the JSON name what a conversion read and wrote, and the fields of :class:`~icekit.compact.lineage.Actual`.
+#: How the ledger and the JSON name what a conversion read and wrote, and the fields of :class:`~icekit.compact.execute.Actual`.
 CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
 
 

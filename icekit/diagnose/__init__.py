@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from icekit.diagnose import columns, deletes, files, layers, writes
-from icekit.diagnose.context import Context
-from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
+from icekit.diagnose import deletes, files
+from icekit.diagnose import deletes as writes
+from icekit.diagnose import files as columns
+from icekit.diagnose import files as layers
+from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
 #: Every symptom, by the name of its finding.

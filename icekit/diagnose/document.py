@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.measures import worst_partitions
 from icekit.facts.model import TableFacts
+from icekit.facts.rollup import worst_partitions
 from icekit.saving import versions, write_json, write_text
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from icekit.facts.snapshots import Damaged, lineage
+from icekit.facts.metadata import Damaged, lineage
 
 #: Format versions whose rules are known here (table spec).
 VERSIONS = (1, 2, 3)
@@ -36,7 +36,7 @@ _DEEPEST = 200
 
 
 def check(metadata: Any) -> None:
-    """Raise :class:`~icekit.facts.snapshots.Damaged` for the first thing that cannot be right in a table's metadata JSON."""
+    """Raise :class:`~icekit.facts.metadata.Damaged` for the first thing that cannot be right in a table's metadata JSON."""
     _kind(metadata, dict, "the document", "an object")
     version = _present(metadata, "format-version")
     if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):

@@ -27,7 +27,7 @@ DELETE_KINDS = (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES, Kind.DELETION_VECT
 class Bucket:
     """Files of one partition and kind whose size is in one bucket.
 
-    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.facts.sizes.edges`.
+    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.facts.rollup.edges`.
     """
 
     lower_bytes: int

@@ -6,11 +6,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from icekit.facts.avro import BOUND_FIELDS, FILE_FIELDS, SIZE_FIELDS, Record, entries
-from icekit.facts.manifests import is_delete_manifest, may_have_live
-from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec
+from icekit.facts.manifests import BOUND_FIELDS, FILE_FIELDS, SIZE_FIELDS, Record, entries, is_delete_manifest, may_have_live
+from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, to_scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, range_end
-from icekit.facts.values import to_scalar
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546

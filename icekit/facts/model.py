@@ -7,30 +7,19 @@ Absent is ``None``, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import datetime as dt
+import math
+import re
+import struct
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
+from urllib.parse import quote_plus
 
-from icekit.facts import values
 from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
-from icekit.facts.parts import (
-    Column,
-    ColumnSample,
-    Commit,
-    DistributionMode,
-    History,
-    ManifestFacts,
-    MetricsSample,
-    PartitionField,
-    PartitionSpec,
-    RangeOverlap,
-    Ref,
-    Setting,
-    SharedPlace,
-    Sharing,
-    SortField,
-    StorageFacts,
-)
+from icekit.units import about, count
 
 __all__ = [
     "DELETE_KINDS",
@@ -60,6 +49,373 @@ __all__ = [
     "TableFacts",
     "Totals",
 ]
+
+
+# --- Hold the parts of a table that are not its files: definition, manifests, history, samples
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf column of the schema; ``name`` is dotted for nested ones.
+
+    ``position`` is that of its top-level column, from 0; ``metrics_mode`` is the mode in
+    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` are the
+    names from the top down, as names may hold dots; empty stands for ``(name,)``.
+    """
+
+    field_id: int
+    name: str
+    type: str
+    required: bool
+    position: int
+    metrics_mode: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names from the top-level column down."""
+        return self.path or (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One field of a partition spec; ``source`` is the dotted column name, or None if dropped."""
+
+    field_id: int
+    name: str
+    transform: str
+    source_id: int
+    source: str | None
+    result_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition spec, current or left behind."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Tell whether no field is left; version 1 tables keep dropped ones as ``void``."""
+        return all(field.transform == "void" for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One field of the default sort order."""
+
+    source: str
+    transform: str
+    direction: str
+    null_order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A table property in force and where it comes from: ``table property`` or ``default``."""
+
+    name: str
+    value: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionMode:
+    """How one operation distributes rows before it writes, and why."""
+
+    operation: str
+    mode: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOverlap:
+    """How much manifests overlap on one partition field.
+
+    ``mean_share`` is the mean over manifests of the share of the other manifests of the
+    spec whose range of this field intersects theirs: 0 is perfectly clustered, 1 is not at all.
+    """
+
+    spec_id: int
+    field: str
+    manifest_count: int
+    mean_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFacts:
+    """The manifests of the snapshot, from its manifest list.
+
+    ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
+    tombstones that readers of data manifests skip over.
+    """
+
+    data_count: int = 0
+    data_bytes: int = 0
+    data_entry_count: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+    delete_entry_count: int = 0
+    deleted_entry_count: int = 0
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    undersized_data_count: int = 0
+    overlaps: tuple[RangeOverlap, ...] = ()
+
+    @property
+    def bytes_per_data_entry(self) -> float | None:
+        """Manifest bytes that one data file costs, compressed."""
+        return self.data_bytes / self.data_entry_count if self.data_entry_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot of the lineage, from its summary; None where the writer did not say."""
+
+    snapshot_id: int
+    committed_at_ms: int
+    operation: str | None
+    writer: str | None
+    added_data_files: int | None
+    added_delete_files: int | None
+    added_bytes: int | None
+    added_records: int | None
+    removed_data_files: int | None
+    changed_partitions: int | None
+    removed_delete_files: int | None = None
+    removed_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag."""
+
+    name: str
+    type: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Snapshots of the table, and the newest commits of the lineage, oldest first.
+
+    ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
+    counts the whole lineage.
+    """
+
+    snapshot_count: int = 0
+    lineage_count: int = 0
+    oldest_snapshot_ms: int | None = None
+    newest_snapshot_ms: int | None = None
+    median_seconds_between_commits: float | None = None
+    operations: tuple[tuple[str, int], ...] = ()
+    commits: tuple[Commit, ...] = ()
+    refs: tuple[Ref, ...] = ()
+    metadata_log_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSample:
+    """One column's statistics in the sampled data files.
+
+    ``stab_share`` is the mean share of sampled files that a point lookup on the column
+    must read by its bounds (1.0: bounds never skip); None with fewer than two files.
+    """
+
+    column: str
+    bounds_file_count: int
+    counts_file_count: int
+    stab_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSample:
+    """What statistics a few data files of a few manifests really carry."""
+
+    file_count: int = 0
+    manifest_count: int = 0
+    columns: tuple[ColumnSample, ...] = ()
+
+    def column(self, name: str) -> ColumnSample | None:
+        """The sample of one column, None if it is unknown."""
+        return next((c for c in self.columns if c.column == name), None)
+
+
+#: Tables that a sentence names; the others are counted.
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """Another table, and its path that equals, contains or lies inside a path of this table."""
+
+    table: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The tables of the same catalog that keep files where this one does: one entry a table.
+
+    ``unchecked`` says why some tables could not be compared; None where all were. Tables of other catalogs are not known.
+    """
+
+    shared: tuple[SharedPlace, ...] = ()
+    unchecked: str | None = None
+
+    @property
+    def told(self) -> str:
+        """``shared location with db.a_old (s3://bucket/db/a)``; empty where nothing is shared."""
+        if not self.shared:
+            return ""
+        named = ", ".join(f"{place.table} ({place.path})" for place in self.shared[:_NAMED])
+        more = len(self.shared) - _NAMED
+        return f"shared location with {named}" + (f" and {count(more, 'more table')}" if more > 0 else "")
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no orphan file may be removed, and what to do; None where nothing speaks against it."""
+        if self.shared:
+            return (
+                f"Orphan files are not removed: {self.told}, so a file that this table does not name may be one of theirs. "
+                "Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT) first; "
+                "`icekit clones` lists clones that were left behind."
+            )
+        if self.unchecked:
+            return (
+                f"Orphan files are not removed: whether another table keeps files in this location is not known ({self.unchecked}). "
+                "Fix that and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFacts:
+    """Files under the table's location that no snapshot references.
+
+    Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
+    ``orphan_bytes`` is what they hold, by the sizes of ``weighed_count`` of them; None if not known.
+    Where another table shares the location (``sharing``) nothing is listed: what no snapshot of this table names may be that table's.
+    """
+
+    older_than_ms: int
+    orphan_count: int
+    examples: tuple[str, ...] = ()
+    orphan_bytes: int | None = None
+    weighed_count: int = 0
+    sharing: Sharing = Sharing()
+
+    @property
+    def is_estimated(self) -> bool:
+        """Tell whether the bytes are estimated from some of the files."""
+        return self.weighed_count < self.orphan_count
+
+    @property
+    def told(self) -> str:
+        """How many they are and what they hold, to go on from: ``15 files, 167 KiB,``."""
+        held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
+        return f"{count(self.orphan_count, 'file')}{held}"
+
+
+# --- Read and write single values as the Iceberg spec does
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
+_FORMATS = {"int": "<i", "date": "<i", "long": "<q", "time": "<q", "float": "<f", "double": "<d"}
+
+
+def result_type(transform: str, source_type: str) -> str:
+    """The type of a partition field (table spec, "Partition Transforms")."""
+    name = transform.partition("[")[0]
+    if name in {"bucket", "year", "month", "hour"}:
+        return "int"
+    return "date" if name == "day" else source_type
+
+
+def to_scalar(value: object) -> Scalar:
+    """Bring a value decoded from Avro or Spark to the form that facts keep."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, dt.date):
+        return value.toordinal() - _EPOCH_DAY
+    if isinstance(value, dt.time):
+        return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    if isinstance(value, (Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # not a number is not equal to itself, and JSON has neither
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"no partition value of type {type(value).__name__}")
+
+
+def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
+    """Decode a bound (table spec, "Binary single-value serialization") so that it compares.
+
+    Raises ValueError for a type that has no order here (variant, geometry …).
+    """
+    name = type_name.partition("(")[0].partition("[")[0]
+    if name in _FORMATS:
+        # Bounds written before a promotion (int to long, float to double) keep their width.
+        if name in {"long", "double"} and len(raw) == 4:
+            name = {"long": "int", "double": "float"}[name]
+        return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
+    if name.startswith("timestamp"):
+        return int.from_bytes(raw, "little", signed=True)
+    if name == "boolean":
+        return raw != b"\x00"
+    if name == "string":
+        return raw.decode("utf-8", errors="replace")
+    if name in {"uuid", "fixed", "binary"}:
+        return raw.hex()
+    if name == "decimal":
+        scale = int(type_name.rpartition(",")[2].strip(" )"))
+        return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+    raise ValueError(f"bounds of type {type_name} have no order here")
+
+
+def human(transform: str, result: str, value: Scalar) -> str:
+    """Write a partition value as Iceberg does in a partition path (before URL encoding)."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        if transform == "year":
+            return str(1970 + value)
+        if transform == "month":
+            return f"{1970 + value // 12:04d}-{value % 12 + 1:02d}"
+        if transform == "hour":
+            return (_EPOCH + dt.timedelta(hours=value)).strftime("%Y-%m-%d-%H")
+        if result == "date":
+            return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
+        if result.startswith("timestamp"):
+            moment = _EPOCH + dt.timedelta(microseconds=value // 1000 if "_ns" in result or "tz_ns" in result else value)
+            text = moment.replace(tzinfo=None).isoformat()
+            return f"{text}+00:00" if "tz" in result else text
+        if result == "time":
+            return (_EPOCH + dt.timedelta(microseconds=value)).time().isoformat()
+    return str(value)
+
+
+def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
+    """``name=value`` for each field of the spec, joined by slashes; empty when unpartitioned."""
+    return "/".join(
+        f"{field.name}={_path_safe(human(field.transform, field.result_type, value))}"
+        for field, value in zip(spec.fields, values, strict=True)
+    )
+
+
+def _path_safe(text: str) -> str:
+    # Only what would make the path ambiguous is escaped: this one is for reading.
+    return re.sub(r"[/=%]", lambda match: quote_plus(match[0]), text)
 
 
 @dataclass(frozen=True)
@@ -166,7 +522,7 @@ class TableFacts:
 
     def partition_path(self, partition: Partition) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""
-        return values.partition_path(self.spec(partition.spec_id), partition.values)
+        return partition_path(self.spec(partition.spec_id), partition.values)
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition with a live file, in order, once."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
-from icekit.catalog.session_tables import SessionTables
+from icekit.catalog.tables import SessionTables
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
-from icekit.facts.avro import contains, manifest_list
+from icekit.facts.manifests import contains, manifest_list
 from icekit.facts.metadata import named_files
 from icekit.facts.model import SharedPlace, Sharing
 from icekit.sql import Identifier, display_name, identifier
@@ -25,7 +25,7 @@ from icekit.units import count, span
 
 if TYPE_CHECKING:
     from icekit.catalog.lake import Lake
-    from icekit.catalog.source import Source
+    from icekit.catalog.tables import Source
 
 Json = Mapping[str, Any]
 Say = Callable[[str], None]

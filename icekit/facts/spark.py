@@ -13,9 +13,8 @@ from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
 from icekit.facts.local import PATH_FIELD_ID
 from icekit.facts.manifests import FileCounts
-from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar
+from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar, to_scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence
-from icekit.facts.values import to_scalar
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 

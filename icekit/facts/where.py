@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.parts import Column, PartitionField, PartitionSpec
+from icekit.facts.model import Column, PartitionField, PartitionSpec
 from icekit.sql import identifier, literal
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001

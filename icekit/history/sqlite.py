@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from icekit.errors import HistoryUnusable
-from icekit.history.records import COLUMNS, REQUIRED, Health
-from icekit.history.store import DRAWN, LAST, Lately, Store
+from icekit.history.store import COLUMNS, DRAWN, LAST, REQUIRED, Health, Lately, Store
 from icekit.saving import is_sqlite
 
 T = TypeVar("T")

@@ -2,11 +2,191 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import importlib.metadata
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
-from icekit.history.records import Health
+from icekit.diagnose.findings import Findings, Severity, Thresholds, under
+from icekit.facts.model import Kind, TableFacts
+from icekit.facts.rollup import min_file_size
+from icekit.units import at
+
+if TYPE_CHECKING:
+    from icekit.compact.candidates import Wins
+
+
+# --- Hold what is remembered of a table's health at one run: rollup figures and the names of its findings
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One table at one run; kept by ``run_id`` and ``table_name``. Absent is None: unknown, or older than the column.
+
+    ``observed_at_ms`` is milliseconds since 1970; ``findings`` are pairs of name and severity in
+    lower case, gravest first. What each column means is in :data:`COLUMNS`.
+    """
+
+    run_id: str
+    table_name: str
+    observed_at_ms: int
+    catalog: str | None = None
+    table_uuid: str | None = None
+    snapshot_id: int | None = None
+    status: str | None = None
+    findings: tuple[tuple[str, str], ...] = ()
+    data_files: int | None = None
+    data_bytes: int | None = None
+    data_records: int | None = None
+    small_files: int | None = None
+    target_file_bytes: int | None = None
+    partitions: int | None = None
+    position_delete_files: int | None = None
+    position_delete_records: int | None = None
+    equality_delete_files: int | None = None
+    equality_delete_records: int | None = None
+    deletion_vectors: int | None = None
+    deletion_vector_records: int | None = None
+    delete_bytes: int | None = None
+    data_manifests: int | None = None
+    delete_manifests: int | None = None
+    manifest_bytes: int | None = None
+    undersized_manifests: int | None = None
+    snapshots: int | None = None
+    metadata_files: int | None = None
+    orphan_files: int | None = None
+    files_gone: int | None = None
+    opens_spared: int | None = None
+    scan_bytes_spared: int | None = None
+    scan_bytes: int | None = None
+    expirable_bytes: int | None = None
+    icekit_version: str | None = None
+    orphan_bytes: int | None = None
+
+    @property
+    def mean_file_bytes(self) -> float | None:
+        """Mean size of a data file; None without files."""
+        return self.data_bytes / self.data_files if self.data_files and self.data_bytes is not None else None
+
+    @property
+    def delete_records(self) -> int | None:
+        """Delete records of all three kinds."""
+        each = (self.position_delete_records, self.equality_delete_records, self.deletion_vector_records)
+        return None if all(n is None for n in each) else sum(n or 0 for n in each)
+
+    @property
+    def delete_ratio(self) -> float | None:
+        """Delete records per data record; None without data."""
+        return self.delete_records / self.data_records if self.data_records and self.delete_records is not None else None
+
+    def plain(self) -> dict[str, Any]:
+        """Columns as they are kept: ``findings`` as JSON, the month that it was in, the rest as it is."""
+        findings = json.dumps([list(pair) for pair in self.findings])
+        return asdict(self) | {"findings": findings, "observed_month": f"{at(self.observed_at_ms):%Y-%m}"}
+
+    @classmethod
+    def of_plain(cls, kept: Mapping[str, Any]) -> Health:
+        """Read what was kept; a column that is not there is None, one that this icekit does not know is left out."""
+        known = {f.name: kept[f.name] for f in fields(cls) if kept.get(f.name) is not None}
+        known["findings"] = tuple((str(name), str(severity)) for name, severity in json.loads(known.get("findings") or "[]"))
+        return cls(**known)
+
+
+#: Every column that is kept, with its type (``string``, ``long`` or ``timestamp``) and what it holds.
+#: Columns are added at the end, and never change their meaning.
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "run_id": ("string", "The report run; with table_name it names a row"),
+    "table_name": ("string", "namespace.table, odd parts in backticks"),
+    "observed_at": ("timestamp", "When the table was observed"),
+    "observed_month": ("string", "Its month in UTC, 2026-01; what the Iceberg table is partitioned by"),
+    "catalog": ("string", "The catalog by its profile's name"),
+    "table_uuid": ("string", "The table's UUID: another one is another table of the same name"),
+    "snapshot_id": ("long", "The snapshot observed; null for a table without one"),
+    "status": ("string", "healthy, or the gravest severity: info, warning, critical"),
+    "findings": ("string", "JSON list of [name, severity], gravest first"),
+    "data_files": ("long", "Live data files"),
+    "data_bytes": ("long", "Their bytes"),
+    "data_records": ("long", "Their rows, before deletes"),
+    "small_files": ("long", "Data files under the size that rewrite_data_files leaves alone"),
+    "target_file_bytes": ("long", "write.target-file-size-bytes in force"),
+    "partitions": ("long", "Partitions with a live file"),
+    "position_delete_files": ("long", "Live position delete files"),
+    "position_delete_records": ("long", "Their delete records"),
+    "equality_delete_files": ("long", "Live equality delete files"),
+    "equality_delete_records": ("long", "Their delete records"),
+    "deletion_vectors": ("long", "Live deletion vectors"),
+    "deletion_vector_records": ("long", "Positions that they delete"),
+    "delete_bytes": ("long", "Bytes of delete files and deletion vectors"),
+    "data_manifests": ("long", "Data manifests of the snapshot"),
+    "delete_manifests": ("long", "Delete manifests of the snapshot"),
+    "manifest_bytes": ("long", "Bytes of both"),
+    "undersized_manifests": ("long", "Data manifests under half of commit.manifest.target-size-bytes"),
+    "snapshots": ("long", "Snapshots in the metadata"),
+    "metadata_files": ("long", "Entries of the metadata log"),
+    "orphan_files": ("long", "Files that no snapshot names; null if the storage was not listed"),
+    "files_gone": ("long", "Data files that compaction would spare"),
+    "opens_spared": ("long", "File opens that a full scan would be spared by compaction"),
+    "scan_bytes_spared": ("long", "The same with bytes and manifests, priced in bytes (read.split.open-file-cost an open)"),
+    "scan_bytes": ("long", "A full scan, priced in the same way"),
+    "expirable_bytes": ("long", "Bytes that expiry would free by the table's properties, at least; null if not known"),
+    "icekit_version": ("string", "The icekit that observed"),
+    "orphan_bytes": ("long", "Bytes of the orphan files, estimated where there are very many; null if not known"),
+}
+#: The columns that a row cannot be without.
+REQUIRED = ("run_id", "table_name", "observed_at", "observed_month")
+
+
+def health(facts: TableFacts, findings: Findings, won: Wins, run_id: str, thresholds: Thresholds | None = None) -> Health:
+    """What is remembered of a table: nothing that grows with its files or partitions."""
+    limits = thresholds or Thresholds()
+    small = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
+    position, equality, vectors = (facts.total(k) for k in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES, Kind.DELETION_VECTORS))
+    return Health(
+        run_id=run_id,
+        table_name=facts.name,
+        observed_at_ms=facts.collected_at_ms,
+        catalog=facts.catalog,
+        table_uuid=facts.table_uuid,
+        snapshot_id=facts.snapshot_id,
+        status=findings.worst.name.lower() if findings.worst else "healthy",
+        findings=tuple((f.name, f.severity.name.lower()) for f in findings),
+        data_files=facts.data.file_count,
+        data_bytes=facts.data.size_in_bytes,
+        data_records=facts.data.record_count,
+        small_files=sum(under(group, small).file_count for group in facts.of_kind(Kind.DATA)),
+        target_file_bytes=facts.target_bytes,
+        partitions=len(set(facts.partitions())),
+        position_delete_files=position.file_count,
+        position_delete_records=position.record_count,
+        equality_delete_files=equality.file_count,
+        equality_delete_records=equality.record_count,
+        deletion_vectors=vectors.file_count,
+        deletion_vector_records=vectors.record_count,
+        delete_bytes=sum(each.size_in_bytes for each in (position, equality, vectors)),
+        data_manifests=facts.manifests.data_count,
+        delete_manifests=facts.manifests.delete_count,
+        manifest_bytes=facts.manifests.data_bytes + facts.manifests.delete_bytes,
+        undersized_manifests=facts.manifests.undersized_data_count,
+        snapshots=facts.history.snapshot_count,
+        metadata_files=facts.history.metadata_log_count,
+        orphan_files=won.orphan_files,
+        orphan_bytes=won.orphan_bytes,
+        files_gone=won.files_gone,
+        opens_spared=won.opens_spared,
+        scan_bytes_spared=won.spared,
+        scan_bytes=won.scan_cost,
+        expirable_bytes=won.expirable_bytes,
+        icekit_version=importlib.metadata.version("icekit"),
+    )
+
+
+def severity_of(status: str | None) -> int:
+    """A status as a number that grows with its gravity; healthy and unknown are 0."""
+    return Severity[status.upper()].value if status and status.upper() in Severity.__members__ else 0
+
 
 #: Runs of a table that are read back.
 LAST = 90
@@ -40,3 +220,81 @@ class Store(ABC):
     @abstractmethod
     def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
         """The last run of each table whole, and one figure of the newest ``count``: bounded, however many tables there are."""
+
+
+# --- Read ``icekit.health`` by pyiceberg: a month at a time, of the columns asked for, and the newest rows only
+
+
+def from_row(row: Mapping[str, Any]) -> Health:
+    """A record from a row of the table."""
+    observed: dt.datetime = row["observed_at"]
+    return Health.of_plain({**row, "observed_at_ms": round(observed.replace(tzinfo=observed.tzinfo or dt.UTC).timestamp() * 1000)})
+
+
+def files_by_month(table: Any) -> dict[str, int]:
+    """Data files by month, newest first."""
+    rows = table.inspect.partitions().select(["partition", "file_count"]).to_pylist()
+    found = {row["partition"]["observed_month"]: row["file_count"] for row in rows}
+    return dict(sorted(found.items(), reverse=True))
+
+
+def months(table: Any) -> list[str]:
+    """The months that there are rows of, newest first."""
+    return list(files_by_month(table))
+
+
+def in_month(month: str) -> Any:
+    """A filter by one month."""
+    return among("observed_month", (month,))
+
+
+def among(column: str, values: Collection[str]) -> Any:
+    """A filter by values, however they are quoted."""
+    from pyiceberg import expressions
+
+    made: Any = expressions.In
+    return made(column, set(values))
+
+
+def _both(left: Any, right: Any) -> Any:
+    from pyiceberg.expressions import And
+
+    return And(left, right)
+
+
+def scan(table: Any, rows: Any, tables: Sequence[str], columns: Sequence[str]) -> Any:
+    """A scan of rows: of the tables, where they are few enough for a filter; of the columns that are there."""
+    known = tuple(name for name in columns if name in table.schema().column_names)
+    return table.scan(row_filter=_both(rows, among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known)
+
+
+def newest_of(rows: Any, tables: Collection[str], count: int, other_than: str) -> Any:
+    """The newest rows of each table, so many at most, newest first; still Arrow's."""
+    import pyarrow as pa
+
+    ordered = rows.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
+    wanted, taken, places = set(tables), 0, []
+    before: str | None = None
+    for place, (name, run) in enumerate(zip(ordered["table_name"].to_pylist(), ordered["run_id"].to_pylist(), strict=True)):
+        taken = taken if name == before else 0
+        before = name
+        if name in wanted and run != other_than and taken < count:
+            taken += 1
+            places.append(place)
+    return ordered.take(pa.array(places, pa.int64()))
+
+
+def newest_streamed(scanned: Any, tables: Collection[str], count: int, other_than: str) -> Sequence[Mapping[str, Any]]:
+    """The same of a scan that is too much to hold: batch by batch, only the newest rows are kept."""
+    import pyarrow as pa
+
+    kept: Any = None
+    for batch in scanned.to_arrow_batch_reader():
+        rows = pa.Table.from_batches([batch])
+        kept = newest_of(rows if kept is None else pa.concat_tables([kept, rows]), tables, count, other_than)
+    return kept.to_pylist() if kept is not None else []
+
+
+def newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> list[Health]:
+    """The newest rows of each table as records."""
+    return [from_row(row) for row in newest_of(rows, tables, count, other_than).to_pylist()]

@@ -7,16 +7,30 @@ trend at all is Mann's and Kendall's test on the same pairs, at 5 %, with ties c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import math
+import os
+import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from icekit.diagnose.findings import Thresholds
-from icekit.facts.sizes import min_file_size
-from icekit.history.records import Health, severity_of
+from icekit.catalog import Lake
+from icekit.catalog.tables import EmbeddedTables, ProfileTables
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.errors import LedgerUnusable
+from icekit.facts.model import TableFacts
+from icekit.facts.rollup import min_file_size
+from icekit.history.iceberg import IcebergStore, SparkStore
+from icekit.history.sqlite import SqliteStore
+from icekit.history.store import LAST, Health, Store, health, severity_of
+from icekit.saving import naming, slug
+from icekit.sql import display_name
 from icekit.units import count, percent, size
 
 #: Fewer runs tell no trend: with four, even a steady rise comes by chance one time in twelve.
@@ -219,3 +233,140 @@ def better(before: Health, now: Health) -> tuple[str, ...]:
         return ()
     names = {name for name, _ in now.findings}
     return tuple(name.replace("_", " ") for name, _ in before.findings if name not in names)
+
+
+# --- Find the store of a history that a text names: an Iceberg table, a SQLite file, or one table's records handed over as JSON.
+
+
+def store(where: str, lake: Lake) -> Store | None:
+    """The store that a text names: none if empty, ``table``, or a SQLite file; contacts and makes nothing yet."""
+    if not where:
+        return None
+    if where == "table":
+        return table_store(lake)
+    return SqliteStore(Path(where).expanduser())
+
+
+@contextlib.contextmanager
+def opened(where: str, lake: Lake) -> Iterator[Store | None]:
+    """As :func:`store`, for a ``with`` block."""
+    yield store(where, lake)
+
+
+def handed_over(records: Sequence[Health] | None, table: str, folder: Path) -> str:
+    """Write what is remembered of a table for its notebook; an empty text where that is nothing."""
+    if not records:
+        return ""
+    path = folder / f"{slug(table)}.history.json"
+    with naming(path):
+        path.write_text(json.dumps([record.plain() for record in records]), encoding="utf-8")
+    return str(path)
+
+
+def remembered(where: str, lake: Lake, table: str, count: int = LAST) -> tuple[Health, ...]:
+    """The newest runs of one table, oldest first; ``where`` may also be a ``.json`` file that a report handed over."""
+    if where.endswith(".json"):
+        return tuple(Health.of_plain(kept) for kept in json.loads(Path(where).read_text(encoding="utf-8")))
+    found = store(where, lake)
+    return tuple(found.last([table], count).get(table, ())) if found else ()
+
+
+def table_store(lake: Lake) -> Store:
+    """The table's store: by pyiceberg for a profile and the embedded lake, by Spark for a catalog that only a session knows."""
+    if isinstance(lake.tables, ProfileTables):
+        tables = lake.tables
+        return IcebergStore(lambda: tables.catalog)
+    if isinstance(lake.tables, EmbeddedTables):
+        path = lake.tables.path
+        return IcebergStore(lambda: _embedded(lake.name, str(path)))
+    return SparkStore(lake)
+
+
+def _embedded(name: str, path: str) -> Any:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog(name, uri=f"sqlite:///{path}/catalog.db", warehouse=f"{path}/warehouse")
+
+
+# --- Put together what is known of one table over time: its runs with the present one, and the maintenance between them
+
+
+_PROCEDURE = re.compile(r"\.system\.(\w+)\(|icekit (\w+)")
+#: Outcomes of compactions that are looked at.
+_OUTCOMES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """An action of icekit's that ended within the time of the runs; ``what`` is its procedure."""
+
+    ended_ms: int
+    what: str
+    files_in: int | None = None
+    files_out: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One table over time: ``runs`` oldest first, the last one is now; ``is_kept`` tells whether a history was given."""
+
+    table: str
+    runs: tuple[Health, ...]
+    maintained: tuple[Maintained, ...]
+    thresholds: Thresholds
+    is_kept: bool = True
+
+    @property
+    def trends(self) -> tuple[Trend, ...]:
+        """Where each figure is going."""
+        return trends(self.runs, self.thresholds)
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """What got worse since the run before."""
+        return worse(self.runs[-2], self.runs[-1], self.thresholds) if len(self.runs) > 1 else ()
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """The findings that are gone since the run before."""
+        return better(self.runs[-2], self.runs[-1]) if len(self.runs) > 1 else ()
+
+
+def past(lake: Lake, facts: TableFacts, findings: Findings, where: str, thresholds: Thresholds | None = None, *, count: int = LAST) -> Past:
+    """What is kept of a table in ``where`` (``table``, a SQLite file; empty: nowhere), with the facts of now; writes nothing.
+
+    At most ``count`` earlier runs, and the actions of the compaction ledger that ended since the first of them.
+    """
+    # Imported here: reports import the history, and what it would win comes from them.
+    from icekit.compact.candidates import wins
+
+    limits = thresholds or Thresholds()
+    now = health(facts, findings, wins(facts, findings, limits), "now", limits)
+    before = remembered(where, lake, facts.name, count) if where else ()
+    runs = tuple(same_table([*(h for h in before if h.observed_at_ms < now.observed_at_ms), now]))
+    done = _maintained(lake, facts, runs[0].observed_at_ms) if where else ()
+    return Past(facts.name, runs, done, limits, bool(where))
+
+
+def _maintained(lake: Lake, facts: TableFacts, since_ms: int) -> tuple[Maintained, ...]:
+    """The ledger's outcomes of a table; a ledger that cannot be read without starting Spark is left."""
+    from icekit.compact.ledger import opened
+
+    if os.environ.get("ICEKIT_LEDGER") == "table" and not lake.spark_is_running:
+        return ()
+    try:
+        with opened(None, lake) as ledger:
+            done = ledger.outcomes(display_name((facts.catalog, *facts.table)), _OUTCOMES)
+    except LedgerUnusable:
+        return ()
+    found = [
+        Maintained(r.ended_ms, _what(r.sql), (r.actual or {}).get("files_in"), (r.actual or {}).get("files_out"))
+        for r in done
+        if r.ended_ms is not None and since_ms <= r.ended_ms <= facts.collected_at_ms
+    ]
+    return tuple(sorted(found, key=lambda m: m.ended_ms))
+
+
+def _what(sql: str) -> str:
+    match = _PROCEDURE.search(sql)
+    return (match[1] or match[2]) if match else "maintenance"

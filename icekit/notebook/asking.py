@@ -61,7 +61,7 @@ def observe(
 
 def policy(given: Mapping[str, Any]) -> Policy:
     """The policy that a notebook's parameters set; raises ParameterError for what it cannot take."""
-    from icekit.compact.policy import Policy
+    from icekit.compact.model import Policy
 
     require("policy", given, dict, "a mapping (with papermill: -y 'policy: {scope: major}')")
     return Policy.of(given)
@@ -112,7 +112,7 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     require("read_now", wanted, bool, "true or false (with papermill: -p, or a parameters file)")
     if not wanted:
         return "The table was not read: read_now is false."
-    from icekit.resolve.reading import resolved
+    from icekit.resolve.convert import resolved
 
     started = time.monotonic()
     # Not lake.read_resolved: a kernel may be ended without a word, and would leave the clone behind.

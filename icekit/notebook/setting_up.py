@@ -11,7 +11,7 @@ from typing import Any
 
 from icekit.diagnose.findings import Severity, Thresholds
 from icekit.errors import IcekitError, ParameterError, nearest
-from icekit.show.explorer import SWITCH
+from icekit.show.health import SWITCH
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 

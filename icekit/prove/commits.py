@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,26 +10,183 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.cluster import cluster_of
 from icekit.engine.errors import explain
+from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable, ParameterError
-from icekit.facts import metadata, snapshots
+from icekit.facts import metadata
+from icekit.facts import metadata as snapshots
 from icekit.facts.collect import load_metadata
-from icekit.facts.model import Partition, PartitionField, PartitionSpec, Scalar
-from icekit.facts.values import partition_path
+from icekit.facts.metadata import snapshots_by_id, specs
+from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
+from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
-from icekit.prove.changes import Changes, changes
-from icekit.prove.columns import shared
-from icekit.prove.fingerprint import LINEAGE, Print, fingerprint
+from icekit.prove.fingerprint import LINEAGE, Print, fingerprint, prints, shared
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
+from icekit.resolve.convert import Stripped, stripped
+from icekit.resolve.listing import scopes
 from icekit.sql import Identifier, call, display_name, identifier
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from icekit.catalog.lake import Lake
-    from icekit.resolve.reading import Stripped
+    from icekit.catalog import Lake
+    from icekit.resolve.convert import Stripped
+
+
+# --- Find what a commit changed: its partitions, from the manifest entries that it wrote
+
 
 Json = Mapping[str, Any]
+
+# What tells a file, and the order in which deletes apply to it.
+_FILE = (
+    "xxhash64(data_file.content, data_file.file_path, data_file.spec_id, sequence_number, data_file.record_count, "
+    "isnull(data_file.content_offset), data_file.content_offset)"
+)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The partitions that a commit changed, sorted.
+
+    ``is_complete`` is false if the files of its parent, less those it says it removed, plus
+    those it says it added, are not its files: then it has lost or gained some silently, and
+    its changed partitions say too little. ``records`` are the rows that the data files of its
+    changed partitions hold at its parent and at itself by their manifests; None where deletes
+    apply, so that a reader gets fewer, or where another spec is live, so that a predicate gets
+    more. ``agree`` tells whether all these rows have their partition's values by the files' bounds.
+    """
+
+    partitions: tuple[Partition, ...]
+    is_complete: bool
+    records: Callable[[], tuple[int | None, int | None]]
+    agree: Callable[[Sequence[Column]], bool]
+
+    def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
+        """Tell whether so many rows at the parent and at the commit surely are all that their files hold.
+
+        ``columns`` are those of the table as it is now.
+        """
+        return self.records() == tuple(rows) or self.agree(columns)
+
+
+def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id: int, specs: Mapping[int, PartitionSpec]) -> Changes:
+    """Read what a commit added and removed, data and delete files; ``table`` is named with its catalog.
+
+    Two aggregations of the commit's ``entries`` and one of its parent's, without statistics;
+    the driver receives a row per changed partition.
+    """
+    entries = metadata_table(spark, table, "entries", snapshot_id)
+    own = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
+    names = unified(specs.values())
+    distinct = own.selectExpr("data_file.spec_id AS spec_id", *partition_columns(own, "data_file.partition", names)).distinct()
+    partitions = sorted(set(Partitions(specs, names).read(distinct.toArrow())), key=_order)
+    # Live in the commit and not added by it, or removed by it: the parent's live files.
+    kept = entries.where(f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END")
+    before = metadata_table(spark, table, "entries", parent_id).where("status < 2")
+
+    def records() -> tuple[int | None, int | None]:
+        now = entries.where("status < 2")
+        first, second = (_records(side, distinct, specs, names) for side in (before, now))
+        return first, second
+
+    def agree(columns: Sequence[Column]) -> bool:
+        fields = {(spec_id, field) for spec_id in {p.spec_id for p in partitions} for field in specs[spec_id].fields}
+        asked = [(spec_id, field) for spec_id, field in fields if field.transform not in {"identity", "void"}]
+        sides = before, entries.where("status < 2")
+        # Where a predicate selects whole partitions of every spec there is, Spark looks at no row's bucket again (SparkScanBuilder).
+        if len(specs) == 1:
+            asked = [each for each in asked if not each[1].transform.startswith("bucket")]
+        return all(_agrees(side, distinct, names, table[0], spec_id, field, columns) for side in sides for spec_id, field in asked)
+
+    return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree)
+
+
+def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> int | None:
+    """The rows that the data files of some partitions hold, less those that deletion vectors take.
+
+    None under other deletes, and where data files of several specs are live.
+    """
+    from pyspark.sql import functions as F
+
+    columns = ["spec_id", *(f"p{i}" for i in range(len(names)))]
+    rows = entries.selectExpr(
+        "data_file.spec_id AS spec_id",
+        *partition_columns(entries, "data_file.partition", names),
+        f"{CONTENT} AS content",
+        "upper(data_file.file_format) = 'PUFFIN' AS is_vector",
+        "data_file.record_count AS records",
+    )
+    unpartitioned = [spec_id for spec_id, spec in specs.items() if spec.is_unpartitioned]
+    everywhere = (F.col("content") == 2) & F.col("spec_id").isin(unpartitioned)
+    same = [F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in columns]
+    inside = F.col("c.spec_id").isNotNull()
+    sums = (
+        rows.alias("e")
+        .join(F.broadcast(partitions).alias("c"), same, "left")
+        .select(inside.alias("inside"), "e.spec_id", "content", "is_vector", "records")
+        .agg(
+            F.sum(F.when(F.col("inside") & (F.col("content") == 0), F.col("records")).otherwise(0)),
+            F.sum(F.when(F.col("inside") & F.col("is_vector"), F.col("records")).otherwise(0)),
+            F.count_if((F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere),
+            F.count_distinct(F.when(F.col("content") == 0, F.col("e.spec_id"))),
+        )
+        .first()
+    )
+    if sums is None or sums[2] or sums[3] > 1:
+        return None
+    return int(sums[0] or 0) - int(sums[1] or 0)
+
+
+def _agrees(
+    entries: DataFrame,
+    partitions: DataFrame,
+    names: Sequence[tuple[int, str]],
+    catalog: str,
+    spec_id: int,
+    field: PartitionField,
+    columns: Sequence[Column],
+) -> bool:
+    """Tell whether the bounds of each data file of some partitions have the partition's value in one field.
+
+    Then all its rows have, as these transforms keep the order. Buckets have no order, and a file
+    may have no bounds: that is never taken for agreement.
+    """
+    column = next((c for c in columns if c.field_id == field.source_id), None)
+    bounds: Any = entries.schema["readable_metrics"].dataType
+    if column is None or field.transform.startswith("bucket") or column.name not in bounds.names:
+        return False
+    values = [transformed(catalog, field, [replace(column, name=end, path=())]) for end in ("low", "high")]
+    if None in values:
+        return False
+    metrics = f"readable_metrics.{identifier(column.name)}"
+    keys = ["spec_id", *(f"p{i}" for i in range(len(names)))]
+    files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
+        "data_file.spec_id AS spec_id",
+        *partition_columns(entries, "data_file.partition", names),
+        f"{metrics}.lower_bound AS low",
+        f"{metrics}.upper_bound AS high",
+    )
+    from pyspark.sql import functions as F
+
+    same = [F.col(f"e.{key}").eqNullSafe(F.col(f"c.{key}")) for key in keys]
+    inside = files.alias("e").join(F.broadcast(partitions).alias("c"), same, "left_semi")
+    place = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
+    ends = inside.selectExpr(f"p{place} AS value", *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)))
+    low, high = (scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high"))
+    return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
+
+
+def _files(entries: DataFrame) -> Print:
+    return prints(entries.selectExpr(f"{_FILE} AS h"))[()]
+
+
+def _order(partition: Partition) -> tuple[int, list[tuple[bool, str]]]:
+    # Values of one field may be null or, where a spec changed, of different types.
+    return partition.spec_id, [(value is None, str(value)) for value in partition.values]
+
 
 #: A commit that changed more partitions is compared over the whole table: a predicate of more
 #: terms takes Spark longer to plan than rows take to read.
@@ -264,3 +422,45 @@ def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | 
     # A writer that does not count them may have written some.
     counts = [(snapshot.get("summary") or {}).get("total-equality-deletes", "unknown") for snapshot in read]
     return _CACHE if any(count != "0" for count in counts) else None
+
+
+# --- Prove that a conversion of equality deletes changed no row, without the heap that the engine's own reading takes
+
+
+#: Of the heap, what the engine's own sets of deletes may take before they are not used for a
+#: proof, and what a delete record takes there at most (a composite key of long strings).
+HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
+
+
+def prove_conversion(
+    lake: Lake, table: Identifier, snapshot_ids: Sequence[int], *, sample: int | None = None, resolve: bool | None = None
+) -> Proof:
+    """Compare the rows before and after each commit of a conversion; see :func:`~icekit.prove.commits.prove_commits`.
+
+    Where a snapshot's equality deletes fit the heap well, Spark reads it with Iceberg's own
+    sets of deletes: the strongest witness. Where they do not, or ``resolve`` says so, it is read on
+    a clone without them, and loses the rows whose key has a younger delete by a plain anti-join
+    of the table's own rows; only the list of files and the reading of delete files are the
+    conversion's.
+    """
+    meta = load_metadata(lake.tables.source(table))
+    by_id = snapshots_by_id(meta)
+    known = {spec.spec_id: spec for spec in specs(meta)}
+    sides: set[int] = set()
+    for snapshot_id in snapshot_ids:
+        commit = by_id.get(snapshot_id)
+        parent = by_id.get(commit.get("parent-snapshot-id")) if commit else None
+        sides |= {int(s["snapshot-id"]) for s in (commit, parent) if s is not None}
+    cluster = cluster_of(lake.spark)
+    with contextlib.ExitStack() as stack:
+        read: dict[int, Stripped] = {}
+        for side in sorted(sides):
+            found = scopes(lake.spark, lake.sql_name(table), side, known)
+            everywhere = sum(s.delete_records for s in found if s.is_global)
+            worst = max((s.delete_records for s in found if not s.is_global), default=0) + everywhere
+            large = worst * RECORD_HEAP_BYTES * cluster.cores_per_executor > HEAP_SHARE * cluster.heap_bytes
+            if (large if resolve is None else resolve) and found:
+                made = stack.enter_context(stripped(lake, table, side))
+                if made is not None:
+                    read[side] = made
+        return prove_commits(lake, table, snapshot_ids, sample=sample, read=read)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from icekit.engine.bridge import lent
 from icekit.engine.errors import first_sentence
 from icekit.engine.predicate import Predicate
-from icekit.engine.session import lent
 from icekit.sql import identifier
 
 if TYPE_CHECKING:

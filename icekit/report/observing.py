@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from icekit.catalog import Lake
-from icekit.catalog.in_time import TookTooLong, Waited, in_time, tagged
+from icekit.catalog.deadline import TookTooLong, Waited, in_time, tagged
 from icekit.diagnose import diagnose
-from icekit.diagnose.document import save_facts
+from icekit.diagnose.document import load_facts, save_facts
 from icekit.diagnose.findings import Findings
 from icekit.engine import interrupting
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
 from icekit.notebook import limits
-from icekit.report.rows import Options
+from icekit.report.journal import Options
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name
 
@@ -42,7 +43,7 @@ def observed(
 ) -> Observed:
     """A table's facts and findings; raises :class:`TimedOut` after so many seconds, its Spark work cancelled.
 
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.in_time.in_time`). ``collect`` stands for
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.deadline.in_time`). ``collect`` stands for
     :meth:`icekit.catalog.Lake.observe`.
     """
     chosen, waited = limits(options.thresholds), Waited()
@@ -88,3 +89,42 @@ def clear(output: Path, name: Identifier) -> None:
 def kept(facts: TableFacts, scratch: Path) -> Path:
     """Facts in a file, for the notebook."""
     return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")
+
+
+# --- Keep the facts of tables that were observed, each for as long as its table does not move
+
+
+class Known:
+    """Facts in files of a folder, for whoever asks for the same tables again; in memory are their names only.
+
+    Facts are good while the table's metadata file is the one that they were collected from: any commit, and any change of a
+    property, writes another. What lies in its storage changes without one (``remove_orphan_files`` commits nothing), so
+    whoever has run anything on a table calls :meth:`forget`. Without a folder nothing is kept. Threads may share it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._at: dict[Identifier, tuple[str, bool]] = {}
+
+    def forget(self, name: Identifier) -> None:
+        """Have a table's facts collected anew."""
+        self._at.pop(name, None)
+
+    def facts(self, lake: Lake, name: Identifier, collect: Callable[[], TableFacts], *, storage: bool = False) -> TableFacts:
+        """The facts of a table as it is now; they are collected if they are not known, or the table has moved.
+
+        ``storage`` asks for facts with what lies in the table's storage; others may have it too.
+        """
+        if self._folder is None:
+            return collect()
+        kept = self._folder / f"{slug(display_name(name))}.facts.json"
+        # Before they are collected: what moves meanwhile is not known.
+        at = lake.tables.source(name).metadata_location
+        if self._at.get(name) in ((at, True), (at, storage)):
+            return load_facts(kept)
+        made = collect()
+        # A full disk takes no facts away; they are collected again.
+        with contextlib.suppress(OSError):
+            save_facts(made, kept)
+            self._at[name] = (at, storage)
+        return made

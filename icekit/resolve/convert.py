@@ -2,28 +2,107 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from icekit.engine.bridge import load_table, metadata_of
+from icekit.clone import clone
+from icekit.engine.bridge import lent, load_table, metadata_of
+from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
+from icekit.facts.metadata import Json, schema_of, snapshots_by_id
 from icekit.facts.model import Partition
-from icekit.facts.snapshots import snapshots_by_id
-from icekit.resolve.delete_files import Placed, Present, Writer, commit, partitions_of, placed, present
+from icekit.resolve.delete_files import Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
-from icekit.resolve.listing import File, repeated, uncovered
-from icekit.resolve.positions import deleted_positions, merge
+from icekit.resolve.join import BROADCAST_KEYS, KeySet, dead_rows, deduplicated, key_sql, key_view, path_to, tasks, words
+from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sql import Identifier, identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from icekit.catalog import Lake
+
+__all__ = ["Found", "Stripped", "resolved", "stripped"]
+
+
+# --- Find the positions of the rows that equality deletes delete, and put those that were deleted before to them
+
+
+_SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+
+
+def deleted_positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
+    """The deleted positions per data file, by its place in ``found.data``."""
+    records = sum(key_set.records for key_set in found.key_sets)
+    spread = max(tasks(records), spark.sparkContext.defaultParallelism)
+    say(f"  {records:,} delete rows in {len(found.deletes):,} files, {sum(f.records for f in found.data):,} rows in {len(found.data):,}")
+    with (
+        key_view(spark, name, found.at.metadata, found.keys, found.entries) as view,
+        lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
+    ):
+        return by_file(words(dead_rows(spark, view, found.key_sets), records))
+
+
+def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found) -> list[Any]:
+    """Take what position deletes there are into the new vectors, as a data file has at most one; returns what they replace."""
+    numbers = {found.data[number].path: number for number in positions}
+    touched = [path for path in numbers if path in known.of_data_file]
+    if not (known.shared or touched):
+        return []
+    by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
+    there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
+    _check_shared(spark, there, known.shared)
+    old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
+    before = by_file(words(old, sum(deleted.count for deleted in positions.values())))
+    for path in touched:
+        # A vector that is replaced and was not read whole would give its rows back.
+        there_are = before.get(numbers[path], Positions()).count
+        if there_are < (expected := max(map(_least, known.of_data_file[path]))):
+            raise ConversionRefused(
+                f"{there_are} of {expected} positions that were deleted before could be read for {path}; nothing was changed. Run it again."
+            )
+    for number, deleted in before.items():
+        positions[number] = positions[number].with_more(deleted)
+    return [delete for path in touched for delete in known.of_data_file[path]]
+
+
+def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
+    """See that the metadata table knows all delete files of several data files: no reader looks at them beside a vector."""
+    if not shared:
+        return
+    paths = local(spark, {"path": (pa.string(), shared)})
+    read, expected = there.join(paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi").count(), sum(shared.values())
+    if read != expected:
+        raise ConversionRefused(
+            f"{read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} could be read; nothing was changed. Run it again."
+        )
+
+
+def _least(delete: Any) -> int:
+    """The fewest positions that a delete file of one data file has; a vector names each once."""
+    return int(delete.recordCount()) if delete.contentOffset() is not None else 1
+
+
+def by_file(frame: DataFrame) -> dict[int, Positions]:
+    """The positions of each data file out of a frame of :func:`~icekit.resolve.join.words`."""
+    got = frame.toArrow()
+    numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
+    order = np.argsort(numbers, kind="stable")
+    numbers, places, bits = numbers[order], places[order], bits[order]
+    files, starts = np.unique(numbers, return_index=True)
+    ends = [*starts, len(numbers)][1:]
+    return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
+
 
 # In the summary of each commit, to know it by when the catalog's answer is lost.
 _MARK = "icekit.commit-id"
@@ -187,3 +266,120 @@ def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: s
     except Exception:
         return False
     return all((snapshot.get("summary") or {}).get(_MARK) != mark for snapshot in metadata.get("snapshots") or ())
+
+
+# --- Read a table's rows with its equality deletes applied, in bounded memory and without changing the table
+
+
+@contextlib.contextmanager
+def resolved(
+    lake: Lake, table: Identifier, snapshot: int | str | None = None, *, say: Callable[[str], None] = lambda _: None
+) -> Iterator[DataFrame]:
+    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes applied; only valid inside the ``with``.
+
+    The deletes are resolved once, on a zero-copy clone, and every query of the frame is then a
+    plain scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+    """
+    with clone(lake, table, snapshot) as made:
+        name = lake.sql_name(made.table)
+        convert(lake.spark, name, say=say)
+        yield lake.spark.table(identifier(*name))
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """A clone without its equality deletes, and what drops the rows that these delete.
+
+    Rows come as Iceberg reads them, with their own key columns, and lose those whose key is among
+    the deletes of a higher sequence number. Shared with a conversion are the list of files, with
+    their sequence numbers and partitions, and the reading of delete files.
+    """
+
+    table: Identifier
+    selected: Sequence[str]
+    columns: Sequence[str]
+    finish: Callable[[DataFrame], DataFrame]
+
+
+_FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
+
+
+@contextlib.contextmanager
+def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
+    """A snapshot to be read as the specification words it; None where it has no equality deletes, a key that was dropped, or a file twice.
+
+    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the frame: it drops
+    deleted rows, and those columns.
+    """
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(clone(lake, table, snapshot_id))
+        name = lake.sql_name(made.table)
+        try:
+            found = find(lake.spark, name)
+        except ConversionRefused:
+            found = None
+        # The clone has the table's columns of today: rows are compared under the names of their own snapshot's.
+        now = schema_of(found.at.metadata)["fields"] if found else []
+        then = _fields_of(found.at.metadata, snapshot_id) if found else []
+        names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
+        if found is None or len(names) < len(then) or not all(path_to(now, i) for i in found.keys.columns):
+            yield None
+            return
+        if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
+            # A row tells its file and not which of two copies, each with a sequence number of its own.
+            yield None
+            return
+        _strip(lake, found)
+        lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        deletes = [entry for entry in found.entries if entry.kind >= 0]
+        view = stack.enter_context(key_view(lake.spark, name, found.at.metadata, found.keys, deletes))
+        columns = [f"_file AS {identifier(_FILE)}"]
+        columns += [f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
+        selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
+        yield Stripped(name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame))
+
+
+def _strip(lake: Lake, found: Found) -> None:
+    """Take the equality deletes off a clone, in its metadata alone."""
+    jvm: Any = lake.spark._jvm
+    known = present(found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False)
+    delta = found.at.table.newRowDelta()
+    for delete in known.equality.values():
+        delta.removeDeletes(delete)
+    delta.commit()
+
+
+def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFrame) -> DataFrame:
+    spark = lake.spark
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        _FILE: (pa.string(), [f.path for f in found.data]),
+        _SEQUENCE: (pa.int64(), [f.sequence for f in found.data]),
+        _PART: (pa.int32(), [f.part for f in found.data]),
+    }
+    files = local(spark, columns)
+    # Files that are younger than every delete are not listed, and lose nothing.
+    rows = frame.join(files.hint("broadcast"), _FILE, "left")
+    for key_set in found.key_sets:
+        rows = _anti(lake, view, key_set, rows)
+    return rows.drop(_FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
+
+
+def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame) -> DataFrame:
+    deletes = lake.spark.sql(deduplicated(view, key_set))
+    equal = rows[_SEQUENCE] < deletes["s"]
+    if not key_set.is_global:
+        equal = (rows[_PART] == deletes["p"]) & equal
+    for place, column in enumerate(key_set.columns):
+        equal = rows[_key(column.field_id)].eqNullSafe(deletes[f"k{place}"]) & equal
+    return rows.join(deletes.hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge"), equal, "left_anti")
+
+
+def _key(field_id: int) -> str:
+    return f"icekit key {field_id}"
+
+
+def _fields_of(metadata: Json, snapshot_id: int) -> Sequence[Json]:
+    """The columns that a snapshot was written with."""
+    snapshot = snapshots_by_id(metadata).get(snapshot_id) or {}
+    fields: Sequence[Json] = schema_of(metadata, snapshot.get("schema-id"))["fields"]
+    return fields

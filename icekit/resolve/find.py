@@ -6,19 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import load_table, metadata_of, read_bytes
+from icekit.engine.bridge import elements, load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
-from icekit.facts.avro import manifest_list
 from icekit.facts.collect import check_metadata
-from icekit.facts.manifests import FileCounts, file_counts
-from icekit.facts.metadata import Json
+from icekit.facts.manifests import FileCounts, file_counts, manifest_list
+from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.facts.metadata import specs as specs_of
-from icekit.facts.model import Partition, PartitionSpec
-from icekit.facts.snapshots import snapshots_by_id
-from icekit.resolve.join import KeySet
-from icekit.resolve.keys import Keys, keys_of
+from icekit.facts.model import Partition, PartitionSpec, Scalar
+from icekit.facts.spark import scalar
+from icekit.resolve.delete_files import entries
+from icekit.resolve.join import DATA, Entry, Keys, KeySet, keys_of
 from icekit.resolve.listing import File, Scope, files, scopes
-from icekit.resolve.view import DATA, Entry
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -165,3 +163,37 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
             f"The column that partition field {', '.join(map(identifier, gone))} was made of was dropped, and Iceberg writes no delete file "
             "for such partitions any more; compact them into the current partitioning."
         )
+
+
+# --- Choose the partitions that a filter may select, as Iceberg projects it onto each spec
+
+
+def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False) -> tuple[frozenset[Partition], bool]:
+    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether that leaves any out.
+
+    An expression that no partition field answers selects every partition: then nothing is left
+    out. Raises what Iceberg raises for a column that does not exist.
+    """
+    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    chosen: set[Partition] = set()
+    narrows = False
+    projected: dict[int, Any] = {}
+    for manifest in elements(at.snapshot.deleteManifests(at.table.io())):
+        spec_id = int(manifest.partitionSpecId())
+        if spec_id not in projected:
+            made = iceberg.expressions.Projections.inclusive(at.table.specs()[spec_id], case_sensitive).project(expression)
+            narrows = narrows or str(made) != "true"
+            projected[spec_id] = made
+        reader = iceberg.ManifestFiles.readDeleteManifest(manifest, at.table.io(), at.table.specs()).filterPartitions(projected[spec_id])
+        width = len(at.specs[spec_id].fields)
+        for delete in entries(reader):
+            partition = delete.partition()
+            chosen.add(Partition(spec_id, tuple(_scalar(partition.get(place)) for place in range(width))))
+    return frozenset(chosen), narrows
+
+
+def _scalar(value: Any) -> Scalar:
+    """A value of Iceberg's API in the form that facts keep."""
+    if hasattr(value, "getClass"):  # what py4j leaves as a Java object
+        return str(value.toString()) if "ByteBuffer" not in value.getClass().getName() else bytes(value.array()).hex()
+    return scalar(value)

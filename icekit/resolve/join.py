@@ -2,17 +2,337 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import json
 import math
-from collections.abc import Sequence
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from icekit.resolve.keys import KeyColumn
-from icekit.resolve.view import DATA, FILE, KIND, PART, SEQUENCE
-from icekit.sql import Identifier, identifier
+from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
+from icekit.engine.bridge import load_table, write_bytes
+from icekit.engine.errors import explain, reason
+from icekit.errors import CloneRefused, ConversionRefused
+from icekit.facts.metadata import Json, schema_of
+from icekit.facts.model import Scalar
+from icekit.resolve.listing import File
+from icekit.secrets import scrub
+from icekit.sql import Identifier, call, display_name, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+# --- Know the keys of equality deletes: by field id, in whatever schema still has the field
+
+
+#: Spark has no type that holds their values, so it reads no table that has such a column.
+_UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """One column of a key: its field id, its names from the outermost struct in, and its place in a key view.
+
+    ``sql`` reads it from a key view, where columns are named by their ids. A ``required`` one
+    is null in no row.
+    """
+
+    field_id: int
+    names: tuple[str, ...]
+    type: str
+    sql: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Keys:
+    """All key columns of some delete files, by field id, and the schema that reads them and nothing else."""
+
+    columns: Mapping[int, KeyColumn]
+    fields: Sequence[Mapping[str, Any]]
+    last_column_id: int
+
+
+def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
+    """Find key columns in a table's schemas, the current one first, then the newest that has the field.
+
+    A delete applies to rows by a column that was dropped as well, and under whatever name it
+    has now. Raises :class:`~icekit.errors.ConversionRefused` for a key of floating point (it
+    may not be one: Iceberg's specification, equality delete files), for a type Spark cannot
+    read, and for a field that no schema knows.
+    """
+    schemas = [schema_of(metadata), *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0)))]
+    tops: dict[int, dict[str, Any]] = {}
+    columns: dict[int, KeyColumn] = {}
+    for field_id in sorted(set(field_ids)):
+        path = next((found for schema in schemas if (found := path_to(schema["fields"], field_id))), None)
+        names = tuple(str(field["name"]) for field in path or ())
+        if path is None:
+            raise ConversionRefused(
+                f"Equality deletes name field {field_id}, which no schema of the table has; it cannot be told which rows they delete."
+            )
+        kind = path[-1]["type"]
+        _check(identifier(*names), kind)
+        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), _is_required(schemas, field_id))
+        _add(tops, path)
+    every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
+    return Keys(columns, [_json(top) for top in tops.values()], max(every))
+
+
+def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
+    """Tell whether no row has a null there: not if any schema allowed one, as old files may hold them."""
+    paths = [found for schema in schemas if (found := path_to(schema["fields"], field_id))]
+    return all(field.get("required") for found in paths for field in found)
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """SQL for the value of a key column by its names, outermost first.
+
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so what
+    lies in structs goes with the word of whether each of them is null.
+    """
+    if len(names) == 1:
+        return identifier(*names)
+    missing = ", ".join(f"{identifier(*names[:depth])} IS NULL" for depth in range(1, len(names)))
+    return f"struct({missing}, {identifier(*names)})"
+
+
+def _check(name: str, kind: object) -> None:
+    if not isinstance(kind, str):
+        raise ConversionRefused(
+            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a key is made of single values."
+        )
+    if kind in {"float", "double"}:
+        raise ConversionRefused(
+            f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
+            "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to be rid of these deletes."
+        )
+    if kind.partition("(")[0] in _UNREADABLE:
+        raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
+
+
+def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
+    """The fields from the outermost to the one with the id, through structs only."""
+    for field in fields:
+        if field["id"] == field_id:
+            return (field,)
+        kind = field["type"]
+        if isinstance(kind, Mapping) and kind.get("type") == "struct" and (found := path_to(kind["fields"], field_id)):
+            return (field, *found)
+    return None
+
+
+def _walk(fields: Sequence[Json]) -> Iterable[Json]:
+    for field in fields:
+        yield field
+        if isinstance(field["type"], Mapping) and field["type"].get("type") == "struct":
+            yield from _walk(field["type"]["fields"])
+
+
+def _name(field: Json) -> str:
+    """The name in a key view: ids cannot clash, whatever case or characters the table's names have."""
+    return f"c{field['id']}"
+
+
+def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
+    """Put a path into a tree of fields; branches that lead to other keys are kept."""
+    level = tops
+    for field in path:
+        node = level.setdefault(int(field["id"]), {"field": field, "inner": {}})
+        level = node["inner"]
+
+
+def _json(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A field as the metadata of a key view has it: optional, as old files may lack it."""
+    field, inner = node["field"], node["inner"]
+    kind = {"type": "struct", "fields": [_json(each) for each in inner.values()]} if inner else field["type"]
+    defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
+    return {"id": field["id"], "name": _name(field), "required": False, "type": kind, **defaults}
+
+
+# --- Show Spark the keys of data files and of equality delete files as one table, and nothing else of them
+#
+# A key view is a scratch Iceberg table whose data files are the table's own data files and
+# delete files. Its schema holds the key columns by field id, so Iceberg's readers see to formats,
+# renamed and promoted columns; what else a join needs to know of a file (its number, sequence
+# number, partition and kind) is its partition, which costs nothing to read. No column of text
+# tells files apart. A key column that the table is partitioned by has the value of a data file's
+# partition, as Iceberg reads it, so such files have a spec of their own in the view.
+
+
+# What a file's partition in the view says of it.
+FILE, SEQUENCE, PART, KIND = "f", "s", "p", "k"
+_COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
+#: The field id of the first of them.
+_PARTITION = 1000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# What may be gone at the next attempt.
+_PASSING = re.compile(r"SQLITE_BUSY|CommitFailed|CommitStateUnknown|Timeout|ConnectException|ServiceUnavailable")
+#: The kind of data files; delete files have the number of their key set, from 0.
+DATA = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a key view and what its partition says of it."""
+
+    file: File
+    number: int
+    kind: int
+
+
+@contextlib.contextmanager
+def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys, entries: Sequence[Entry]) -> Iterator[Identifier]:
+    """A key view of some files of a table (named with its catalog); gone afterwards, with the few files it wrote.
+
+    Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
+    """
+    io = load_table(spark, table).io()
+    made = scratch_name(table)
+    view: Identifier = (table[0], *made)
+    scratch = scratch_folder(str(metadata["location"]), made)
+    shapes = _shapes(keys, entries)
+    location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch, own_files=True))).encode())
+    try:
+        try:
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
+            spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
+        except Exception as error:
+            if _PASSING.search(str(error)):
+                raise
+            raise CloneRefused(
+                f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}), which the join of rows and deletes reads; "
+                "grant creating tables there.",
+                detail=scrub(str(error)),
+            ) from None
+        _append(spark, load_table(spark, view), keys, shapes, entries)
+        spark.sql(f"REFRESH TABLE {identifier(*view)}")
+        yield view
+    finally:
+        # Not PURGE: its data files are those of the table.
+        spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
+        with contextlib.suppress(Exception):
+            io.deletePrefix(f"{scratch}/")
+        remove_folders(spark, scratch)
+
+
+def _shapes(keys: Keys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
+    """The key columns that come from partitions, as there are among the files: none first. Their places are the view's specs."""
+    return [(), *sorted({_from_partition(keys, entry) for entry in entries} - {()})]
+
+
+def _from_partition(keys: Keys, entry: Entry) -> tuple[int, ...]:
+    return tuple(field_id for field_id, _ in entry.file.constants if field_id in keys.columns)
+
+
+def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]) -> Mapping[str, Any]:
+    """The metadata of an empty table with the key columns and the four that tell of a file."""
+    first = keys.last_column_id + 1
+    columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
+    partition = [
+        {"name": name, "transform": "identity", "source-id": first + i, "field-id": _PARTITION + i} for i, (name, _) in enumerate(_COLUMNS)
+    ]
+    places = _places(shapes)
+    specs = [
+        [*partition, *({"name": f"i{i}", "transform": "identity", "source-id": i, "field-id": places[i]} for i in shape)]
+        for shape in shapes
+    ]
+    properties = {
+        **owner,
+        "gc.enabled": "false",
+        "write.metadata.path": f"{location}/metadata",
+        "write.data.path": f"{location}/data",
+        # Keys are a small part of a file, so a task can take many.
+        "read.split.open-file-cost": "1048576",
+    }
+    mapping = (table.get("properties") or {}).get("schema.name-mapping.default")
+    if mapping:
+        properties["schema.name-mapping.default"] = mapping
+    version = max(2, int(table.get("format-version", 2)))
+    more = {"next-row-id": 0} if version >= 3 else {}
+    return {
+        "format-version": version,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": int(time.time() * 1000),
+        "last-column-id": first + len(_COLUMNS),
+        "current-schema-id": 0,
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": number, "fields": fields} for number, fields in enumerate(specs)],
+        "last-partition-id": max([_PARTITION + len(_COLUMNS), *places.values()]),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": properties,
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        **more,
+    }
+
+
+def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """Field ids, in the view's partitions, of the key columns that come from partitions."""
+    found = sorted({field_id for shape in shapes for field_id in shape})
+    return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
+
+
+def _append(spark: SparkSession, view: Any, keys: Keys, shapes: Sequence[tuple[int, ...]], entries: Sequence[Entry]) -> None:
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    mapper = iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
+    parser, numbers, places = iceberg.ContentFileParser, {shape: number for number, shape in enumerate(shapes)}, _places(shapes)
+    specs = [view.specs()[number] for number in numbers.values()]
+    append = view.newFastAppend()
+    for entry in entries:
+        shape = _from_partition(keys, entry)
+        values = dict(entry.file.constants)
+        given = {str(places[i]): single_value(keys.columns[i].type, values[i]) for i in shape}
+        file = _data_file(entry, numbers[shape], given)
+        append.appendFile(parser.fromJson(mapper.readTree(json.dumps(file)), specs[numbers[shape]]))
+    append.commit()
+
+
+def single_value(kind: str, value: Scalar) -> Scalar:
+    """A partition value as Iceberg's JSON has it (table spec, "JSON single-value serialization")."""
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        if kind == "date":
+            return (_EPOCH + dt.timedelta(days=int(value))).date().isoformat()
+        if kind in {"timestamp", "timestamptz"}:
+            moment = _EPOCH + dt.timedelta(microseconds=int(value))
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + ("+00:00" if kind == "timestamptz" else "")
+    except OverflowError:
+        raise ConversionRefused(f"A partition is of a {kind} before year 1 or after 9999, which cannot be written as a key.") from None
+    if kind == "binary" or kind.startswith("fixed"):
+        return str(value).upper()
+    return value
+
+
+def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mapping[str, Any]:
+    file = entry.file
+    values = (entry.number, file.sequence, file.part, entry.kind)
+    made: dict[str, Any] = {
+        "spec-id": spec_id,
+        "content": "DATA",
+        "file-path": file.path,
+        "file-format": file.format,
+        "partition": {**{str(_PARTITION + i): value for i, value in enumerate(values)}, **given},
+        "file-size-in-bytes": file.size,
+        "record-count": file.records,
+    }
+    if file.split_offsets:
+        made["split-offsets"] = list(file.split_offsets)
+    return made
+
 
 #: Distinct keys that one task holds in memory at most (some 150 bytes each): deduplicated, they
 #: spread evenly, whatever the skew, so this bounds a task's memory and not the table's size.

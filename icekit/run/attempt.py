@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.conversion import deletes_left
-from icekit.compact.execute import Answer, Stop, Stopped, execute
-from icekit.compact.lineage import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, Answer, Stop, Stopped, actual, deletes_left, execute, own_commits
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.predict import ask_planner, partitions_left
-from icekit.compact.smaller import narrowed, only_dangling
+from icekit.compact.trial import ask_planner, narrowed, only_dangling, partitions_left
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import Failure, explain, kind_of, reason
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -24,12 +21,37 @@ from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import specs
-from icekit.facts.values import to_scalar
-from icekit.run.limits import Retry
+from icekit.facts.model import to_scalar
 from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# --- Hold how a run behaves: how patiently it tries again, and how much of it is proved
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how patiently a conflict is tried again, and how small an action may become.
+
+    Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
+    exponential jitter). ``floor_files`` is the least group size, in target files, before an
+    action that is too large is given up.
+    """
+
+    attempts: int = 5
+    first_wait: float = 2.0
+    longest_wait: float = 60.0
+    floor_files: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a run behaves: retries, and how many changed partitions of a commit are proved (None: all; 0: no proof)."""
+
+    retry: Retry = field(default_factory=Retry)
+    prove: int | None = None
 
 
 class Conflict(Exception):

@@ -3,36 +3,174 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
-from icekit.compact.claims import claimed, now_ms
-from icekit.compact.execute import Stop, Stopped
-from icekit.compact.ledger_api import Ledger
-from icekit.compact.lineage import is_there, own_commits
+from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
+from icekit.compact.execute import Actual, Stop, Stopped, is_there, own_commits
+from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
-from icekit.compact.outcome import ActionOutcome, Outcome, Status, measured
-from icekit.compact.records import DISPROVED, ActionRecord, RunRecord
-from icekit.compact.smaller import smaller_parts
+from icekit.compact.outcome import CONVERTED, ActionOutcome, Outcome, Status, measured
+from icekit.compact.trial import smaller_parts
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import cancelled_when, new_tag, tagged
-from icekit.errors import IcekitError, ParameterError
+from icekit.engine.metadata_tables import metadata_table
+from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
+from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
 from icekit.facts.metadata import settings
 from icekit.prove import Proof
-from icekit.run.attempt import Conflict, Progress, Runner, TooLarge
-from icekit.run.disproof import finding, refuse
+from icekit.run.attempt import Conflict, Limits, Progress, Runner, TooLarge
 from icekit.run.guard import Guard, guard_of
-from icekit.run.kept import as_before, kept
-from icekit.run.leftovers import find_leftovers
-from icekit.run.limits import Limits
-from icekit.sql import Identifier, display_name
+from icekit.secrets import mask_data
+from icekit.sql import Identifier, display_name, literal
 from icekit.units import count, size, span
+
+# --- Write a plan and its actions' outcomes as the ledger keeps them, and read them back
+
+
+_PLAN = TypeAdapter(Plan)
+
+
+def kept(plan: Plan) -> dict[str, Any]:
+    """A plan as the ledger keeps it; empty where masking its secrets would change what a resumed run does."""
+    written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
+    return written if mask_data(written) == written else {}
+
+
+def plan_of(record: RunRecord) -> Plan:
+    """The plan of a run whose record holds one."""
+    return _PLAN.validate_python(record.plan)
+
+
+def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
+    """What became of an action that a run has done and proved before it ended."""
+    told: dict[str, Any] = {CONVERTED.get(name, name): value for name, value in (record.actual or {}).items()}
+    names = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed", "items_before", "items_after")
+    known = {k: int(told[k]) for k in names if k in told}
+    return ActionOutcome(
+        action,
+        "done",
+        record.attempt,
+        Actual(**known, commits=len(record.snapshot_ids)),
+        float(told.get("seconds", 0.0)),
+        record.snapshot_ids,
+    )
+
+
+# --- Hold a table back after a run whose proof failed, until a person has looked at it and says so
+
+
+#: The status of a run whose proof failed, once a person has looked.
+CLEARED = "cleared"
+
+
+def finding(proof: Proof) -> str:
+    """What a failed proof found, as the ledger keeps it: the commits that changed rows with the way back, and what is lost."""
+    lines = [one.lines() for one in proof.commits if one.ok is False] + [one.lines() for one in proof.kept if one.ok is False]
+    return " ".join(line.strip() for several in lines for line in several)
+
+
+def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
+    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at, whichever name it goes by."""
+    for run in _held(ledger, table, uuid):
+        raise RunDisproved(
+            f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
+            "Nothing more is run on the table, and that run is not resumed, until a person has looked. Compare the rows before and after, "
+            "and roll back if they are damaged; let no snapshot expire until then. After that say so with "
+            f"`{clearing(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned again too.",
+            run.run_id,
+        )
+
+
+def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, ledger: Ledger | str | None = None) -> tuple[RunRecord, ...]:
+    """Say that a person has looked at what a failed proof found; the runs that held the table back.
+
+    ``run_id`` is the run that was looked at (None: whichever hold it). The table may be worked on again; such a run is not resumed,
+    and the table is planned for as it is now. Raises :class:`~icekit.errors.ParameterError` where that run does not hold it back.
+    """
+    name = lake.identifier(table) if isinstance(table, str) else table
+    with opened(ledger, lake) as book:
+        there = holding(lake, name, book)
+        found = tuple(run for run in there if run_id in {None, run.run_id})
+        if run_id is not None and not found:
+            known = f"it is run {', '.join(run.run_id for run in there)}" if there else "nothing does"
+            raise ParameterError(f"Run {run_id} does not hold {display_name(name)} back; {known} (in this ledger).")
+        for run in found:
+            book.save_run(replace(run, status=CLEARED))
+    return found
+
+
+def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
+    """The runs that hold a table back until a person has looked."""
+    try:
+        uuid = head(lake, table).metadata.get("table-uuid")
+    except TableNotFound:
+        uuid = None  # dropped since
+    return _held(ledger, display_name(lake.sql_name(table)), uuid)
+
+
+def _held(ledger: Ledger, table: str, uuid: str | None) -> tuple[RunRecord, ...]:
+    return tuple(run for run in ledger.disproved() if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table))
+
+
+def clearing(run: RunRecord) -> str:
+    """The command by which a person says that a run was looked at."""
+    option = f"--clear {run.run_id}"
+    return plan_of(run).command_with(option) if run.plan else f"icekit compact {run.table} {option}"
+
+
+# --- List files that failed attempts wrote and no snapshot names; delete nothing
+
+
+EXAMPLES = 20
+# A scheme and authority that the listing and the metadata may write differently.
+_PATH = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
+
+
+def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[str, ...], str | None]:
+    """Data files under the table's location, written since a moment, that no snapshot names.
+
+    Returns at most twenty paths, and the command that removes all of them once they are three days
+    old (a writer may be about to commit younger ones), unless another table keeps files there. Lists the
+    location with Spark's file source: raises what that raises where it cannot.
+    """
+    spark, name = lake.spark, lake.sql_name(table)
+    metadata = head(lake, table).metadata
+    folder = (metadata.get("properties") or {}).get("write.data.path") or f"{metadata['location'].rstrip('/')}/data"
+    # Only the listing's columns are selected, so no file is opened.
+    listed = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        .option("ignoreMissingFiles", "true")
+        .load(folder)
+        .select("path", "modificationTime")
+    )
+    since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
+    written = listed.where(f"modificationTime >= TIMESTAMP {literal(since.isoformat(sep=' '))}")
+    known = metadata_table(spark, name, "all_files")
+    lost = (
+        written.selectExpr("path", f"{_PATH.format('path')} AS plain")
+        .join(known.selectExpr(f"{_PATH.format('file_path')} AS plain"), "plain", "left_anti")
+        .select("path")
+    )
+    paths = tuple(sorted(str(row[0]) for row in lost.limit(EXAMPLES).collect()))
+    if not paths:
+        return (), None
+    when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
+    command = f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
+    return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (it lists them; with --execute it removes them)"
+
 
 Say = Callable[[str], None]
 

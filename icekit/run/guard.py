@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any
 from icekit import sql
 from icekit.catalog import Lake
 from icekit.clone.scratch import ownership
-from icekit.compact.execute import Stop
-from icekit.compact.lineage import Actual
+from icekit.compact.execute import Actual, Stop
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import ORPHAN_AGE, load_metadata
 from icekit.facts.head import head
+from icekit.facts.metadata import lineage, snapshots_by_id
 from icekit.facts.sharing import Say, declared_paths, may_name, naming, of_others, sharing
-from icekit.facts.snapshots import lineage, snapshots_by_id
-from icekit.facts.storage import ORPHAN_AGE
+from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
-from icekit.maintain.service import manifest_layers
 from icekit.prove import Proof, prove_commits
-from icekit.prove.conversions import prove_conversion
+from icekit.prove.commits import prove_conversion
 from icekit.prove.kept import PLAIN, prove_entries, prove_history, prove_live, referenced
 from icekit.prove.proof import Check
 from icekit.sql import Identifier, display_name, identifier

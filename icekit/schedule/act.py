@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from icekit.catalog import Lake
+from icekit.catalog.tables import within
 from icekit.compact import Plan
 from icekit.compact.execute import Stop, Stopped
 from icekit.compact.ledger import opened
-from icekit.ending import heeded
-from icekit.errors import IcekitError, RunDisproved, TableClaimed
+from icekit.ending import Ending, heeded
+from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
 from icekit.notebook import sampled
 from icekit.report import Known
 from icekit.run import Limits, resume, run
-from icekit.run.kept import plan_of
+from icekit.run.checkpointed import plan_of
 from icekit.run.service import new_run_id
-from icekit.schedule.budget import Share
-from icekit.schedule.model import ACTIONS, Rule
-from icekit.schedule.permitted import Permit, stopping_at
-from icekit.schedule.result import Step
-from icekit.schedule.steps import planned, ran
-from icekit.schedule.study import Studied, compaction, maintenance, observed, timely
-from icekit.schedule.trouble import Begun, mark
+from icekit.saving import slug, write_text
+from icekit.schedule.policy import ACTIONS, Budget, Rule
+from icekit.schedule.result import Begun, Health, Status, Step, Trouble, how_to_clear, mark, planned, ran
+from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
+from icekit.schedule.triggers import Permit, Seen, stopping_at
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
@@ -256,3 +258,133 @@ def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], object])
         return replace(step, status="busy", said=f"{step.said}; another run has taken the table over; the next pass looks at what is left")
     note(replace(step, said=f"{step.said}; stopped by hand; the next pass goes on with it"))
     raise KeyboardInterrupt
+
+
+# --- Hold what a pass knows of a table that it has not done with yet
+
+
+@dataclass
+class Table:
+    """A table on its way through a pass."""
+
+    name: Identifier
+    rule: Rule
+    status: Status = "reported"
+    why: str = ""
+    steps: list[Step] = field(default_factory=list)
+    studied: Studied = field(default_factory=lambda: Studied({}))
+    health: Health | None = None
+    before: Health | None = None
+    start: Seen | None = None
+    seconds: float = 0.0
+    is_over: bool = False
+    trouble: Trouble | None = None
+    #: The leave that the pass's budget was shared out by; a refusal then stays one.
+    leave: Permit | None = None
+    #: Nothing more is run on it in this pass: what was resumed has not ended well, or nobody has looked at what was not proved.
+    is_at_rest: bool = False
+    is_held: bool = False
+    #: What it has become was not reported on.
+    is_unseen: bool = False
+    is_worked: bool = False
+
+    @property
+    def written(self) -> str:
+        """``namespace.table``."""
+        return display_name(self.name)
+
+    def end(self, status: Status, why: str) -> None:
+        """Give it its status, which no step changes any more; it is done with."""
+        self.status, self.why, self.is_over = status, why, True
+
+    def crash(self, problem: BaseException, output: Path | None) -> None:
+        """End it by an error that nobody foresaw; its trace goes into a file of ``output``, where one is given."""
+        said = f"{type(problem).__name__}: {first_line(problem)}"
+        if output is not None:
+            # A full disk must not end the pass.
+            with contextlib.suppress(OSError):
+                kept_in = write_text(output / f"{slug(self.written)}.error.txt", trace(problem))
+                said += f"; for details see {kept_in}"
+        self.end("crashed", said)
+
+    def keep_back(self, trouble: Trouble | None, now: dt.datetime, zone: ZoneInfo) -> bool:
+        """Whether what failed on it ends its pass; what was not proved lets it be reported on, and nothing be run."""
+        self.trouble = trouble
+        if trouble is None:
+            return False
+        again = trouble.rests_until(self.rule)
+        if not trouble.is_unproved and (again is None or now >= again):
+            return False
+        self.steps.append(Step(trouble.action, "failed", trouble.said, is_unproved=trouble.is_unproved))
+        clear = how_to_clear(self.written)
+        if again is not None:
+            self.end("failed", f"{trouble.often()}; it is tried again from {again.astimezone(zone):%a %H:%M %Z} on, or after {clear}")
+            return True
+        self.is_held = self.is_at_rest = True
+        self.why = f"nothing is run on it until a person has looked at it, and says so by {clear}"
+        return False
+
+
+# --- Share a pass's budget out among its tables: conversions first, then partitions of all tables by what they win
+
+
+def shares(budget: Budget, tables: list[Table], permit: Callable[[Table], Permit]) -> dict[str, Share]:
+    """What each table gets of the pass's budget; conversions come first, as nothing else helps their tables."""
+    spent = [step for one in tables for step in one.steps if step.run_id]
+    left = less(budget, sum(step.bytes_in for step in spent), sum(step.files_in for step in spent))
+    if left.bytes is not None or left.files is not None:
+        for one in tables:
+            one.leave = permit(one)
+        tables = [one for one in tables if one.leave and one.leave.granted and not one.is_at_rest]
+    for one in tables:
+        files, read = one.studied.convert_reads
+        if files and one.rule.convert and one.rule.convert.execute:
+            if (left.bytes is not None and read > left.bytes) or (left.files is not None and files > left.files):
+                one.steps.append(Step("convert", "waits", "the pass's budget is too small for it beside the others", files_in=0))
+                one.studied = replace(one.studied, plans={k: v for k, v in one.studied.plans.items() if k != "convert"})
+            else:
+                left = less(left, read, files)
+    wanted = {one.written: one.studied.offers for one in tables if one.rule.compact and one.rule.compact.execute}
+    return share_out(wanted, left)
+
+
+# --- Let a pass end that was asked to: Spark goes without a word, and what it broke off is no table's failure
+
+
+#: Seconds that Spark is given to stop when the pass was asked to end; its JVM goes with the process in any case.
+_GOING_SECONDS = 20.0
+
+
+def let_go(lake: Lake, ending: Ending) -> None:
+    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
+
+    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So an ending pass
+    stops Spark from another thread, which has a connection of its own, and does not wait for it for ever.
+    """
+    try:
+        if not ending.is_asked:
+            lake.close()
+            return
+    except BaseException as error:
+        if not ending.takes(error):
+            raise
+    ending.hear()
+    try:
+        within(_GOING_SECONDS, lake.close)
+    except BaseException as error:
+        if not ending.takes(error):
+            raise
+
+
+def while_ending(step: Step, ending: Ending) -> Step:
+    """A step that failed once the process was asked to end: cut short, and not the table's failure; what was disproved stays."""
+    if step.status != "failed" or step.is_unproved or not ending.is_asked:
+        return step
+    return replace(step, status="stopped", said=f"{step.said}; the pass was asked to end meanwhile, and the next one goes on")
+
+
+def stop(tables: list[Table]) -> None:
+    """Say of the tables that a pass has done nothing on that it was stopped; what it did on the others stays said."""
+    for one in tables:
+        if not one.is_over and not one.is_worked and not one.steps:
+            one.end("stopped", "the pass was stopped by hand or by a signal; the next one goes on")

@@ -9,8 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from icekit.errors import EXIT_CRASHED
-from icekit.extras import require
+from icekit.errors import EXIT_CRASHED, require
 from icekit.saving import naming, write_text
 from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
 from icekit.secrets import mask
@@ -210,7 +209,7 @@ def _clean(text: str) -> str:
 def writers(junit: Path | None, prometheus: Path | None) -> Writers:
     """Which of the two files are asked for, and what writes each.
 
-    Raises :class:`~icekit.extras.ExtraMissing` where a library for one is not installed: ask before the work is done.
+    Raises :class:`~icekit.errors.ExtraMissing` where a library for one is not installed: ask before the work is done.
     """
     if junit is not None:
         require("junitparser", "A file of JUnit XML")

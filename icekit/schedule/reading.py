@@ -3,17 +3,132 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
-from icekit.errors import ParameterError, nearest
-from icekit.schedule.marks import Marked, Place, Problem, key_of, read_marked, read_text
-from icekit.schedule.model import ACTIONS, Policy, Receiver, Rule, Settings
-from icekit.units import count
+from icekit.errors import ParameterError, first_line, nearest
+from icekit.schedule.policy import ACTIONS, Budget, Policy, Receiver, Rule, Settings
+from icekit.units import count, span, stated
+
+# --- Read YAML as plain data, with the line that each key stands in, and refuse a key that is there twice
+
+
+#: Where a value is: keys and places in lists, from the top.
+Place = tuple[str | int, ...]
+# A policy of thousands of tables has globs; what is larger is nested aliases.
+_MOST_NODES = 50_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Something wrong in a file: its line (from 1), the key, and what is wrong with it."""
+
+    line: int
+    key: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Plain data of a YAML file, and where each part of it begins."""
+
+    data: Any
+    lines: dict[Place, int]
+    problems: tuple[Problem, ...] = ()
+
+    def line(self, place: Place) -> int:
+        """The line of a key; of the nearest one around it where it is not written."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def key_of(place: Place) -> str:
+    """``tables[0].compact.budget``, as a person would say it."""
+    said = ""
+    for part in place:
+        said += f"[{part}]" if isinstance(part, int) else f"{'.' if said else ''}{part}"
+    return said
+
+
+def read_marked(text: str) -> Marked:
+    """Read one YAML document; what is wrong with it as YAML is in ``problems``, and no data is then to be relied on."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        found = _Walk(loader)
+        data = None if node is None else found.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = f"this is not YAML: {error.problem or error.context}"
+        if "found character '\\t'" in said or "\\t" in str(error.problem):
+            said += "; indent with spaces"
+        return Marked(None, {}, (Problem(mark.line + 1 if mark else 1, "", said),))
+    except (yaml.YAMLError, RecursionError) as error:
+        return Marked(None, {}, (Problem(1, "", f"this is not YAML: {first_line(error)}"),))
+    finally:
+        loader.dispose()
+    return Marked(data, found.lines, tuple(found.problems))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; raises :class:`~icekit.errors.ParameterError` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ParameterError(f"{path} is not UTF-8 text; save it as that.") from None
+    except OSError as error:
+        raise ParameterError(
+            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `icekit policy --example > policy.yaml`."
+        ) from None
+
+
+@dataclass
+class _Walk:
+    loader: yaml.SafeLoader
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    nodes: int = 0
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        self.nodes += 1
+        if self.nodes > _MOST_NODES:
+            raise yaml.YAMLError("it is too large, or its aliases repeat each other")
+        self.lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return {key: self.value(below, (*place, key)) for key, below in self._entries(node, place)}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(below, (*place, i)) for i, below in enumerate(node.value)]
+        try:
+            return self.loader.construct_object(node)
+        except yaml.MarkedYAMLError as error:
+            said = str(error.problem)
+        except ValueError as error:
+            said = str(error)
+        self.problems.append(Problem(node.start_mark.line + 1, key_of(place), f"{node.value!r} cannot be read: {said}"))
+        return None
+
+    def _entries(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, yaml.Node]]:
+        first: dict[Hashable, int] = {}
+        for name, below in node.value:
+            # As it is written: YAML 1.1 makes true of `on`.
+            key, line = str(name.value), name.start_mark.line + 1
+            if not isinstance(name, yaml.ScalarNode):
+                self.problems.append(Problem(line, key_of(place), "a key must be a word"))
+                continue
+            if key in first:
+                self.problems.append(Problem(line, key_of((*place, key)), f"this key is there twice, first in line {first[key]}; keep one"))
+                continue
+            first[key] = line
+            self.lines[(*place, key)] = line
+            yield key, below
+
 
 _DEFAULTS = "defaults"
 # Sections of a rule that are laid over the defaults' key by key; other keys replace.
@@ -188,3 +303,94 @@ def _model_in(kind: Any) -> type[BaseModel] | None:
     if get_origin(kind) in {tuple, Union, UnionType} or hasattr(kind, "__metadata__"):
         return next((found for part in get_args(kind) if (found := _model_in(part))), None)
     return None
+
+
+# --- Say in words what a policy allows, rule by rule; pure
+
+
+_DOES = {
+    "convert": "turns equality deletes into position deletes",
+    "compact": "rewrites data files",
+    "maintain": "runs maintenance",
+}
+
+
+def in_words(policy: Policy) -> str:
+    """What the policy would allow, for whoever reads it before it is trusted."""
+    runs = [rule.name for rule in policy.tables if any(a.execute for a in rule.actions.values())]
+    lines = [
+        f"Policy {policy.name} of catalog {policy.catalog or 'lake (embedded)'}: {count(len(policy.tables), 'rule')}, times in {policy.timezone.key}.",
+        f"It changes tables of {', '.join(runs)}." if runs else "It changes no table: no rule says execute: true.",
+    ]
+    if limits := _limits(policy.budget):
+        lines.append(f"One pass may read {limits}, over all tables together.")
+    for rule in policy.tables:
+        lines += [
+            "",
+            f"{rule.name}: {', '.join(rule.match)}{' but not ' + ', '.join(rule.exclude) if rule.exclude else ''}",
+            *(f"  {said}" for said in _rule(rule)),
+        ]
+    lines += ["", *_rest(policy)]
+    return "\n".join(lines).rstrip()
+
+
+def _rule(rule: Rule) -> list[str]:
+    when = rule.when
+    counted = (("commit", when.commits), ("delete record", when.delete_records), ("small file", when.small_files))
+    due = [count(value, noun) for noun, value in counted if value]
+    if when.every is not None:
+        due.append(f"{span(when.every * 1000)} since its last pass")
+    said = [f"due after {' or '.join(due)}"]
+    if rule.hours:
+        said.append(f"works {', '.join(h.said for h in rule.hours)}; at other times it only reports and plans")
+    if rule.quiet_hours:
+        said.append(f"keeps quiet {', '.join(h.said for h in rule.quiet_hours)}")
+    if rule.fail_on != "never":
+        said.append(f"is unhealthy from {rule.fail_on} on")
+    if rule.thresholds:
+        said.append("thresholds: " + ", ".join(f"{k}={v:g}" for k, v in rule.thresholds.items()))
+    if rule.filter_columns:
+        said.append(f"queries filter by {', '.join(rule.filter_columns)}")
+    for name, section in rule.actions.items():
+        what = _DOES[name]
+        more = []
+        if name == "maintain" and rule.maintain:
+            more.append(", ".join(rule.maintain.procedures))
+            keep = rule.maintain.retention()
+            if keep.keep_hours is not None:
+                more.append(f"keeps snapshots of {span(keep.keep_hours * 3_600_000)}")
+            if keep.keep_last is not None:
+                more.append(f"and the last {keep.keep_last:,}")
+        if name == "compact" and rule.compact:
+            if limits := _limits(rule.compact.budget):
+                more.append(f"up to {limits}")
+            given = {k: getattr(rule.compact, k) for k in ("scope", "strategy", "columns", "since", "until", "skip_last", "leave_alone")}
+            more += [f"{k.replace('_', ' ')} {v}" for k, v in given.items() if v is not None]
+        said.append(
+            f"{name}: {what if section.execute else 'is planned and reported, and NOT run'}{' (' + ', '.join(more) + ')' if more else ''}"
+        )
+    if not rule.actions:
+        said.append("reports only")
+    return said
+
+
+def _rest(policy: Policy) -> list[str]:
+    said = [f"Reports: {policy.output}{' at ' + policy.url if policy.url else ''}"]
+    for path, what in ((policy.monitoring.junit, "JUnit"), (policy.monitoring.prometheus, "Prometheus")):
+        if path:
+            said.append(f"{what}: {path}")
+    for one in policy.notify:
+        again = f", again after {span(one.remind * 1000)}" if one.remind else ""
+        said.append(
+            f"{one.name} is told of {', '.join(one.about)} by {one.to.partition('://')[0] if '://' in one.to else 'an address of the environment'}{again}"
+        )
+    return said or ["Nobody is told."]
+
+
+def _limits(budget: Budget) -> str:
+    parts = [
+        stated(budget.bytes) if budget.bytes is not None else "",
+        count(budget.files, "file") if budget.files is not None else "",
+        span(budget.seconds * 1000) if budget.seconds is not None else "",
+    ]
+    return ", ".join(filter(None, parts))

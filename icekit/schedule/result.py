@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import hashlib
+import html
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
+from pydantic import TypeAdapter, ValidationError
+
+from icekit.compact import Outcome, Plan
 from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY
 from icekit.notebook import gated
+from icekit.report import Options, Part, report
+from icekit.saving import versions, write_json, write_text
+from icekit.schedule.policy import Policy, Rule
+from icekit.units import count, moment, shorten, size, span
 
 #: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
 #: something to do that the policy does not let run (or a dry run). ``done``: run and proved. ``waits``: left for
@@ -222,3 +234,321 @@ def health_of(row: Any, reported_ms: int, page: str) -> Health | None:
         reported_ms,
         page,
     )
+
+
+# --- Write a table's result as plain data, for the record of passes and for pass.json, and read its health back
+
+
+_HEALTH = TypeAdapter(Health)
+
+
+def as_data(result: TableResult) -> dict[str, Any]:
+    """A result as plain data."""
+    made = asdict(result)
+    for step in made["steps"]:
+        del step["plan"]
+    return made | {"is_unhealthy": result.is_unhealthy, "exit_status": result.exit_status}
+
+
+def kept(result: TableResult, rule: Rule, snapshot_id: int | None) -> dict[str, Any]:
+    """A result as the record of passes holds it; ``snapshot_id`` is what its report was of, None if that has changed since."""
+    return as_data(result) | {"by": _mark(rule), "snapshot_id": snapshot_id}
+
+
+def same_report(document: dict[str, Any] | None, rule: Rule, snapshot_id: int | None) -> Health | None:
+    """The health of a table whose last report would come out the same now: same snapshot, same rule, and not yet passed."""
+    if not document or snapshot_id is None or document.get("snapshot_id") != snapshot_id or document.get("by") != _mark(rule):
+        return None
+    return health_in(document) if document.get("status") in {"waits", "stopped", "busy"} else None
+
+
+def _mark(rule: Rule) -> str:
+    return hashlib.sha256(rule.model_dump_json(exclude={"hours", "quiet_hours"}).encode()).hexdigest()[:16]
+
+
+def health_in(document: dict[str, Any] | None) -> Health | None:
+    """The health that a kept result holds; None without one, or where another version wrote it."""
+    if not document or not document.get("health"):
+        return None
+    try:
+        return _HEALTH.validate_python(document["health"])
+    except ValidationError:
+        return None
+
+
+# --- Write a pass as JSON with a schema version, as a page that links every report, and as text
+
+
+#: Raised by one when a field changes its meaning or goes; added fields do not count.
+SCHEMA_VERSION = 1
+JSON_FILE, PAGE_FILE = "pass.json", "pass.html"
+_WIDTH = 100
+
+
+def document(made: Pass) -> dict[str, Any]:
+    """A pass as plain data; secrets are taken out when it is written."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "policy": made.policy,
+        "catalog": made.catalog,
+        "dry_run": made.is_dry_run,
+        "interrupted": made.interrupted,
+        "failure": made.failure,
+        "started_at": made.started.isoformat(timespec="seconds"),
+        "seconds": round(made.seconds, 3),
+        "exit_status": made.exit_status,
+        "versions": versions(),
+        "counted": {status: sum(t.status == status for t in made.tables) for status in sorted({t.status for t in made.tables})},
+        "problems": list(made.problems),
+        "alert_problems": list(made.alert_problems),
+        "told": list(made.told),
+        "tables": [as_data(one) for one in made.tables],
+        "lately": [asdict(one) for one in made.lately],
+    }
+
+
+def write(made: Pass, folder: Path) -> tuple[Path, Path]:
+    """Write ``pass.json`` and ``pass.html``; a reader never sees half of one."""
+    written = write_json(folder / JSON_FILE, document(made))
+    return written, write_text(folder / PAGE_FILE, page(made))
+
+
+def text(made: Pass) -> str:
+    """The pass as a table of lines, the gravest first; what is not due is only counted."""
+    lines = [f"{'status':<13} {'health':<9} table", "─" * _WIDTH]
+    for one in made.tables:
+        if one.status == "not due" and not one.is_unhealthy:
+            continue
+        health = one.health.status if one.health else ""
+        changed = f"{one.before.status} → {health}" if one.before and one.before.status != health else health
+        lines.append(f"{one.status:<13} {changed:<9} {one.table}")
+        lines += [f"{'':<14}{shorten(said, _WIDTH * 3)}" for said in _said(one)]
+    lines.append("─" * _WIDTH)
+    lines.append(f"{made.counted()}; {span(made.seconds * 1000)}")
+    unhealthy = [f"{one.table} ({one.health.status} by fail_on={one.fail_on})" for one in made.tables if one.is_unhealthy and one.health]
+    lines += [f"unhealthy: {', '.join(unhealthy)}"] if unhealthy else []
+    lines += [f"the pass itself failed: {made.failure}"] if made.failure else []
+    lines += [f"policy: {problem}" for problem in made.problems]
+    lines += [f"told: {name}" for name in made.told]
+    lines += [f"not told: {problem}" for problem in made.alert_problems]
+    return "\n".join(lines)
+
+
+def page(made: Pass) -> str:
+    """One HTML file that opens offline and links each table's newest report."""
+    rows = "".join(_row(one) for one in made.tables)
+    problems = "".join(f"<p class=bad>{html.escape(p)}</p>" for p in (*filter(None, [made.failure]), *made.problems, *made.alert_problems))
+    return (
+        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>"
+        f"<title>icekit: {html.escape(made.policy)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>Policy {html.escape(made.policy)}</h1><p class=muted>Catalog {html.escape(made.catalog)}, {made.started:%Y-%m-%d %H:%M} UTC, "
+        f"{span(made.seconds * 1000)}. {html.escape(made.counted())}.</p>{problems}"
+        "<table><thead><tr><th>Status<th>Table<th>Health<th>What was done, or why not<th class=n>Data files<th class=n>Data</tr></thead>"
+        f"<tbody>{rows}</tbody></table>{_lately(made)}</body></html>"
+    )
+
+
+def _lately(made: Pass) -> str:
+    """What earlier passes ran, newest first."""
+    if not made.lately:
+        return ""
+    rows = "".join(
+        f"<tr><td class=t>{moment(one.at_ms)}<td>{html.escape(one.table)}<td>{html.escape(one.action)}"
+        f"<td class='s {html.escape(one.status)}'>{html.escape(one.status)}<td>{html.escape(one.said)}<td class=n>{span(one.seconds * 1000)}</tr>"
+        for one in made.lately
+    )
+    return (
+        f"<h2>What earlier passes did</h2><p class=muted>The last {count(len(made.lately), 'action')} before this pass, newest first.</p>"
+        "<table><thead><tr><th>Ended<th>Table<th>Action<th>Status<th>What was done<th class=n>Took</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1a1a1a;background:#fff}
+a{color:#0050a0}table{border-collapse:collapse;width:100%;font-size:.95rem}th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}
+td.n,th.n{text-align:right;white-space:nowrap}td.t{white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.timed,.misconfigured,.failed,.critical{color:#a3200d}
+.warning,.stopped,.waits,.busy{color:#8a5300}.done,.healthy{color:#00664a}.planned,.info{color:#0050a0}
+"""
+
+
+def _row(one: TableResult) -> str:
+    health = one.health
+    name = html.escape(one.table)
+    linked = f"<a href='{html.escape(quote(health.page))}'>{name}</a>" if health and health.page else name
+    before = one.before
+    said = "<br>".join(html.escape(line) for line in _said(one))
+    status = one.status.split(" ")[0]
+    health_said = "–" if health is None else health.status
+    if before and health and before.page:
+        linked += f" <a class=muted href='{html.escape(quote(before.page))}'>(before)</a>"
+        health_said = f"{before.status} → {health.status}" if before.status != health.status else health.status
+    files = (
+        "–"
+        if health is None
+        else f"{health.data_files:,}"
+        if before is None or before.data_files == health.data_files
+        else f"{before.data_files:,} → {health.data_files:,}"
+    )
+    data = "–" if health is None else size(health.data_bytes)
+    return (
+        f"<tr><td class='s {status}'>{one.status}<td>{linked}<td class='{health.status if health else ''}'>{health_said}"
+        f"<td>{said}<td class=n>{files}<td class=n>{data}</tr>"
+    )
+
+
+def _said(one: TableResult) -> list[str]:
+    return [*([one.why] if one.why else []), *(f"{step.action} {step.status}: {step.said}" for step in one.steps)]
+
+
+# --- Report on a rule's tables in a pass, before and after what is run on them
+
+
+def folder(policy: Policy, rule: Rule, *, after: bool) -> Path:
+    """Where a rule's pages lie: ``output/RULE``, and ``output/RULE/after`` for the tables that the pass changed."""
+    return policy.output / rule.name / "after" if after else policy.output / rule.name
+
+
+def reported(
+    policy: Policy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
+) -> tuple[dict[str, tuple[str, Health | None, str | None]], Sequence[str]]:
+    """Status, health and error of each table's report, and what went wrong with none of them."""
+    output = folder(policy, rule, after=after)
+    options = Options(
+        catalog=policy.catalog,
+        thresholds=dict(rule.thresholds),
+        filter_columns=rule.filter_columns,
+        storage=rule.storage,
+        fail_on=rule.fail_on,
+        output=output,
+        history=policy.history,
+        timeout_seconds=policy.timeout,
+    )
+    run = report(tables, options, progress=say, part=part)
+    now = int(time.time() * 1000)
+    found: dict[str, tuple[str, Health | None, str | None]] = {}
+    for row in run.rows:
+        page = (output / row.page).relative_to(policy.output).as_posix() if row.page else ""
+        found[row.table] = (row.status, health_of(row, now, page), row.error)
+    return {table: found.get(table, ("crashed", None, "its report is missing")) for table in tables}, run.problems
+
+
+# --- Say of a plan what it would do, and of a run what it did; pure
+
+
+def planned(action: str, plan: Plan, why: str, *, status: Status = "planned") -> Step:
+    """A step that was not run: what it would do, by its prediction, and why it was not."""
+    total = plan.prediction
+    files_in, bytes_in = plan.reads
+    return Step(
+        action,
+        status,
+        f"{_would(action, plan)}; {why}",
+        tuple(one.sql for one in plan.actions),
+        files_in=files_in,
+        bytes_in=bytes_in,
+        files_out=total.files_out,
+        bytes_out=total.bytes_out,
+        plan=repr(plan),
+    )
+
+
+def _would(action: str, plan: Plan) -> str:
+    if action == "compact":
+        p = plan.prediction
+        return f"{count(p.files_in, 'file')} → {count(p.files_out, 'file')}, {size(p.bytes_in)}"
+    return ", ".join(
+        f"{one.procedure}: {count(one.prediction.files_in, one.prediction.unit)} → {count(one.prediction.files_out, one.prediction.unit_out)}"
+        for one in plan.actions
+    )
+
+
+def ran(action: str, outcome: Outcome) -> Step:
+    """A step that was run: what became of it, by the table's own commits."""
+    total = outcome.actual
+    statuses: dict[str, Status] = {"done": "done", "nothing to do": "done", "stopped": "stopped"}
+    status = statuses.get(outcome.status, "failed")
+    error = next((a.error for a in outcome.actions if a.error), None)
+    if action == "compact":
+        said = f"{count(total.files_in, 'file')} → {count(total.files_out, 'file')}, {size(total.bytes_in)} read"
+    else:
+        said = ", ".join(
+            f"{a.action.procedure}: {count(a.actual.items_before, a.action.prediction.unit)} → {count(a.actual.items_after, a.action.prediction.unit_out)}"
+            for a in outcome.actions
+        )
+    if action == "convert":
+        said += f"; {count(total.files_in, 'file')}, {size(total.bytes_in)} read, {size(total.bytes_out)} written"
+    if status == "failed":
+        said += f"; {outcome.status}{': ' + error if error else ''}"
+    elif outcome.proof is not None:
+        said += ", proved" if outcome.proof.ok else ""
+    return Step(
+        action,
+        status,
+        said,
+        tuple(a.action.sql for a in outcome.actions),
+        outcome.run_id,
+        total.files_in,
+        total.bytes_in,
+        total.files_out,
+        total.bytes_out,
+        outcome.seconds,
+        is_unproved=outcome.status == "not proved",
+    )
+
+
+# --- Note what a policy has begun on a table and what failed there, and keep the table back from the next try; pure
+
+
+# Hours until what failed is tried again: each time twice as long, but not more than a night's.
+_FIRST_HOURS, _MOST_HOURS = 3, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run that a policy has begun: ``mark`` is what its rule said then (:func:`mark`)."""
+
+    run_id: str
+    action: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What failed last on a table, how often in a row, and when (milliseconds since 1970).
+
+    ``is_unproved``: the run changed the table, and its proof failed or could not be made. Nothing more is run on
+    such a table until a person has looked at ``run_id``, which may be another's run that the ledger holds the table back for. What else failed is tried again after a while, or once its rule changes.
+    """
+
+    action: str
+    said: str
+    mark: str
+    at_ms: int
+    times: int = 1
+    is_unproved: bool = False
+    run_id: str | None = None
+
+    def rests_until(self, rule: Rule) -> dt.datetime | None:
+        """When what failed is tried again; None where it may be at once."""
+        if self.is_unproved or mark(rule, self.action) != self.mark:
+            return None
+        hours = min(_FIRST_HOURS * 2 ** min(self.times - 1, 10), _MOST_HOURS)
+        return dt.datetime.fromtimestamp(self.at_ms / 1000, dt.UTC) + dt.timedelta(hours=hours)
+
+    def often(self) -> str:
+        """``it failed 2 times``."""
+        return f"it failed {count(self.times, 'time')}"
+
+
+def mark(rule: Rule, action: str) -> str:
+    """What a rule says of an action, as a short text that changes with it; how it is proved is left out."""
+    section = rule.actions.get(action)
+    said = section.model_dump_json(exclude={"execute", "prove", "trial"}) if section else ""
+    around = rule.model_dump_json(include={"thresholds", "filter_columns", "storage"})
+    return hashlib.sha256(json.dumps([said, around]).encode()).hexdigest()[:16]
+
+
+def how_to_clear(table: str) -> str:
+    """The command that lets a table be worked on again."""
+    return f"`icekit policy FILE --clear {table}`"

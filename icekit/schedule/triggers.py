@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import datetime as dt
+import fnmatch
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from icekit.compact.lineage import RUN_TAG
-from icekit.facts.metadata import Json, settings
-from icekit.facts.sizes import min_file_size
-from icekit.facts.snapshots import choose_snapshot, lineage, snapshots_by_id
-from icekit.schedule.model import Trigger
+from icekit.compact.execute import RUN_TAG, Stop
+from icekit.errors import nearest
+from icekit.facts.metadata import Json, choose_snapshot, lineage, settings, snapshots_by_id
+from icekit.facts.rollup import min_file_size
+from icekit.schedule.policy import Policy, Rule, Trigger, begins, until
+from icekit.sql import Identifier
 from icekit.units import count, span
 
 
@@ -101,3 +107,111 @@ def since(metadata: Json, snapshot_id: int | None, small_ratio: float) -> Since 
 
 def _number(summary: Mapping[str, Any], name: str) -> int:
     return int(summary.get(name) or 0)
+
+
+# --- Say whether work on a table may begin now, why not, and when it must end
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Leave to work until ``end`` (None: no end), or the reason why not; ``why`` also says what the end is."""
+
+    granted: bool
+    why: str = ""
+    end: dt.datetime | None = None
+
+
+def quiet(rule: Rule, zone: ZoneInfo, now: dt.datetime) -> str | None:
+    """Why a table is not even read now; None if it may be."""
+    end = until(rule.quiet_hours, zone, now)
+    return None if end is None else f"quiet hours until {_clock(end, zone)}"
+
+
+def permit(rule: Rule, zone: ZoneInfo, now: dt.datetime, deadline: dt.datetime | None = None) -> Permit:
+    """Whether an action may begin on a rule's table at ``now``; ``deadline`` is when the pass must end."""
+    if silent := quiet(rule, zone, now):
+        return Permit(False, silent)
+    ends: list[tuple[dt.datetime, str]] = []
+    if rule.hours:
+        end = until(rule.hours, zone, now)
+        if end is None:
+            following = begins(rule.hours, zone, now)
+            return Permit(False, f"outside its hours, which begin at {_clock(following, zone)}" if following else "outside its hours")
+        ends.append((end, f"its hours ended at {_clock(end, zone)}"))
+    if (hush := begins(rule.quiet_hours, zone, now)) is not None:
+        ends.append((hush, f"its quiet hours began at {_clock(hush, zone)}"))
+    if deadline is not None:
+        if now >= deadline:
+            return Permit(False, "the pass's time is spent")
+        ends.append((deadline, "the pass's time was spent"))
+    end, why = min(ends, default=(None, ""))
+    return Permit(True, why, end)
+
+
+@contextlib.contextmanager
+def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Iterator[Stop]:
+    """A stop that the clock sets at ``end``; what is committed by then stays."""
+    stop = Stop()
+    if end is None:
+        yield stop
+        return
+    timer = threading.Timer(max(0.0, (end - now).total_seconds()), stop.set, ["clock"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+
+
+def _clock(moment: dt.datetime, zone: ZoneInfo) -> str:
+    return f"{moment.astimezone(zone):%a %H:%M %Z}"
+
+
+# --- Give each table of a catalog the first rule that matches it; pure
+
+
+#: Namespaces that icekit itself makes.
+_OWN = frozenset({"icekit", "icekit_scratch"})
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The tables that a policy looks after, each with its rule, and the patterns that stand for nothing."""
+
+    tables: tuple[tuple[Identifier, Rule], ...]
+    unmatched: tuple[str, ...] = ()
+
+
+def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
+    """The first matching rule of each table, in the catalog's order.
+
+    A rule matches by ``match`` and not by ``exclude``; what the policy excludes no rule takes.
+    """
+    found = []
+    for name in names:
+        written = ".".join(name)
+        if _matches(written, policy.exclude):
+            continue
+        rule = next((r for r in policy.tables if _takes(name, r)), None)
+        if rule is not None:
+            found.append((name, rule))
+    known = [".".join(name) for name in names]
+    lost = [
+        f"rule {rule.name}: no table matches {pattern!r}{nearest(pattern.strip('*.'), known, count=1) or '.'}"
+        for rule in policy.tables
+        for pattern in rule.match
+        if not any(_matches(one, [pattern]) for one in known)
+    ]
+    return Assigned(tuple(found), tuple(lost))
+
+
+def _takes(name: Identifier, rule: Rule) -> bool:
+    written = ".".join(name)
+    # Clones, the ledger and the history are nobody's tables, unless a pattern names their namespace.
+    patterns = [p for p in rule.match if p.startswith("icekit")] if name[0] in _OWN else rule.match
+    return _matches(written, patterns) and not _matches(written, rule.exclude)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

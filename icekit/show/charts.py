@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from icekit.compact.candidates import Candidate
+from icekit.compact.equality_deletes.forecast import FITS_SHARE, SHOWN, HeapForecast, summary
+from icekit.compact.model import Plan
+from icekit.compact.plan import bought
+from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
-from icekit.facts import measures
-from icekit.facts.measures import DeleteRatio, HistogramBar
+from icekit.facts import rollup
 from icekit.facts.model import Kind, TableFacts
+from icekit.facts.rollup import DeleteRatio, HistogramBar
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
     BLACK,
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
+    PURPLE,
+    SKY,
     SMALL,
     VERMILLION,
     Chart,
@@ -29,11 +42,15 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.show.history_charts import commits, manifests
-from icekit.show.sizes import in_band, left_alone, size_bars, target_of
+from icekit.show.sparkline import in_band, left_alone, size_bars, target_of
+from icekit.show.tables import UNPARTITIONED, partition_name
 from icekit.units import count, percent, size, size_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+__all__ = ["Chart", "commits", "delete_ratio", "file_sizes", "manifests", "partitions"]
+
 
 WORST = 15
 
@@ -112,7 +129,7 @@ def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], ban
 def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     """Delete records of each kind as a share of the data records, in the worst partitions."""
     title = f"Deleted share of records: {facts.name}"
-    ratios = measures.delete_ratios(facts)
+    ratios = rollup.delete_ratios(facts)
     if not ratios:
         return nothing(title, "No delete files or deletion vectors: nothing to draw.")
     limit = (thresholds or Thresholds()).delete_ratio
@@ -161,7 +178,7 @@ def _share(ratio: DeleteRatio) -> str:
 
 
 def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float) -> str:
-    whole = measures.delete_ratio(facts)
+    whole = rollup.delete_ratio(facts)
     kinds = (
         (whole.position_delete_record_count, "by position"),
         (whole.equality_delete_record_count, "by equality"),
@@ -180,7 +197,7 @@ def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float
 def partitions(facts: TableFacts) -> Chart:
     """Data files of the worst partitions beside the number that their bytes need."""
     title = f"Data files by partition: {facts.name}"
-    groups = measures.worst_partitions(facts, WORST)
+    groups = rollup.worst_partitions(facts, WORST)
     if not groups:
         return nothing(title, "No data files: nothing to draw.")
     files = [g.file_count for g in groups]
@@ -216,4 +233,157 @@ def partitions(facts: TableFacts) -> Chart:
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
 
 
-__all__ = ["Chart", "commits", "delete_ratio", "file_sizes", "manifests", "partitions"]
+# --- Draw what a plan's bytes buy, and how near past predictions came
+
+
+_MARKS = dict(zip(QUANTITIES, ("o", "s", "^", "D"), strict=True))
+_COLORS = dict(zip(QUANTITIES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
+
+
+def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Chart:
+    """File opens that a full scan is spared, against the bytes that are rewritten for it, best buys first."""
+    title = f"What rewriting buys: {facts.name}"
+    if not found:
+        return nothing(title, "No partition is worth a rewrite at this policy: nothing to draw.")
+    spent = [0, *accumulate(c.bytes_in for c in found)]
+    won = [0, *accumulate(c.file_opens_saved for c in found)]
+    taken = bought(found, plan)
+    total = facts.data.size_in_bytes
+    with styled():
+        figure, (axes,) = canvas(title, 3.8)
+        axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
+        axes.plot(spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(found), "candidate"))
+        if taken.candidates:
+            label = f"this plan: {size(taken.bytes_in)}"
+            axes.plot([taken.bytes_in], [taken.file_opens_saved], "D", color=VERMILLION, markersize=10, label=label)
+        axes.axvline(total, color=SKY, linestyle="--", linewidth=1.8, label=f"the whole table: {size(total)}")
+        axes.set_xlim(0, max(total, spent[-1]) * 1.04)
+        axes.set_ylim(0, won[-1] * 1.12)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+        whole_numbers(axes.yaxis)
+        axes.set_xlabel("Bytes rewritten")
+        axes.set_ylabel("File opens saved")
+        legend(axes, columns=1)
+    best = found[0]
+    told = (
+        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {won[-1]:,} file opens for {size(spent[-1])} rewritten; "
+        f"the best, {partition_name(facts, best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
+        f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of what can be won for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
+    )
+    return Chart(figure, title, told, candidate_table(facts, found, plan))
+
+
+def candidate_table(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> pd.DataFrame:
+    """Candidates as a table, best win per byte first."""
+    chosen = {p for action in plan.actions for p in action.partitions}
+    return pd.DataFrame(
+        [
+            (
+                partition_name(facts, c.partitions[0]) + (f" and {len(c.partitions) - 1:,} more" if len(c.partitions) > 1 else ""),
+                ", ".join(c.reasons),
+                c.files_in,
+                c.files_out,
+                c.bytes_in,
+                c.file_opens_saved,
+                chosen.issuperset(c.partitions),
+            )
+            for c in found
+        ],
+        columns=["partition", "reasons", "files_in", "files_out", "bytes_in", "file_opens_saved", "in_plan"],
+    )
+
+
+def calibration(found: Calibration) -> Chart:
+    """Actual over predicted of each past action, oldest first: 1 is a prediction that came true."""
+    title = "Predictions: actual over predicted"
+    rows = [row for row in reversed(found.rows) if row.ratio is not None]
+    if not rows:
+        return nothing(title, "The ledger has no past action to compare with: nothing to draw.")
+    actions = list(dict.fromkeys((row.run_id, row.action_id) for row in rows))
+    place = {key: i + 1 for i, key in enumerate(actions)}
+    with styled():
+        figure, (axes,) = canvas(title, 3.6)
+        axes.axhspan(0.95, 1.05, color="#D9EFE6", zorder=0, label="within 5 %")
+        for quantity in QUANTITIES:
+            points = [(place[row.run_id, row.action_id], row.ratio) for row in rows if row.quantity == quantity and row.ratio is not None]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True), _MARKS[quantity], color=_COLORS[quantity], markersize=7, label=quantity.replace("_", " ")
+                )
+        axes.set_xlabel("Action, oldest first")
+        axes.set_ylabel("Actual / predicted")
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.15)
+        axes.set_xlim(0.5, len(actions) + 0.5)
+        whole_numbers(axes.xaxis)
+        if len(actions) < 5:
+            axes.set_xticks(range(1, len(actions) + 1))
+        legend(axes, columns=3)
+    errors = ", ".join(
+        f"{a.quantity.replace('_', ' ')} {percent(a.mean_absolute_percentage_error)}"
+        for a in found.quantities
+        if a.mean_absolute_percentage_error is not None
+    )
+    return Chart(figure, title, f"Mean error of {count(len(actions), 'past action')}: {errors}.", calibration_table(found))
+
+
+def calibration_table(found: Calibration) -> pd.DataFrame:
+    """Past predictions beside what came, newest first."""
+    return pd.DataFrame(
+        [(r.table, r.run_id, r.action_id, r.quantity, r.predicted, r.actual, r.ratio) for r in found.rows],
+        columns=["table", "run_id", "action_id", "quantity", "predicted", "actual", "actual_over_predicted"],
+    )
+
+
+# --- A forecast of heap as a table and as a picture
+
+
+def forecast_table(forecast: HeapForecast) -> pd.DataFrame:
+    """The worst partitions, one a row; bytes are of one executor at its peak."""
+    rows = [
+        (
+            p.path or UNPARTITIONED,
+            p.data_file_count,
+            p.deletes_per_file,
+            p.distinct_keys,
+            p.loads,
+            p.task_count,
+            p.set_bytes,
+            p.previous_set_bytes,
+            p.read_bytes,
+            p.rewrite_bytes,
+            p.verdict,
+        )
+        for p in forecast.partitions
+    ]
+    head = (
+        "partition file_count deletes_per_file distinct_keys loads task_count set_bytes previous_set_bytes read_bytes rewrite_bytes verdict"
+    )
+    return pd.DataFrame(rows, columns=head.split())
+
+
+def heap_forecast_chart(forecast: HeapForecast) -> Chart:
+    """The peak heap of an executor for each of the worst partitions, against the heap there is."""
+    title = f"Heap for equality deletes: {forecast.name}"
+    if forecast.is_empty:
+        return nothing(title, summary(forecast))
+    shown = forecast.partitions[:SHOWN]
+    heap = forecast.executor.heap_bytes
+    with styled():
+        figure, (axes,) = canvas(title, 2.1 + 0.45 * len(shown))
+        rows = range(len(shown))
+        style: dict[str, Any] = {"height": 0.36, "edgecolor": BLACK, "linewidth": 0.6}
+        axes.barh([r - 0.19 for r in rows], [p.read_bytes for p in shown], facecolor=BLUE, label="read", **style)
+        axes.barh([r + 0.19 for r in rows], [p.rewrite_bytes for p in shown], facecolor=ORANGE, hatch="//", label="rewrite", **style)
+        axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
+        axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"fits up to {size(FITS_SHARE * heap)}")
+        partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
+        longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
+        axes.set_xlim(0, longest)
+        # Powers of two, so that the ticks are round as sizes are written.
+        axes.xaxis.set_major_locator(MultipleLocator(2 ** math.ceil(math.log2(longest / 6))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+        axes.set_xlabel(f"Peak heap of an executor of {count(forecast.executor.cores, 'core')}")
+        legend(axes)
+    return Chart(figure, title, summary(forecast), forecast_table(forecast))

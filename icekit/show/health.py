@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from icekit.diagnose.findings import Thresholds
+from icekit.errors import ParameterError, nearest
 from icekit.facts.files import median_bytes
-from icekit.facts.measures import delete_ratio, file_size_histogram
 from icekit.facts.model import Kind, TableFacts
-from icekit.show.sizes import class_limits, left_alone
+from icekit.facts.rollup import delete_ratio, file_size_histogram
+from icekit.show.sparkline import class_limits, left_alone
 from icekit.units import count, moment, percent, size, span
 
 #: A mean so many times the median, or so many times under it, misleads: a few files that are unlike the others make it.
@@ -26,9 +30,9 @@ class SizeClass:
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
-    """Ranges of data file sizes: see :func:`icekit.show.sizes.class_limits`; the band is that of the limits given.
+    """Ranges of data file sizes: see :func:`icekit.show.sparkline.class_limits`; the band is that of the limits given.
 
-    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.sizes.edges`; findings refuse others), so
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings refuse others), so
     the counts are exact.
     """
     band = left_alone(facts, Kind.DATA, thresholds)
@@ -133,3 +137,63 @@ def _writes(facts: TableFacts) -> str:
     for d in facts.distribution:
         modes.setdefault(d.mode, []).append(d.operation)
     return "distribution " + "; ".join(f"{mode} for {', '.join(operations)}" for mode, operations in modes.items())
+
+
+# --- Show an explorer twice in one output: with controls where somebody can move them, and as plain HTML everywhere else
+
+
+#: What JupyterLab draws a widget from; a page without a kernel cannot.
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+#: ``off`` shows every explorer as plain HTML alone.
+SWITCH = "ICEKIT_WIDGETS"
+_STATES = ("on", "off")
+# A page that nobody can run anew hides it by its class.
+_OFF = f'<p class="controls-off">Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>'
+
+
+def widgets_on() -> bool:
+    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill sets for itself.
+
+    Raises :class:`~icekit.errors.ParameterError` for any other value than on and off.
+    """
+    state = os.environ.get(SWITCH) or "on"
+    if state not in _STATES:
+        raise ParameterError(f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}")
+    return state == "on"
+
+
+class Explorer(ABC):
+    """Something to explore: its facts as HTML, and controls that choose among them.
+
+    The controls are made when they are first shown, and never in a static run.
+    """
+
+    def __init__(self) -> None:
+        self._controls: Any = None
+
+    @abstractmethod
+    def static(self) -> str:
+        """The same facts without controls, as HTML: a table or a chart that says what it shows."""
+
+    @abstractmethod
+    def build(self) -> Any:
+        """Make the controls: an ipywidgets widget."""
+
+    @property
+    def controls(self) -> Any:
+        """The controls, made once."""
+        if self._controls is None:
+            self._controls = self.build()
+        return self._controls
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        del include, exclude  # a front end takes what it can draw
+        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
+        if not widgets_on():
+            bundle["text/html"] += _OFF
+        else:
+            bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
+        return bundle
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from matplotlib import dates
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import Commit, ManifestFacts, TableFacts
+from icekit.facts.head import SizesAt
+from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts
+from icekit.facts.rollup import HistogramBar, bucket_of
+from icekit.history.trend import MEASURES, Measure, Past
 from icekit.show import tables
 from icekit.show.chart import (
     BLACK,
@@ -25,6 +29,7 @@ from icekit.show.chart import (
     GREY,
     ORANGE,
     PURPLE,
+    SKY,
     SMALL,
     VERMILLION,
     Chart,
@@ -33,13 +38,18 @@ from icekit.show.chart import (
     legend,
     named_rows,
     nothing,
+    percentages,
     styled,
     whole_numbers,
 )
+from icekit.show.sparkline import class_limits, cut_at, left_alone
 from icekit.units import at, count, moment, percent, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+__all__ = ["sizes_at_one", "sizes_through_time"]
+
 
 _MARKS = {"append": (BLUE, "o"), "overwrite": (VERMILLION, "s"), "delete": (PURPLE, "v"), "replace": (GREEN, "D")}
 _OTHER = (GREY, "X")
@@ -245,3 +255,244 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
     if means:
         sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits) against a target of {size(facts.target_bytes)}"
     return sentence + "."
+
+
+# --- Draw how a table has changed: a small chart for each figure, its threshold, the maintenance between, and where it is going.
+
+
+_TITLES = {
+    "data_files": "Data files",
+    "mean_file_bytes": "Mean file size",
+    "delete_ratio": "Delete rows (%)",
+    "undersized_manifests": "Small manifests",
+    "snapshots": "Snapshots",
+}
+
+
+def trends(past: Past) -> Chart:
+    """How each figure moved over the runs that are kept, with its threshold and the maintenance between."""
+    title = f"How it has changed: {past.table}"
+    if not past.is_kept:
+        return nothing(title, "No history is kept: report with --history FILE (or table), and give the same as history here.")
+    if len(past.runs) < 2:
+        return nothing(title, "This is the first run that the history knows of; the next one can be compared with it.")
+    times: Any = [at(run.observed_at_ms) for run in past.runs]
+    with styled():
+        figure, panels = canvas(title, 1.2 + 1.55 * len(MEASURES), (1,) * len(MEASURES), sharex=True)
+        for axes, measure in zip(panels, MEASURES, strict=True):
+            _panel(axes, past, measure, times)
+        locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+        if past.maintained:
+            handles, labels = panels[0].get_legend_handles_labels()
+            panels[0].legend(handles[:1], labels[:1], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1)
+        panels[-1].xaxis.set_major_locator(locator)
+        panels[-1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
+        panels[-1].set_xlabel("Observed at (UTC)")
+    return Chart(figure, title, _told(past), runs(past))
+
+
+def _panel(axes: Axes, past: Past, measure: Measure, times: Any) -> None:
+    values = [measure.value(run) for run in past.runs]
+    drawn = [float("nan") if value is None else value for value in values]
+    axes.plot(times, drawn, color=BLUE, marker="o", markersize=3.5, linewidth=1.6)
+    axes.set_title(_TITLES[measure.name], loc="left", fontsize=SMALL)
+    limit = measure.limit(past.runs[-1], past.thresholds)
+    highest = max([v for v in values if v is not None], default=0.0)
+    if limit is not None:
+        axes.axhline(limit, color=VERMILLION, linestyle="--", linewidth=1.5)
+        axes.annotate(
+            f"threshold {measure.write(limit)}",
+            (0.995, limit),
+            (0, 2),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=SMALL - 2,
+            color=VERMILLION,
+        )
+    for done in past.maintained:
+        when: Any = at(done.ended_ms)
+        axes.axvline(when, color=GREEN, linestyle=":", linewidth=1.8, label="maintained by icekit")
+    top = max(highest, limit or 0.0, 1e-9)
+    axes.set_ylim(0, 1.3 * top)
+    if measure.unit == "bytes":
+        axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(top, 2.0) / 3))))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+    elif measure.unit == "share":
+        percentages(axes.yaxis, ticks=3)
+    else:
+        whole_numbers(axes.yaxis)
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def _told(past: Past) -> str:
+    first, last = past.runs[0], past.runs[-1]
+    told = [f"{count(len(past.runs), 'run')} of {past.table} from {moment(first.observed_at_ms)} to {moment(last.observed_at_ms)}"]
+    told += [f"{trend.measure.title}: {trend.sentence}" for trend in past.trends]
+    if past.maintained:
+        told.append(
+            f"dotted lines: {count(len(past.maintained), 'action')} of icekit's ({', '.join(sorted({m.what for m in past.maintained}))})"
+        )
+    if past.worse:
+        told.append(f"since the last run: {', '.join(past.worse)}")
+    if past.better:
+        told.append(f"gone since the last run: {', '.join(past.better)}")
+    return "; ".join(told) + "."
+
+
+def runs(past: Past) -> pd.DataFrame:
+    """The figures of each run, newest first."""
+    return pd.DataFrame(
+        [
+            {"observed_at": at(run.observed_at_ms), **{measure.name: measure.value(run) for measure in MEASURES}, "status": run.status}
+            for run in reversed(past.runs)
+        ]
+    )
+
+
+def outlook(past: Past) -> pd.DataFrame:
+    """A row for each figure: now, its threshold, the days until it is met, and a sentence; all of it text, as absent days are a dash."""
+    return pd.DataFrame(
+        [
+            {
+                "figure": trend.measure.title,
+                "now": "not known" if trend.now is None else trend.measure.write(trend.now),
+                "threshold": "none" if trend.limit is None else trend.measure.write(trend.limit),
+                "days_until": trend.days_told,
+                "outlook": trend.sentence,
+            }
+            for trend in past.trends
+        ],
+        columns=["figure", "now", "threshold", "days_until", "outlook"],
+    )
+
+
+# --- Draw how the file sizes of a table changed: one snapshot's histogram, and all of them in one picture
+
+
+_UNDER, _BAND, _OVER = ((VERMILLION, "xx"), (ORANGE, "//"), (SKY, "..")), (GREEN, ""), (BLUE, "\\\\")
+
+
+def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None = None) -> Chart:
+    """Data files at each snapshot, stacked by size: what a rewrite leaves alone, and what is smaller and larger."""
+    title = f"File sizes through time: {facts.name}"
+    if not sizes:
+        return nothing(title, "No snapshot was read: nothing to draw.")
+    names, counts = _classes(facts, sizes, band_of(facts, sizes, thresholds))
+    places = range(len(sizes))
+    with styled():
+        figure, (axes,) = canvas(title, 4.4)
+        ends = [0] * len(sizes)
+        looks = (*_UNDER[: len(names) - 2], _BAND, _OVER)
+        for name, (color, hatch), files in zip(names, looks, counts, strict=True):
+            if any(files):
+                axes.bar(places, files, 0.8, bottom=ends, facecolor=color, edgecolor=BLACK, linewidth=0.5, hatch=hatch, label=name)
+            ends = [end + n for end, n in zip(ends, files, strict=True)]
+        axes.set_ylabel("Data files")
+        whole_numbers(axes.yaxis)
+        axes.margins(y=0.1)
+        marks = sorted({round(i * (len(sizes) - 1) / 4) for i in range(5)})
+        times = [at(sizes[i].committed_at_ms) for i in marks]
+        one_day = times[0].date() == times[-1].date()
+        axes.set_xticks(marks, [t.strftime("%H:%M:%S" if one_day else "%Y-%m-%d\n%H:%M") for t in times])
+        axes.set_xlabel("Snapshot, committed at (UTC" + (f", {times[0]:%Y-%m-%d})" if one_day else ")"))
+        legend(axes, columns=2)
+    first, last = sizes[0], sizes[-1]
+    told = (
+        f"{count(len(sizes), 'snapshot')} of {facts.name} from {moment(first.committed_at_ms)} to {moment(last.committed_at_ms)}: "
+        f"{count(first.file_count, 'data file')} of {_mean(first)} on average at first, {last.file_count:,} of {_mean(last)} at last; "
+        f"the most were {max(s.file_count for s in sizes):,}."
+    )
+    return Chart(figure, title, told, _table(sizes, names, counts))
+
+
+def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresholds: Thresholds | None = None) -> Chart:
+    """The histogram at one of the snapshots, on axes that are the same for all of them."""
+    shown = sizes[place]
+    title = f"File sizes at one snapshot: {facts.name}"
+    lowers = sorted({b.lower_bytes for s in sizes for b in s.bars})
+    if not lowers:
+        return nothing(title, "No data files at any of these snapshots: nothing to draw.")
+    # From the smallest to the largest in use at any time, and as far as the band that is left alone.
+    band = band_of(facts, sizes, thresholds)
+    low, high = min(lowers[0], band[0]), max(lowers[-1], band[1])
+    cut = cut_at(facts.data_edges, band)
+    edges = [e for e in cut if low <= e <= high]
+    files, held = _counted(shown, cut)
+    tallest = max(b.file_count for s in sizes for b in s.bars)
+    inside = [i for i, edge in enumerate(edges) if band[0] <= edge <= band[1]]
+    with styled():
+        figure, (axes,) = canvas(title, 3.6)
+        if inside:
+            label = f"{size(band[0])}–{size(band[1])}: left alone by rewrite_data_files"
+            axes.axvspan(min(inside), max(inside) + 1, color="#D9EFE6", zorder=0, label=label)
+            legend(axes, columns=1)
+        heights = [files.get(edge, 0) for edge in edges]
+        drawn = axes.bar([i + 0.5 for i in range(len(edges))], heights, width=0.86, color=BLUE)
+        axes.bar_label(drawn, [f"{n:,}" if n else "" for n in heights], fontsize=11, padding=2)
+        ends = [*edges, *cut[cut.index(edges[-1]) + 1 :][:1]]
+        axes.set_xticks(range(len(ends)), [size(edge) for edge in ends], rotation=60, ha="right", rotation_mode="anchor")
+        axes.set_ylim(0, tallest * 1.18)
+        axes.set_xlim(0, len(edges))
+        whole_numbers(axes.yaxis)
+        axes.set_ylabel("Files")
+        axes.set_xlabel("File size (each bar from one limit up to the next)")
+    told = (
+        f"Snapshot {place + 1} of {len(sizes)}: {shown.snapshot_id} of {moment(shown.committed_at_ms)} ({shown.operation or 'unknown'}). "
+        f"{count(shown.file_count, 'data file')}, {size(shown.size_in_bytes)}, {_mean(shown)} on average"
+        + (f"; {count(shown.delete_file_count, 'delete file')}." if shown.delete_file_count else ".")
+    )
+    bars = pd.DataFrame(
+        [(size(edge), files.get(edge, 0), held.get(edge, 0)) for edge in edges],
+        columns=["from", "file_count", "size_in_bytes"],
+    )
+    return Chart(figure, title, told, bars)
+
+
+def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
+    """The sizes that a rewrite leaves alone by the limits given; by Iceberg's own where a snapshot's files cannot be told apart by them."""
+    given, own = (left_alone(facts, Kind.DATA, limits) for limits in (thresholds, None))
+    assert given is not None  # data files always have a band
+    assert own is not None
+    limits = (given[0], given[1] + 1)
+    bars = [(b.min_bytes, b.max_bytes) for one in sizes for b in one.bars]
+    lies_across = any(low is not None and high is not None and low < limit <= high for low, high in bars for limit in limits)
+    return own if lies_across else given
+
+
+def _classes(facts: TableFacts, sizes: Sequence[SizesAt], band: tuple[int, int]) -> tuple[list[str], list[list[int]]]:
+    """The ranges of :func:`icekit.show.sparkline.class_limits`, and the files of each at each snapshot."""
+    limits, labels = class_limits(facts.target_bytes, band)
+    names = [f"{label} (left alone)" if limit == band[0] else label for limit, label in zip(limits, labels, strict=True)]
+    counts = [[0] * len(sizes) for _ in limits]
+    for place, one in enumerate(sizes):
+        for bar in one.bars:
+            counts[bisect_right(limits, _least(bar)) - 1][place] += bar.file_count
+    return names, counts
+
+
+def _table(sizes: Sequence[SizesAt], names: Sequence[str], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
+    made = pd.DataFrame(
+        [(at(s.committed_at_ms), s.snapshot_id, s.operation, s.file_count, s.size_in_bytes, s.delete_file_count) for s in sizes],
+        columns=["committed_at", "snapshot_id", "operation", "file_count", "size_in_bytes", "delete_file_count"],
+    )
+    return made.assign(**dict(zip(names, counts, strict=True)))
+
+
+def _mean(one: SizesAt) -> str:
+    return size(one.mean_bytes) if one.mean_bytes is not None else "–"
+
+
+def _counted(one: SizesAt, edges: tuple[int, ...]) -> tuple[Counter[int], Counter[int]]:
+    """Files and bytes of a snapshot by the lower edge of their bar, which may be cut where a limit was moved to."""
+    files, held = Counter[int](), Counter[int]()
+    for bar in one.bars:
+        edge = bucket_of(_least(bar), edges)
+        files[edge] += bar.file_count
+        held[edge] += bar.size_in_bytes
+    return files, held
+
+
+def _least(bar: HistogramBar) -> int:
+    return bar.lower_bytes if bar.min_bytes is None else bar.min_bytes

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pandas as pd
 
 from icekit.diagnose.findings import Finding, Thresholds, findings_html
-from icekit.facts import measures
+from icekit.facts import rollup
 from icekit.facts.model import Kind, Partition, TableFacts
-from icekit.show.sizes import in_band, left_alone, size_bars
+from icekit.show.sparkline import in_band, left_alone, size_bars
 from icekit.units import at, size_range
 
 _Row = TypeVar("_Row")
@@ -55,7 +55,7 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
 def delete_ratios(facts: TableFacts) -> pd.DataFrame:
     """Deletes against data of each partition that has any, highest ratio by records first."""
     return _frame(
-        measures.delete_ratios(facts),
+        rollup.delete_ratios(facts),
         partition=lambda r: partition_name(facts, r.partition),
         record_count=lambda r: r.data_record_count,
         file_count=lambda r: r.data_file_count,
@@ -73,7 +73,7 @@ def delete_ratios(facts: TableFacts) -> pd.DataFrame:
 def worst_partitions(facts: TableFacts, limit: int = 20) -> pd.DataFrame:
     """Partitions with the most data files beyond what their bytes need at the target size."""
     return _frame(
-        measures.worst_partitions(facts, limit),
+        rollup.worst_partitions(facts, limit),
         partition=lambda r: partition_name(facts, r.partition),
         spec_id=lambda r: r.partition.spec_id,
         file_count=lambda r: r.file_count,

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind, Partition, Scalar
-from icekit.facts.model import TableFacts
-from icekit.facts.parts import Column, SortField
+from icekit.facts.model import Column, SortField, TableFacts
 from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, set_properties, transform_of, unset_properties
 
 if TYPE_CHECKING:
-    from icekit.tune.layout.model import Order
-    from icekit.tune.layout.transforms import Field
+    from icekit.tune.layout.model import Field, Order
 
 DISTRIBUTION = "write.distribution-mode"
 #: Partitions that one portion names at most, so that its predicate can be read and planned: a stated choice.

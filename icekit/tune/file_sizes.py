@@ -5,34 +5,393 @@ The table itself is only read. Trials write its own rows again to clones, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from icekit.catalog.lake import session_of
 from icekit.diagnose import diagnose
-from icekit.engine.bridge import has_bridge
+from icekit.engine.bridge import has_bridge, session_value
 from icekit.engine.cluster import cluster_of
-from icekit.engine.session import session_value
+from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
+from icekit.facts.head import head
+from icekit.facts.model import Commit
 from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name
 from icekit.tune import advisory_size as sizes
 from icekit.tune import distribution as spreading
-from icekit.tune.advice import Advice
 from icekit.tune.advisory_size import advise as size_advice
-from icekit.tune.advisory_size.written import Written
-from icekit.tune.budget import Budget
+from icekit.tune.advisory_size.advise import limits, steps
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain, SizeTrial, insert, said, try_sizes
+from icekit.tune.advisory_size.written import TOLERANCE, Written, aim, large, usual, write
+from icekit.tune.answer import Advice, Answer, Shown
 from icekit.tune.distribution import advise as mode_advice
-from icekit.tune.distribution.cadence import Cadence, Until, cadence, commits_for, until_sick
-from icekit.tune.distribution.cohorts import Cohorts
-from icekit.tune.file_sizes_result import FileSizes
-from icekit.tune.file_sizes_trials import Trials
-from icekit.tune.write_mode.workload import OPERATIONS
+from icekit.tune.distribution.advise import ModeTrial, advised_mode, skew, try_modes, try_statement
+from icekit.tune.distribution.modes import Cadence, Cohorts, Mode, Until, cadence, commits_for, until_sick
+from icekit.tune.place import Budget, BudgetSpent, Places, places
+from icekit.tune.write_mode.history import MERGE_ON_READ, OPERATIONS, shaped_like, synthetic, write_history
+from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
     from icekit.facts.model import TableFacts
+
+
+# --- The trials behind an answer on file sizes, in order: modes and sizes of appends, then statements that change rows
+
+
+#: What a task of a writer reads, where nobody knows better: Spark's split.
+_SPLIT_BYTES = 128 * 2**20
+_MOST_TASKS = 200
+
+
+class Trials:
+    """The trials of one answer, as far as they got; ``stopped`` says why they ended early.
+
+    ``before`` and ``after`` are a usual commit as things are and as advised.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        facts: TableFacts,
+        chain: Chain,
+        modes: tuple[Mode, ...],
+        sample: int,
+        budget: Budget,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.lake, self.facts, self.chain, self.modes = lake, facts, chain, modes
+        self.sample, self.budget, self.progress = sample, budget, progress
+        self.mode_trials: list[ModeTrial] = []
+        self.size_trial: SizeTrial | None = None
+        self.before: Written | None = None
+        self.after: Written | None = None
+        self.past_ratio: float | None = None
+        self.stopped: str | None = None
+
+    def run(self, operation: str | None) -> None:
+        """Try appends, then what changes rows, while the budget lasts."""
+        try:
+            self._appends()
+            self._row_level(operation)
+        except BudgetSpent as error:
+            self.stopped = str(error)
+            self.progress(f"stopped: {self.stopped}; what follows rests on the part that was measured")
+
+    def _appends(self) -> None:
+        lake, facts = self.lake, self.facts
+        name = lake.sql_name(facts.table)
+        target = aim(facts, self.sample)
+        tasks = max(self.chain.cluster.cores, -(-facts.data.size_in_bytes // max(facts.history.lineage_count, 1) // _SPLIT_BYTES))
+        often = usual(facts, name, sample_bytes=self.sample, tasks=min(tasks, _MOST_TASKS))
+        can_shuffle = not facts.default_spec.is_unpartitioned or bool(facts.sort_order)
+        data_files = metadata_table_sql(lake.spark, name, "data_files", facts.snapshot_id)
+        whole = large(facts, name, data_files, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
+        assert whole is not None
+        with self._places(1) as stack:
+            place = stack.places[0].table
+            if often is not None:
+                self.progress(f"{display_name(facts.table)}: {often.described}")
+            self.mode_trials.append(try_modes(lake, facts, place, often or whole, self.chain, self.budget, self.progress))
+            mode = advised_mode(facts, self.modes[0], self.mode_trials[0])
+            if often is not None:
+                self._next(mode, facts.history.commits)
+            self.progress(f"{display_name(facts.table)}: {whole.described}")
+            other = mode if mode != self.modes[0].value else None
+            self.size_trial = try_sizes(lake, facts, place, whole, target, other, self.chain.advisory_bytes, self.budget, self.progress)
+            if self.size_trial.stopped is not None:
+                raise BudgetSpent(self.size_trial.stopped)
+            candidate, _ = self.size_trial.chosen
+            if often is not None and candidate is not None and target == facts.target_bytes:
+                under = {DISTRIBUTION_SESSION: mode, ICEBERG_SESSION: str(candidate.size_in_bytes)}
+                self.after = write(
+                    lake, place, insert(lake, place, often), target, self.budget, settings=under, expected_bytes=often.size_in_bytes
+                )
+                self.progress(f"the usual commit as advised: {said(self.after)}")
+
+    def _next(self, mode: str, commits: Sequence[Commit]) -> None:
+        trial = self.mode_trials[0]
+        there, then = trial.of(self.modes[0].value), trial.of(mode)
+        self.before, self.after = there.written if there else None, then.written if then else None
+        shuffled = next((t.written for t in trial.tried if t.written.shuffle and t.written.records), None)
+        rows, size = (
+            sum(c.added_records or 0 for c in commits if c.operation == "append"),
+            sum(c.added_bytes or 0 for c in commits if c.operation == "append"),
+        )
+        if shuffled is not None and shuffled.shuffle is not None and rows and size:
+            self.past_ratio = shuffled.shuffle.planned_bytes / shuffled.records / (size / rows)
+
+    def _row_level(self, operation: str | None) -> None:
+        lake, facts = self.lake, self.facts
+        history = write_history(head(lake, facts.table).lineage())
+        kinds = [operation] if operation else [o.kind for o in history.row_level if o.kind in OPERATIONS]
+        for kind in dict.fromkeys(kinds):
+            workload = synthetic(lake, facts, shaped_like(facts, history, operation=kind), 1)
+            now = next(m.value for m in self.modes if m.operation == kind)
+            merging = (facts.setting(f"write.{kind}.mode") or "") == MERGE_ON_READ
+            with ExitStack() as stack:
+                self.mode_trials.append(
+                    try_statement(
+                        lake,
+                        facts,
+                        lambda stack=stack: stack.enter_context(self._places(1)).places[0].table,  # type: ignore[misc]
+                        kind,
+                        workload.described,
+                        workload.statements[0],
+                        now,
+                        merging and kind == "delete",
+                        self.budget,
+                        self.progress,
+                    )
+                )
+
+    def _places(self, number: int) -> Places:
+        return places(
+            self.lake, self.facts, number, sample_bytes=self.sample, always_sample=False, budget=self.budget, progress=self.progress
+        )
+
+
+# --- What the question about file sizes came to, in figures, words and tables
+
+
+@dataclass(frozen=True, repr=False)
+class FileSizes(Answer):
+    """Why files are as large as they are, and what to set.
+
+    ``next_before`` and ``next_after`` are a usual commit's rows written as things are and as advised;
+    ``size_trial`` the same for a commit that is large enough for full files; all are None where
+    they were not tried. ``until_*`` say when a partition has enough small files for a rewrite.
+    ``past_ratio`` is the shuffle of the trial, a row, by the file bytes, a row, of past commits.
+    """
+
+    question: ClassVar[str] = "file-sizes"
+
+    chain: sizes.Chain
+    modes: tuple[Mode, ...]
+    cohorts: Cohorts
+    cadence: Cadence | None
+    mode_trials: tuple[ModeTrial, ...]
+    next_before: Written | None
+    next_after: Written | None
+    size_trial: SizeTrial | None
+    until_before: Until | None
+    until_after: Until | None
+    past_ratio: float | None
+
+    def summary(self) -> str:
+        """Why the files are as they are, and what the change brings, in a few sentences."""
+        facts = self.facts
+        mean = facts.data.mean_bytes or 0.0
+        head = f"{count(facts.data.file_count, 'data file')} of {size(mean)} on average, where the target is {size(facts.target_bytes)}."
+        changes = [a for a in self.advice if a.is_change]
+        lines = [head]
+        if changes:
+            told = "; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes)
+            lines.append(f"{told[:1].upper()}{told[1:]}.")
+        elif self.next_before is None and self.size_trial is None:
+            lines.append("Nothing was tried, so nothing is advised.")
+        else:
+            lines.append("Leave it as it is: no setting that was tried makes fewer files of a better size.")
+        lines += _next(self)
+        lines += [a.evidence for a in self.advice if a.setting == "commits"]
+        return " ".join(lines)
+
+    def tables(self) -> tuple[Shown, ...]:
+        """The chain, the modes, the trials, the cohorts."""
+        found = [
+            Shown("The chain in force for appends", ("what", "value", "where it comes from"), self.chain.rows(), frozenset({0, 1, 2})),
+            Shown(
+                "Distribution modes",
+                ("operation", "mode", "why", "rows are brought together by"),
+                tuple((m.operation, m.value, m.why, m.brings_together) for m in self.modes),
+                frozenset(range(4)),
+            ),
+        ]
+        for trial in self.mode_trials:
+            rows = tuple(
+                (
+                    t.mode + (" (in force)" if t.mode == trial.in_force else ""),
+                    "–" if t.predicted is None else f"{t.predicted.files:,}",
+                    *_row(t.written),
+                    _ratio(t.written),
+                    f"{t.written.delete_files:,}",
+                )
+                for t in trial.tried
+            )
+            found.append(
+                Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows)
+            )
+        if self.size_trial is not None:
+            rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(self.size_trial))
+            found.append(Shown(f"A large commit: {self.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
+        if self.cohorts.worst:
+            rows = tuple(
+                (
+                    str(c.snapshot_id),
+                    c.operation or "expired",
+                    c.writer or "–",
+                    f"{c.files:,}",
+                    f"{c.small_files:,}",
+                    f"{c.partitions:,}",
+                    c.looks_like,
+                )
+                for c in self.cohorts.worst
+            )
+            caption = (
+                f"Commits that left the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,}; "
+                f"{count(self.cohorts.commit_count, 'commit')} in all)"
+            )
+            found.append(
+                Shown(
+                    caption,
+                    ("snapshot", "operation", "writer", "files", "small", "partitions", "looks like"),
+                    rows,
+                    frozenset({0, 1, 2, 6}),
+                )
+            )
+        return tuple(found)
+
+    def basis(self) -> tuple[str, ...]:
+        """What limits the sizes, when the table is sick again, and what the answer rests on."""
+        found = list(limits(self.chain, self.size_trial))
+        if self.past_ratio is not None:
+            found.append(
+                f"Past commits wrote a byte of file for {self.past_ratio:.2f} of shuffle (no commit records its shuffle: the trial's, a row); Iceberg guesses {self.chain.ratio:g}."
+            )
+        skewed = skew(self.mode_trials[0] if self.mode_trials else None)
+        found += [skewed] if skewed else []
+        found += _sick(self.until_before, self.until_after)
+        if self.modes[0].fanout:
+            found.append(
+                "Fanout is on: a task keeps a file open for each of its partitions instead of sorting, and its memory grows with them."
+            )
+        if self.mode_trials:
+            found.append(
+                "The trials wrote rows of the table again, to clones that are gone. How rows come to a writer is only known where it left a file for each task; "
+                "elsewhere they were read in no order."
+            )
+        return tuple(found)
+
+    def figures(self) -> dict[str, Any]:
+        """Everything that was measured; bytes and seconds."""
+        trial = self.size_trial
+        return {
+            "target_bytes": self.facts.target_bytes,
+            "advisory_bytes": self.chain.advisory_bytes,
+            "ratio_guessed": self.chain.ratio,
+            "ratio_of_past_commits": self.past_ratio,
+            "chain": [list(row) for row in self.chain.rows()],
+            "modes": {m.operation: {"mode": m.value, "why": m.why} for m in self.modes},
+            "mode_trials": [
+                {
+                    "operation": t.operation,
+                    "rows": t.described,
+                    "spread": asdict(t.spread) if t.spread else None,
+                    "modes": [
+                        {"mode": m.mode, "predicted": m.predicted.files if m.predicted else None, **_figures(m.written)} for m in t.tried
+                    ],
+                }
+                for t in self.mode_trials
+            ],
+            "next_commit": {"before": _figures(self.next_before), "after": _figures(self.next_after)},
+            "large_commit": [{"name": s.name, "advisory_bytes": s.advisory, **_figures(s.written)} for s in steps(trial)] if trial else [],
+            "cohorts": asdict(self.cohorts),
+            "cadence": asdict(self.cadence) if self.cadence else None,
+            "until_sick": {
+                "before": asdict(self.until_before) if self.until_before else None,
+                "after": asdict(self.until_after) if self.until_after else None,
+            },
+        }
+
+
+_DAY_MS = 86_400_000
+
+
+def _next(answer: FileSizes) -> list[str]:
+    """The next commits, before and after."""
+    found = []
+    before, after = answer.next_before, answer.next_after
+    if before is not None and after is not None and after is not before:
+        found.append(f"A usual commit writes {made(before)} now, {made(after)} then.")
+    elif before is not None:
+        found.append(f"A usual commit writes {made(before)}.")
+    if answer.size_trial is not None:
+        _, chosen = answer.size_trial.chosen
+        first = answer.size_trial.before
+        now = f"{made(first)} now, {made(chosen)} then" if chosen is not first else made(first)
+        mean = chosen.enough_mean
+        share = chosen.well_sized_share
+        near = f", within {percent(TOLERANCE)} of the target" if mean is not None and chosen.hits else ""
+        near += (
+            f"; {percent(share)} of its bytes are {'then ' if chosen is not first else ''}in files that no rewrite takes for small"
+            if share is not None
+            else ""
+        )
+        found.append(f"A large commit of {size(chosen.size_in_bytes)} writes {now}{near}.")
+    return found
+
+
+def made(written: Written) -> str:
+    """``4 files of 1.2 MiB``."""
+    mean = written.mean_bytes
+    return f"{count(written.files, 'file')} of {size(mean)}" if mean is not None else "no data file"
+
+
+def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) -> str:
+    """A sentence on commits that are too small for any setting, with what would be enough."""
+    each = after.size_in_bytes / max(after.partitions, 1)
+    largest = max((g.size_in_bytes for g in facts.groups if g.kind.value == "data"), default=0)
+    said = f"A usual commit brings {size(each)} to a partition, so no setting makes a file of {size(facts.target_bytes)}"
+    if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
+        return f"{said}, and the largest partition has no more than {size(largest)} in all: partition more coarsely, or compact each partition into one file (02_compact)."
+    gap = 1 / rhythm.commits_per_day * _DAY_MS if rhythm.commits_per_day else None
+    how = f": one commit every {span(gap * wanted)} instead of every {span(gap)}" if gap else ""
+    return f"{said}; {wanted:,} such commits in one would{how}. Commit less often, or compact (02_compact)."
+
+
+_HEAD = ("files", "fewest", "mean", "smallest", "largest", "well-sized bytes", "tasks")
+
+
+def _row(written: Written) -> tuple[str, ...]:
+    return (
+        f"{written.files:,}",
+        f"{written.fewest:,}",
+        "–" if written.mean_bytes is None else size(written.mean_bytes),
+        "–" if written.min_bytes is None else size(written.min_bytes),
+        "–" if written.max_bytes is None else size(written.max_bytes),
+        "–" if written.well_sized_share is None else percent(written.well_sized_share),
+        "–" if written.shuffle is None else f"{written.shuffle.tasks:,}",
+    )
+
+
+def _ratio(written: Written) -> str:
+    return "–" if written.ratio is None else f"{written.ratio:.2f}"
+
+
+def _sick(before: Until | None, after: Until | None) -> list[str]:
+    if before is None:
+        return []
+    if before.visits is None:
+        return ["A usual commit leaves no small file, so the table stays well."]
+    said = f"At the present cadence a partition has enough small files for a rewrite after {_until(before)}"
+    return [f"{said}; as advised after {_until(after)}." if after is not None and after != before else f"{said}."]
+
+
+def _until(until: Until) -> str:
+    if until.visits is None:
+        return "no number of commits"
+    days = f", in {span(until.days * _DAY_MS)}" if until.days is not None else ""
+    return f"{count(until.visits, 'commit')} to it{days}"
+
+
+def _figures(written: Written | None) -> dict[str, Any]:
+    if written is None:
+        return {}
+    return {**asdict(written), "mean_bytes": written.mean_bytes, "ratio": written.ratio, "hits": written.hits}
 
 
 def tune_file_sizes(
@@ -82,7 +441,7 @@ def _answer(run: Trials, stopped: str | None, cohorts: Cohorts) -> FileSizes:
     mode = mode_advice.advised_mode(facts, run.modes[0], appends)
     unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
     rhythm = cadence(facts)
-    before, after = _until(rhythm, run.before), _until(rhythm, run.after)
+    before, after = _file_sizes_until(rhythm, run.before), _file_sizes_until(rhythm, run.after)
     advice = (
         *mode_advice.advise(table, facts, run.modes[0], appends),
         *size_advice.advise(table, facts, run.chain, mode, run.size_trial),
@@ -108,7 +467,7 @@ def _answer(run: Trials, stopped: str | None, cohorts: Cohorts) -> FileSizes:
     )
 
 
-def _until(rhythm: Cadence | None, written: Written | None) -> Until | None:
+def _file_sizes_until(rhythm: Cadence | None, written: Written | None) -> Until | None:
     if rhythm is None or written is None or not written.partitions:
         return None
     return until_sick(rhythm, written.small_files / written.partitions)
@@ -116,8 +475,6 @@ def _until(rhythm: Cadence | None, written: Written | None) -> Until | None:
 
 def _interval(facts: TableFacts, rhythm: Cadence | None, after: Written | None) -> tuple[Advice, ...]:
     """What to do where single commits are too small for any setting: commit less often, or compact."""
-    from icekit.tune.file_sizes_result import interval
-
     if rhythm is None or after is None or not after.is_too_few:
         return ()
     wanted = commits_for(facts.target_bytes, after.size_in_bytes / max(after.partitions, 1))

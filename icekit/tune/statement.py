@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import has_bridge
-from icekit.engine.grammar import BRANCH, Parts, Span, Tree, kind, parsed, resolved, spliced, with_variables
-from icekit.engine.session import is_case_sensitive
+from icekit.engine.bridge import has_bridge, is_case_sensitive
+from icekit.engine.predicate import BRANCH, Parts, Span, Tree, kind, parsed, resolved, spliced, with_variables
 from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
 from icekit.sql import Identifier, identifier, unquoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _KINDS = {"MergeIntoTable": "MERGE", "UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}
 _CLAUSES = {
@@ -247,3 +248,16 @@ def _free(name: str, taken: set[str]) -> str:
     while name.casefold() in taken or name in taken:
         name += "_"
     return name
+
+
+# --- Measure how long reading a table takes
+
+
+def scan(spark: SparkSession, table: Identifier, condition: str | None = None, snapshot_id: int | None = None) -> float:
+    """Read all columns of a table (named with its catalog) or of one of its snapshots, and throw the rows away; seconds."""
+    version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+    rows = spark.sql(f"SELECT * FROM {identifier(*table)}{version}")
+    frame = rows.where(condition) if condition else rows
+    started = time.monotonic()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.monotonic() - started

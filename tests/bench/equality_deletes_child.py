@@ -19,7 +19,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.prove import fingerprint
-from icekit.run.limits import Limits
+from icekit.run.attempt import Limits
 from icekit.sql import call, identifier
 from tests.bench.measure import Others
 from tests.bench.upserts import copied, expected, make_upserts

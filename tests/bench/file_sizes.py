@@ -9,10 +9,9 @@ import icekit
 from icekit.api import Lake
 from icekit.clone import clone
 from icekit.sql import identifier, literal
-from icekit.tune.advisory_size.chain import PROPERTY
-from icekit.tune.advisory_size.source import aim, large
-from icekit.tune.advisory_size.trial import SizeTrial, try_sizes
-from icekit.tune.budget import Budget
+from icekit.tune.advisory_size.trial import PROPERTY, SizeTrial, try_sizes
+from icekit.tune.advisory_size.written import aim, large
+from icekit.tune.place import Budget
 from icekit.units import size
 from tests.bench.measure import Others, show
 

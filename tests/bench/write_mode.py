@@ -17,12 +17,11 @@ from icekit.api import Lake
 from icekit.clone import clone
 from icekit.facts.model import TableFacts
 from icekit.lab import build
-from icekit.tune.budget import Budget
-from icekit.tune.place import Place
-from icekit.tune.reading import scan
+from icekit.tune.place import Budget, Place
+from icekit.tune.statement import scan
 from icekit.tune.write_mode import Variant, choose_write_mode
+from icekit.tune.write_mode.history import Shape, synthetic
 from icekit.tune.write_mode.trial import Measured, compact, prepare, write
-from icekit.tune.write_mode.workload import Shape, synthetic
 from icekit.units import size
 from tests.bench.measure import Others, show
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
-from icekit.report.page import write_page
+from icekit.report.index import write_page
 from tests.browser.jupyter import NOTEBOOKS
 
 if TYPE_CHECKING:

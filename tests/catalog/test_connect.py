@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.catalog.profile_tables import ProfileTables
+from icekit.catalog.tables import ProfileTables
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, ProfileError, TableNotFound
 from icekit.facts import TableFacts
 
@@ -211,7 +211,7 @@ def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyP
 def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"URI": f"sqlite:///{tmp_path}/other.db", "WAREHOUSE": str(tmp_path), "TYPE": "sql"}.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{key}", value)
-    monkeypatch.setattr("icekit.catalog.profile_tables.DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr("icekit.catalog.tables.DEADLINE_SECONDS", 1.0)
     # Imported anew, and slowly.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog.sql")
 
@@ -226,7 +226,7 @@ def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icekit.catalog.profile_tables.DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr("icekit.catalog.tables.DEADLINE_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
         # It never answers: that this comes to an end is what is shown.

@@ -11,8 +11,8 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.compact import Policy
+from icekit.compact.model import SETTINGS
 from icekit.compact.outcome import SCHEMA_VERSION
-from icekit.compact.policy import SETTINGS
 from icekit.errors import ParameterError
 from icekit.notebook import sampled
 from tests.compact.tables import Table

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog.lake import embedded_path
-from icekit.catalog.session_tables import SessionTables
+from icekit.catalog.tables import SessionTables
 from icekit.clone import NAMESPACE, clone, making
 from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound

@@ -24,11 +24,9 @@ from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.engine.bridge import load_table
 from icekit.facts.head import head
 from icekit.owner import Owner
-from icekit.resolve.keys import keys_of
-from icekit.resolve.view import key_view
+from icekit.resolve.join import key_view, keys_of
 from icekit.sql import call, display_name, identifier, set_properties
-from icekit.tune.budget import Budget
-from icekit.tune.place import places
+from icekit.tune.place import Budget, places
 from tests.compact.tables import Table, contents
 from tests.shapes import Shapes
 

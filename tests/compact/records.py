@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.compact.records import ActionRecord, RunRecord
+from icekit.compact.claims import ActionRecord, RunRecord
 
 TABLE = "lake.db.t"
 RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)

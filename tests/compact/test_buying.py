@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from icekit.compact import Policy, candidates
-from icekit.compact.buying import bought
-from icekit.compact.plan import plan
+from icekit.compact.plan import bought, plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
-from icekit.show.widgets.budget import budget_rows, budget_text, slider_steps
+from icekit.show.widgets.compaction import budget_rows, budget_text, slider_steps
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
 FACTS = table_facts(groups=tuple(file_group(*[MIB] * (10 * (day + 1)), of=partition(FIRST_DAY + day)) for day in range(4)))

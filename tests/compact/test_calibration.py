@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.calibration import QUANTITIES, calibration, throughput
-from icekit.compact.records import ActionRecord
+from icekit.compact.claims import ActionRecord
+from icekit.compact.service import QUANTITIES, calibration, throughput
 from tests.compact.records import ACTION
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.compact.deletes import Over, deletes_over, dropped_by
+from icekit.compact.candidates import Over, deletes_over, dropped_by
 from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 

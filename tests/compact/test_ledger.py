@@ -20,14 +20,12 @@ import pytest
 
 import icekit
 from icekit import secrets
-from icekit.compact.claims import LEASE, Claim, claimed
+from icekit.compact.claims import DISPROVED, LEASE, Claim, claimed
 from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
 from icekit.compact.model import Plan
-from icekit.compact.records import DISPROVED
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.run.disproof import CLEARED
-from icekit.run.kept import kept, plan_of
+from icekit.run.checkpointed import CLEARED, kept, plan_of
 from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 
@@ -284,7 +282,7 @@ def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
 
 def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: SqliteLedger) -> None:
     write = (
-        "from icekit.compact.records import *\nn = 0\nwhile True:\n"
+        "from icekit.compact.claims import *\nn = 0\nwhile True:\n"
         "    ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, None, (), None, None, None))\n"
         "    print(n, flush=True)\n    n += 1\n"
     )

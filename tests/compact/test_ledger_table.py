@@ -11,7 +11,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.compact.claims import LEASE, claimed
-from icekit.compact.ledger_table import TableLedger
+from icekit.compact.ledger import TableLedger
 from icekit.errors import ClaimLost, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.sql import identifier

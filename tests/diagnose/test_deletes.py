@@ -8,8 +8,8 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose.findings import Finding
-from icekit.facts.measures import Applied, equality_deletes_applied
 from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
+from icekit.facts.rollup import Applied, equality_deletes_applied
 from tests.factories import BY_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
 

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from icekit.errors import MetadataUnreadable
-from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
+from icekit.facts.manifests import FILE_FIELDS, entries, manifest_list
 
 DECIMAL = {"type": "fixed", "name": "decimal_9_2", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.source import Source
-from icekit.engine.session import lent
+from icekit.catalog.tables import Source
+from icekit.engine.bridge import lent
 from icekit.errors import MetadataUnreadable
 from icekit.facts.checking import check
 from icekit.facts.collect import load_metadata
-from icekit.facts.snapshots import Damaged, lineage, snapshots_by_id
+from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
 from icekit.show.health import lines
 
 Json = dict[str, Any]
@@ -371,4 +371,4 @@ def test_parents_are_walked_in_one_place() -> None:
     package = Path(__file__).parents[2] / "icekit"
     walks = re.compile(r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf")
 
-    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"snapshots.py"}
+    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"metadata.py"}

@@ -12,8 +12,8 @@ import fastavro
 import pytest
 
 from icekit.errors import MetadataUnreadable
-from icekit.facts.avro import entries
 from icekit.facts.decode import record_reader
+from icekit.facts.manifests import entries
 
 PAIR = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]}
 TYPES: dict[str, tuple[Any, list[Any]]] = {

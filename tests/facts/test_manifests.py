@@ -6,8 +6,7 @@ import random
 from itertools import permutations
 
 from icekit.facts.manifests import _mean_share, _stab_share
-from icekit.facts.rollup import range_end, sequence_width
-from icekit.facts.sizes import bucket_of, edges, max_file_size, min_file_size
+from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, range_end, sequence_width
 
 
 def some_ranges(seed: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind
-from icekit.facts.partitions import ORDERS, partition_figures, select
+from icekit.facts.rollup import ORDERS, partition_figures, select
 from tests.factories import FIRST_DAY, KIB, MIB, file_group, partition, table_facts
 
 FEW_LARGE = file_group(*[400 * MIB] * 2, of=partition(FIRST_DAY))

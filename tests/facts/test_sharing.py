@@ -14,8 +14,7 @@ from pyiceberg.types import LongType, NestedField
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
-from icekit.catalog.source import Source
+from icekit.catalog.tables import EmbeddedTables, Source
 from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.errors import SnapshotNotFound
-from icekit.facts import snapshots
+from icekit.facts import metadata
 
 SNAPSHOTS = [
     {"snapshot-id": 1, "timestamp-ms": 1000, "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"}},
@@ -22,7 +22,7 @@ def table(there: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one() -> None:
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
-    history = snapshots.history(meta, SNAPSHOTS[1])
+    history = metadata.history(meta, SNAPSHOTS[1])
 
     assert (history.snapshot_count, history.lineage_count, history.operations) == (3, 2, (("append", 2),))
     assert history.median_seconds_between_commits == 60.0
@@ -30,7 +30,7 @@ def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one(
 
 
 def test_a_parent_that_has_expired_ends_the_lineage() -> None:
-    assert snapshots.history(table(SNAPSHOTS[1:]), SNAPSHOTS[1]).lineage_count == 1
+    assert metadata.history(table(SNAPSHOTS[1:]), SNAPSHOTS[1]).lineage_count == 1
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | in
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
 
     with pytest.raises(SnapshotNotFound, match=said):
-        snapshots.choose_snapshot(meta, ref)
+        metadata.choose_snapshot(meta, ref)

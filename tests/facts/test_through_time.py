@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.facts.through_time import SizesAt, spread, through_time
+from icekit.facts.head import SizesAt, spread, through_time
 from tests.factories import commit
 
 COMMITS = tuple(commit(n) for n in reversed(range(40)))

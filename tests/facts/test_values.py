@@ -24,8 +24,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from icekit.facts.model import PartitionField, PartitionSpec, Scalar
-from icekit.facts.values import from_bytes, human, partition_path, result_type, to_scalar
+from icekit.facts.model import PartitionField, PartitionSpec, Scalar, from_bytes, human, partition_path, result_type, to_scalar
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.in_time import cancel, tagged
-from icekit.history.opening import table_store
-from icekit.history.spark import SparkStore
+from icekit.catalog.deadline import cancel, tagged
+from icekit.history.iceberg import SparkStore
 from icekit.history.store import Lately
+from icekit.history.trend import table_store
 from tests.history.test_stores import record
 
 pytestmark = pytest.mark.spark

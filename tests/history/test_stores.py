@@ -15,16 +15,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit
 from icekit import diagnose
 from icekit.api import Lake
-from icekit.compact.wins import wins
+from icekit.compact.candidates import wins
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore
-from icekit.history.opening import handed_over, remembered, store
-from icekit.history.past import past
-from icekit.history.records import COLUMNS, Health, health
 from icekit.history.sqlite import SqliteStore
-from icekit.history.store import Lately, Store
-from icekit.show import trends_charts
+from icekit.history.store import COLUMNS, Health, Lately, Store, health
+from icekit.history.trend import handed_over, past, remembered, store
+from icekit.show import history_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
 
 DAY = 86_400_000
@@ -104,10 +102,10 @@ def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest
 def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     newer = dict(COLUMNS)
     older = {name: kind for name, kind in newer.items() if name not in {"expirable_bytes", "icekit_version"}}
-    for module in ("records", "sqlite", "iceberg"):
+    for module in ("store", "sqlite", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
     kept.append([record(1, expirable_bytes=7)])
-    for module in ("records", "sqlite", "iceberg"):
+    for module in ("store", "sqlite", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", newer)
     kept.append([record(2, expirable_bytes=8)])
 
@@ -117,7 +115,7 @@ def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkey
 def test_an_older_icekit_reads_and_writes_a_wider_table(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.append([record(1, snapshots=5)])
     older = {name: kind for name, kind in COLUMNS.items() if name != "snapshots"}
-    for module in ("records", "sqlite", "iceberg"):
+    for module in ("store", "sqlite", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
     kept.append([record(2)])
 
@@ -189,11 +187,11 @@ def test_the_present_run_is_the_last_of_the_past_and_the_chart_says_where_it_goe
 
     assert len(seen.runs) == 11
     assert seen.runs[-1].snapshots == 411
-    chart = trends_charts.trends(seen)
+    chart = history_charts.trends(seen)
     assert "11 runs of db.events" in chart.alt
     assert "snapshots: 411, past 100; up 1 a day" in chart.alt
     assert len(chart.png()) > 10_000
-    outlook = trends_charts.outlook(seen)
+    outlook = history_charts.outlook(seen)
     assert list(outlook["figure"])[-1] == "snapshots"
 
 
@@ -202,8 +200,8 @@ def test_without_a_history_the_chart_is_a_sentence_that_says_how_to_keep_one(now
     none = past(nowhere(), facts, diagnose(facts), "")
     first = past(nowhere(), facts, diagnose(facts), str(tmp_path / "h.db"))
 
-    assert "--history FILE" in repr(trends_charts.trends(none))
-    assert "first run" in repr(trends_charts.trends(first))
+    assert "--history FILE" in repr(history_charts.trends(none))
+    assert "first run" in repr(history_charts.trends(first))
     assert not (tmp_path / "h.db").exists()
 
 

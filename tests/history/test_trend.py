@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekit import Thresholds
-from icekit.history.past import Past
-from icekit.history.records import Health
-from icekit.history.trend import MEASURES, Trend, better, same_table, since_reset, slope, trends, worse
-from icekit.show import trends_charts
+from icekit.history.store import Health
+from icekit.history.trend import MEASURES, Past, Trend, better, same_table, since_reset, slope, trends, worse
+from icekit.show import history_charts
 
 DAY = 86_400_000
 
@@ -173,7 +172,7 @@ def test_days_and_slopes_are_numbers_or_absent_whatever_the_history_holds(
             assert value is None or math.isfinite(value), trend
         assert trend.days is None or trend.days >= 0
         assert not {"nan", "inf", "none"} & set(trend.sentence.lower().split()), trend.sentence
-    shown = trends_charts.outlook(Past("db.t", tuple(runs), (), Thresholds()))
+    shown = history_charts.outlook(Past("db.t", tuple(runs), (), Thresholds()))
     assert not shown.isna().to_numpy().any(), "pandas would write NaN"
 
 

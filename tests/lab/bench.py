@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.lab import reset
-from icekit.lab.reset import keep
+from icekit.lab.registry import keep
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
-from icekit.catalog.profile_tables import ProfileTables
-from icekit.catalog.source import Source
+from icekit.catalog.tables import EmbeddedTables, ProfileTables, Source
 from icekit.diagnose import SYMPTOMS
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab import TABLES, build, flights

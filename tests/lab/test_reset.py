@@ -13,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
-from icekit.catalog.profile_tables import ProfileTables
+from icekit.catalog.tables import EmbeddedTables, ProfileTables
 from icekit.cli.main import main
 from icekit.errors import ParameterError
 from icekit.lab import build, is_kept, reset
-from icekit.lab.reset import KEPT, keep
+from icekit.lab.registry import KEPT, keep
 from tests.lab.bench import ROWS, Bench
 
 

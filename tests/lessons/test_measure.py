@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.errors import ParameterError
 from icekit.lessons import Measured, Storage, compare, measure, storage
 

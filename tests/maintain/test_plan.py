@@ -12,8 +12,7 @@ from icekit.compact.model import Plan
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
-from icekit.maintain.manifests import Layer, layers
-from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
+from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, Layer, cluster_by, layers, plan_maintenance
 from icekit.maintain.retention import Retention
 from tests.factories import (
     FIRST_DAY,

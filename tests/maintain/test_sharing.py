@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.clone import clone
 from icekit.compact import Plan, Stop
 from icekit.diagnose import diagnose

@@ -24,8 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from icekit.api import Lake
 from icekit.clone import clone, remove_stale, stale_clones
 from icekit.compact.ledger import SqliteLedger, let_go_of_dead
+from icekit.compact.model import Policy
 from icekit.compact.outcome import Outcome
-from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -33,8 +33,8 @@ from icekit.maintain import Retention, plan_maintenance_table
 from icekit.maintain.plan import PROCEDURES
 from icekit.resolve import convert as converting
 from icekit.run import convert_equality_deletes
-from icekit.run.kept import plan_of
-from icekit.run.limits import Limits, Retry
+from icekit.run.attempt import Limits, Retry
+from icekit.run.checkpointed import plan_of
 from icekit.run.service import resume, run
 from icekit.sql import display_name, identifier
 from tests.model.model import ID, MAIN, Column, K, Model, P, Row, V

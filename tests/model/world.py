@@ -19,13 +19,12 @@ from unittest.mock import patch
 import fastavro
 
 from icekit.api import Lake
-from icekit.catalog.embedded_tables import EmbeddedTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.clone import NAMESPACE as CLONES
 from icekit.compact import execute as execution
 from icekit.compact.claims import now_ms
 from icekit.compact.ledger import SqliteLedger
-from icekit.engine.bridge import elements
-from icekit.engine.commit_guard import guarded
+from icekit.engine.bridge import elements, guarded
 from icekit.resolve import convert as converting
 from icekit.run import attempt, checkpointed
 from icekit.sql import Argument, call, display_name, identifier, literal

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog.in_time import GivenUp, in_time
+from icekit.catalog.deadline import GivenUp, in_time
 from icekit.errors import IcekitError
 from icekit.report import Options
 from icekit.report.observing import observed

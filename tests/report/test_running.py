@@ -22,18 +22,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.compact.wins import Wins
+from icekit.compact.candidates import Wins
 from icekit.diagnose.document import Outcome, save_facts
 from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.sqlite import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
-from icekit.report.crew import Crew
-from icekit.report.keeping import Begun, Journal, begin
-from icekit.report.kernels import ENGINE, Kernel, Kernels, limited
+from icekit.report.journal import Begun, Journal, begin
 from icekit.report.observing import TimedOut, observed
-from icekit.report.running import next_index, remember
+from icekit.report.rendering import ENGINE, Kernel, Kernels, limited
+from icekit.report.running import Crew, next_index, remember
 from tests.history.test_stores import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)

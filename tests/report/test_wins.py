@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.compact.wins import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
+from icekit.compact.candidates import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
 from icekit.diagnose.document import Outcome
+from icekit.facts.collect import weighed
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
-from icekit.facts.storage import weighed
 from icekit.history.store import Lately
 from icekit.report import Row
 from icekit.report.index import rank, write_index

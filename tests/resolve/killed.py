@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import icekit
+from icekit.resolve import convert
 from icekit.resolve import convert as converting
-from icekit.resolve import positions
 from icekit.run import convert_equality_deletes
 
 
@@ -21,7 +21,7 @@ def main(table: str, ledger: str, place: str = "commit") -> None:
         print("killed", flush=True)
         os._exit(9)
 
-    pytest.MonkeyPatch().setattr(*((positions, "dead_rows") if place == "join" else (converting, "commit")), die)
+    pytest.MonkeyPatch().setattr(*((convert, "dead_rows") if place == "join" else (converting, "commit")), die)
     convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
 
 

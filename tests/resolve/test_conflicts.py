@@ -17,7 +17,7 @@ from icekit.resolve import convert as converting
 from icekit.resolve.convert import CommitConflict, convert
 from icekit.resolve.delete_files import commit as really_commit
 from icekit.run import convert_equality_deletes
-from icekit.run.limits import Limits, Retry
+from icekit.run.attempt import Limits, Retry
 from tests.resolve.tables import Table
 from tests.soak.child import Child
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.engine.bridge import lent
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.session import lent
 from icekit.errors import ConversionRefused
-from icekit.resolve import join, positions
+from icekit.resolve import convert as positions
+from icekit.resolve import join
 from icekit.resolve.convert import convert
 from icekit.run import convert_equality_deletes
 from icekit.sql import identifier

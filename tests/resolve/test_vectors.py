@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from icekit.resolve.vectors import Positions, position_file, vector_blob
+from icekit.resolve.delete_files import Positions, position_file, vector_blob
 
 
 def positions(*given: int) -> Positions:

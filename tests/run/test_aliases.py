@@ -8,9 +8,8 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.claims import claimed
+from icekit.compact.claims import DISPROVED, RunRecord, claimed
 from icekit.compact.ledger import opened
-from icekit.compact.records import DISPROVED, RunRecord
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.run import clear, run
 from icekit.sql import display_name

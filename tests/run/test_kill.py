@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.policy import Scope
+from icekit.compact.model import Scope
 from tests.soak.rounds import Moment, Rounds
 from tests.soak.table import make_template
 

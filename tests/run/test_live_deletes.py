@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.compact import Outcome
 from icekit.compact import execute as execution
 from icekit.run import Limits
-from icekit.run.limits import Retry
+from icekit.run.attempt import Retry
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere
 from tests.resolve.writing import Files

@@ -20,7 +20,7 @@ from icekit.engine import bridge
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from icekit.run import Limits, resume
-from icekit.run.limits import Retry
+from icekit.run.attempt import Retry
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 from tests.shapes import Shapes

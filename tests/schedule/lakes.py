@@ -12,8 +12,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icekit.api import Lake, connect
-from icekit.schedule.model import Policy
 from icekit.schedule.one_pass import _OnePass
+from icekit.schedule.policy import Policy
 from icekit.schedule.state import State, state_path
 from tests.schedule.making import NOW, policy
 

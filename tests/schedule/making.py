@@ -6,7 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-from icekit.schedule.model import Policy
+from icekit.schedule.policy import Policy
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import Health, Pass, Step, TableResult
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.schedule.alerts import messages
-from icekit.schedule.model import Policy
+from icekit.schedule.one_pass import failed
+from icekit.schedule.policy import Policy
 from icekit.schedule.result import Pass
-from icekit.schedule.service import failed
 from tests.schedule.making import NOW, NOW_MS, health, made, policy, result, step
 
 HOUR_MS = 3_600_000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from icekit.compact.candidates import candidates
+from icekit.compact.model import Policy
 from icekit.compact.plan import plan
-from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.schedule.act import leaves_for_budget
-from icekit.schedule.budget import Offer, Share, offers, share_out
-from icekit.schedule.kinds import Budget
+from icekit.schedule.policy import Budget
+from icekit.schedule.study import Offer, Share, offers, share_out
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
 CHEAP, DEAR = Offer(10, 100, 5), Offer(10, 1000, 50)

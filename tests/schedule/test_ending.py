@@ -18,13 +18,11 @@ from icekit.api import Lake
 from icekit.compact.execute import Stop, Stopped
 from icekit.ending import Ending, ended_like_interrupted, heeded
 from icekit.errors import CatalogUnreachable
-from icekit.schedule import going
-from icekit.schedule.going import let_go, while_ending
-from icekit.schedule.result import EXIT_STOPPED, Step
-from icekit.schedule.service import run_policy
+from icekit.schedule import act
+from icekit.schedule.act import Table, let_go, while_ending
+from icekit.schedule.one_pass import run_policy
+from icekit.schedule.result import EXIT_STOPPED, Begun, Step, mark
 from icekit.schedule.state import State, state_path
-from icekit.schedule.trouble import Begun, mark
-from icekit.schedule.under_way import Table
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import policy
 
@@ -141,7 +139,7 @@ def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.Log
 
 
 def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(going, "_GOING_SECONDS", 0.1)
+    monkeypatch.setattr(act, "_GOING_SECONDS", 0.1)
     hanging, ended = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -189,7 +187,7 @@ def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, t
     wanted = by(tmp_path, "    compact: {execute: true}\n")
     passing = one_pass(wanted)
     passing.ending = asked()
-    from icekit.schedule.under_way import Table
+    from icekit.schedule.act import Table
 
     one = Table(("db", "a"), policy("    compact: {execute: true}\n").tables[0])
     passing._note(one, Step("compact", "failed", "the connection was refused", run_id="r"))

@@ -12,9 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from icekit.diagnose.document import Outcome
 from icekit.diagnose.findings import Severity
 from icekit.report import Row, Run
-from icekit.schedule.document import document, page, text, write
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
-from icekit.schedule.result import Did, Pass
+from icekit.schedule.result import Did, Pass, document, page, text, write
 from tests.schedule.making import NOW_MS, health, made, result, step
 
 SEVERAL = made(

@@ -13,12 +13,11 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.compact.execute import Stop
-from icekit.schedule.model import Policy
+from icekit.schedule.one_pass import run_policy
+from icekit.schedule.policy import Policy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import Pass, TableResult
-from icekit.schedule.service import run_policy
+from icekit.schedule.result import Begun, Pass, TableResult, mark
 from icekit.schedule.state import State, state_path
-from icekit.schedule.trouble import Begun, mark
 from tests.compact.tables import Table
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.

@@ -10,9 +10,8 @@ import pytest
 
 from icekit.cli.main import main
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, ParameterError
-from icekit.schedule.places import check_places
+from icekit.schedule.alerts import check_places, check_receivers
 from icekit.schedule.reading import PolicyError, read_policy
-from icekit.schedule.telling import check_receivers
 
 RULES = "tables:\n  - match: '*'\n"
 

@@ -11,13 +11,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
 from icekit.catalog import Lake
-from icekit.catalog.in_time import TookTooLong, Waited, in_time
+from icekit.catalog.deadline import TookTooLong, Waited, in_time
 from icekit.report import Known
 from icekit.schedule import study as studying
+from icekit.schedule.act import Table
 from icekit.schedule.one_pass import run_pass
 from icekit.schedule.state import State, state_path
 from icekit.schedule.study import PlanTimedOut, observed, timely
-from icekit.schedule.under_way import Table
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import policy
 

@@ -8,11 +8,9 @@ import pytest
 
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.schedule import PolicyError, read_policy
-from icekit.schedule.kinds import Budget
-from icekit.schedule.model import Compact, Maintain, Rule
-from icekit.schedule.reading import parse_policy
+from icekit.schedule.policy import Budget, Compact, Maintain, Rule
+from icekit.schedule.reading import in_words, parse_policy
 from icekit.schedule.recipes import example
-from icekit.schedule.words import in_words
 from tests.schedule.making import HERE, policy
 
 RULE = "version: 1\ntables:\n  - match: db.*\n"

@@ -11,28 +11,22 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.execute import Stop
+from icekit.compact.claims import DISPROVED, RunRecord
+from icekit.compact.execute import Actual, Stop
 from icekit.compact.ledger import opened
-from icekit.compact.lineage import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
-from icekit.compact.records import DISPROVED, RunRecord
 from icekit.facts.head import head
 from icekit.run import clear
-from icekit.run.kept import kept as kept_plan
-from icekit.schedule.act import Work, act, still, stopped_by, unfinished
-from icekit.schedule.budget import Offer, Share
-from icekit.schedule.going import stop as stop_all
-from icekit.schedule.model import Policy
-from icekit.schedule.permitted import Permit
-from icekit.schedule.result import Step
-from icekit.schedule.service import run_policy
-from icekit.schedule.sharing import shares
+from icekit.run.checkpointed import kept as kept_plan
+from icekit.schedule.act import Table, Work, act, shares, still, stopped_by, unfinished
+from icekit.schedule.act import stop as stop_all
+from icekit.schedule.one_pass import run_policy
+from icekit.schedule.policy import Policy
+from icekit.schedule.result import Begun, Step, Trouble, mark, ran
 from icekit.schedule.state import State, state_path
-from icekit.schedule.steps import ran
-from icekit.schedule.study import Studied
-from icekit.schedule.trouble import Begun, Trouble, mark
-from icekit.schedule.under_way import Table
+from icekit.schedule.study import Offer, Share, Studied
+from icekit.schedule.triggers import Permit
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import NOW, NOW_MS, health, policy
 

@@ -13,12 +13,9 @@ from pathlib import Path
 import pytest
 
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
-from icekit.schedule.kept import health_in, kept, same_report
-from icekit.schedule.lock import AnotherPass, one_at_a_time
-from icekit.schedule.result import Did
-from icekit.schedule.state import State, state_path
+from icekit.schedule.result import Begun, Did, Trouble, health_in, kept, same_report
+from icekit.schedule.state import AnotherPass, State, one_at_a_time, state_path
 from icekit.schedule.triggers import Seen
-from icekit.schedule.trouble import Begun, Trouble
 from tests.schedule.making import health, policy, result, step
 
 SEEN = Seen("u", 2**62, 5)
@@ -139,7 +136,7 @@ def test_each_policy_has_a_record_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    code = f"import time, pathlib; from icekit.schedule.lock import one_at_a_time\nwith one_at_a_time(pathlib.Path({str(path)!r})):\n print('held', flush=True); time.sleep(60)"
+    code = f"import time, pathlib; from icekit.schedule.state import one_at_a_time\nwith one_at_a_time(pathlib.Path({str(path)!r})):\n print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         assert holder.stdout is not None

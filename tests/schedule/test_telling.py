@@ -14,10 +14,9 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from icekit.errors import ParameterError
-from icekit.schedule.alerts import Message
-from icekit.schedule.service import tell
+from icekit.schedule.alerts import Message, send, urls
+from icekit.schedule.one_pass import tell
 from icekit.schedule.state import State
-from icekit.schedule.telling import send, urls
 from tests.schedule.making import health, made, policy, result
 
 SECRET = "hunter2/with?odd&signs"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.schedule.model import Trigger
+from icekit.schedule.policy import Trigger
 from icekit.schedule.triggers import Seen, Since, due, since
 from tests.schedule.making import NOW_MS, metadata, snapshot
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.schedule.permitted import permit, quiet, stopping_at
-from icekit.schedule.windows import Hours, begins, is_within, until
+from icekit.schedule.policy import Hours, begins, is_within, until
+from icekit.schedule.triggers import permit, quiet, stopping_at
 from tests.schedule.making import NOW, policy
 
 BERLIN = ZoneInfo("Europe/Berlin")

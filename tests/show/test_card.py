@@ -6,8 +6,7 @@ import unicodedata
 import pytest
 
 from icekit.diagnose import diagnose
-from icekit.diagnose.context import Context
-from icekit.diagnose.findings import Findings, Severity, Thresholds
+from icekit.diagnose.findings import Context, Findings, Severity, Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, RangeOverlap
 from icekit.show.card import card, card_html

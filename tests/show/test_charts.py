@@ -7,11 +7,11 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from icekit.diagnose.findings import Thresholds
+from icekit.facts.head import sizes_at
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
-from icekit.facts.through_time import sizes_at
 from icekit.show import charts
 from icekit.show.charts import Chart
-from icekit.show.time_charts import sizes_at_one, sizes_through_time
+from icekit.show.history_charts import sizes_at_one, sizes_through_time
 from tests import factories as make
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]

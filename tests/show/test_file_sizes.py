@@ -6,20 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.facts.model import TableFacts
-from icekit.show import file_sizes_charts as charts
-from icekit.tune.advice import Advice, to_set
-from icekit.tune.advisory_size.chain import chain
-from icekit.tune.advisory_size.recommend import Candidate
-from icekit.tune.advisory_size.source import Source
-from icekit.tune.advisory_size.trial import SizeTrial
-from icekit.tune.advisory_size.written import Written
-from icekit.tune.answer import answer_html, answer_text
-from icekit.tune.distribution.cadence import cadence, until_sick
-from icekit.tune.distribution.cohorts import Cohort, Cohorts
-from icekit.tune.distribution.modes import modes
-from icekit.tune.distribution.predict import Predicted
-from icekit.tune.distribution.trial import ModeTrial, Tried
-from icekit.tune.file_sizes_result import FileSizes, interval
+from icekit.show import tune_charts as charts
+from icekit.tune.advisory_size.trial import Candidate, SizeTrial, chain
+from icekit.tune.advisory_size.written import Source, Written
+from icekit.tune.answer import Advice, answer_html, answer_text, to_set
+from icekit.tune.distribution.advise import ModeTrial, Tried
+from icekit.tune.distribution.modes import Cohort, Cohorts, Predicted, cadence, modes, until_sick
+from icekit.tune.file_sizes import FileSizes, interval
 from tests.factories import MIB, TARGET, commit, history, partition, table_facts
 from tests.factories import file_group as group
 from tests.tune.advisory_size.making import CLUSTER, written

@@ -1,7 +1,7 @@
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
 from icekit.compact.equality_deletes.forecast import forecast_html, summary
 from icekit.facts.model import EqualityKey, Kind
-from icekit.show.forecast_charts import forecast_table, heap_forecast_chart
+from icekit.show.charts import forecast_table, heap_forecast_chart
 from tests import factories as make
 
 

@@ -15,6 +15,7 @@ from icekit.tune.layout.model import (
     BloomCheck,
     BloomTrial,
     Candidate,
+    Field,
     Level,
     Order,
     Orders,
@@ -23,8 +24,7 @@ from icekit.tune.layout.model import (
     Tried,
     Worn,
 )
-from icekit.tune.layout.propose import own_order, propose
-from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.specs import own_order, propose
 from tests import factories
 
 DAY = (Field("event_time", "day"),)

@@ -7,7 +7,7 @@ import pytest
 
 from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.facts.model import Kind, Partition, RangeOverlap, TableFacts
-from icekit.facts.sizes import edges
+from icekit.facts.rollup import edges
 from icekit.show import tables
 from tests import factories as make
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from icekit.engine.planner import PlannedScan
-from icekit.show.write_mode_charts import cost_chart, measured_table, parts_chart, sensitivity_table
+from icekit.show.tune_charts import cost_chart, measured_table, parts_chart, sensitivity_table
 from icekit.tune.answer import answer_html, answer_text
-from icekit.tune.write_mode.advise import advise, current_variant
-from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, write_history
-from icekit.tune.write_mode.model import Comparison, Costs, Variant, sensitivity
-from icekit.tune.write_mode.result import WriteModeChoice
+from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workload, write_history
+from icekit.tune.write_mode.model import Comparison, Costs, Variant, advise, current_variant, sensitivity
+from icekit.tune.write_mode.service import WriteModeChoice
 from icekit.tune.write_mode.trial import Measured, Trial
-from icekit.tune.write_mode.workload import Workload
 from tests import factories
 
 COW, MOR = Variant(COPY_ON_WRITE, 2), Variant(MERGE_ON_READ, 2, "file")

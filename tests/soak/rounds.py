@@ -10,7 +10,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
-from icekit.compact.policy import Scope
+from icekit.compact.model import Scope
 from icekit.facts.model import Scalar
 from icekit.prove import Print, fingerprint
 from icekit.sql import display_name

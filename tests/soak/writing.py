@@ -14,7 +14,7 @@ from icekit.compact.equality_deletes import plan_conversion
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
-from icekit.run.limits import Limits, Retry
+from icekit.run.attempt import Limits, Retry
 from icekit.run.service import run
 from icekit.sql import identifier
 from tests.soak.child import Child

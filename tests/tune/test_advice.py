@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.tune.advice import Advice, overriding, script, to_set
-from icekit.tune.in_force import OPTION, SESSION, Link, in_force
+from icekit.tune.answer import OPTION, SESSION, Advice, Link, in_force, overriding, script, to_set
 
 TABLE = ("lake", "db", "odd`name")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.facts.model import PartitionSpec
-from icekit.facts.parts import PartitionField
+from icekit.facts.model import PartitionField, PartitionSpec
 from icekit.tune.ddl import MOST_PARTITIONS
 from icekit.tune.place import some_partitions
 from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts

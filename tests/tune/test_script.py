@@ -10,8 +10,8 @@ import pytest
 from icekit.api import Lake
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
-from icekit.tune.advice import Advice, script, to_set
-from icekit.tune.layout.transforms import Field
+from icekit.tune.answer import Advice, script, to_set
+from icekit.tune.layout.model import Field
 
 pytestmark = pytest.mark.spark
 

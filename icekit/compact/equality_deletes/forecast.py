@@ -8,6 +8,7 @@ so that delete records and loads are upper bounds.
 from __future__ import annotations
 
 import heapq
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,14 +16,318 @@ from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.answer.lines import aligned
-from icekit.compact.equality_deletes.heap import WIDE_HEAP_BYTES, RecordHeap
-from icekit.compact.equality_deletes.keys import KeyColumn, KeySample, largest_key
-from icekit.compact.equality_deletes.peak import BASE_BYTES, Cache, Task, peak, tasks_of
 from icekit.engine.cluster import Executor
-from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.facts.model import Column, FileGroup, Kind, Partition, TableFacts, Totals
+from icekit.facts.rollup import Applied, equality_deletes_applied
 from icekit.secrets import mask
 from icekit.sql import display_name
 from icekit.units import count, percent, size
+
+__all__ = ["HeapForecast", "PartitionHeap", "Verdict", "forecast_heap", "verdict"]
+
+
+# --- Count the heap that a reader's set of equality deletes takes, object by object
+#
+# For every data file Spark reads all delete records that apply into lists, one a delete file,
+# and then puts them into one hash set (``BaseDeleteLoader.loadEqualityDeletes``). At the peak
+# there are both: list, record and key of each delete record, and the set's entry of each
+# distinct key. Sizes are those of a 64-bit JVM of Java 17 to 22.
+
+
+# Java leaves 32-bit references ("compressed oops") for 64-bit ones at this heap.
+WIDE_HEAP_BYTES = 32 * 2**30
+_HEADER, _ARRAY_HEADER = 12, 16
+# What the objects of a value grow by with 64-bit references, at most.
+_WIDE_VALUES = 4 / 3
+# java.util.HashMap: the table doubles when it is three quarters full.
+_LOAD_FACTOR = 0.75
+
+#: Bytes of a value as Iceberg's generic reader makes it, of types that have one size.
+#: LocalDate and LocalTime are 24, LocalDateTime holds both, OffsetDateTime one more.
+_FIXED = {
+    "boolean": 16,
+    "int": 16,
+    "float": 16,
+    "long": 24,
+    "double": 24,
+    "date": 24,
+    "time": 24,
+    "uuid": 32,
+    "timestamp": 72,
+    "timestamp_ns": 72,
+    "timestamptz": 96,
+    "timestamptz_ns": 96,
+}
+#: Digits that a BigDecimal keeps in a long; a BigInteger and its array hold more.
+_COMPACT_DIGITS, _DECIMAL, _LARGE_DECIMAL = 18, 40, 104
+#: An object around the bytes: String; ByteBuffer, which binary is read into.
+_STRING, _BYTE_BUFFER = 24, 56
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeap:
+    """Bytes of one delete record with a key of so many columns and so many bytes of values."""
+
+    columns: int
+    values: float
+    wide: bool = False
+
+    @property
+    def _reference(self) -> int:
+        return 8 if self.wide else 4
+
+    @property
+    def list_bytes(self) -> float:
+        """In the list: its slot, ``InternalRecordWrapper``, ``GenericRecord``, array and values."""
+        r = self._reference
+        objects = _aligned(_HEADER + 2 * r) + _aligned(_HEADER + 4 + 3 * r) + _aligned(_ARRAY_HEADER + self.columns * r)
+        return r + objects + self.values * (_WIDE_VALUES if self.wide else 1)
+
+    @property
+    def set_bytes(self) -> float:
+        """In the set, but for the table: ``StructLikeWrapper``, its hash code, ``HashMap.Node``."""
+        r = self._reference
+        return _aligned(_HEADER + 4 * r) + 16 + _aligned(_HEADER + 4 + 3 * r)
+
+    def retained(self, distinct: int) -> int:
+        """Bytes of the set alone, as it is held while the data file is read."""
+        return round(distinct * (self.list_bytes - self._reference + self.set_bytes)) + self._table(distinct)
+
+    def peak(self, records: int, distinct: int) -> int:
+        """Bytes while the set is made of the lists, which is when they are most."""
+        return round(records * self.list_bytes + distinct * self.set_bytes) + self._table(distinct)
+
+    def _table(self, distinct: int) -> int:
+        if not distinct:
+            return 0
+        return int(2 ** max(4, (int(distinct / _LOAD_FACTOR)).bit_length())) * self._reference
+
+
+def fixed_bytes(type_name: str) -> int | None:
+    """Bytes of a value of an Iceberg type; None for types whose values differ in length."""
+    if found := re.fullmatch(r"decimal\((\d+), ?\d+\)", type_name):
+        return _DECIMAL if int(found[1]) <= _COMPACT_DIGITS else _LARGE_DECIMAL
+    if found := re.fullmatch(r"fixed\[(\d+)\]", type_name):
+        return array_bytes(int(found[1]))
+    return _FIXED.get(type_name)
+
+
+def text_bytes(length: int) -> int:
+    """Bytes of a ``String`` of so many bytes (two for each character if one is beyond Latin-1)."""
+    return _STRING + array_bytes(length)
+
+
+def binary_bytes(length: int) -> int:
+    """Bytes of a ``ByteBuffer`` of so many bytes."""
+    return _BYTE_BUFFER + array_bytes(length)
+
+
+def array_bytes(length: int) -> int:
+    """Bytes of a ``byte[]``."""
+    return _aligned(_ARRAY_HEADER + length)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+# --- Hold what is known of the key of equality deletes: its columns, their heap, how often it repeats
+
+
+Basis = Literal["type", "sample", "assumed"]
+
+#: What a text counts as where no sample tells: a key such as a UUID or a URL's path.
+ASSUMED_BYTES = text_bytes(40)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the key; ``heap_bytes`` is that of its mean value, known by its ``type``, a ``sample``, or ``assumed``."""
+
+    field_id: int
+    name: str
+    type: str
+    heap_bytes: float
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """What a few equality delete files hold.
+
+    ``columns`` are those of all equality field ids, ``keys`` the field ids that delete files
+    have in common. ``distinct_share`` is the number of distinct keys by that of delete
+    records, within the files of one partition, of the partition where it is highest; None
+    where fewer than two files of any partition could be read. More files of a partition
+    share more keys, so it is an overestimate for partitions of many files.
+    """
+
+    columns: tuple[KeyColumn, ...] = ()
+    distinct_share: float | None = None
+    file_count: int = 0
+    record_count: int = 0
+    partition_count: int = 0
+    skipped_file_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The columns of the key that takes the most heap of those that the table is deleted by."""
+
+    columns: tuple[KeyColumn, ...]
+
+    @property
+    def value_bytes(self) -> float:
+        """Heap of the values of one key."""
+        return sum(column.heap_bytes for column in self.columns)
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether no size is assumed."""
+        return all(column.basis != "assumed" for column in self.columns)
+
+
+def largest_key(facts: TableFacts, sample: KeySample | None) -> Key:
+    """The key with the largest values; a table deleted by several keys counts as if all were this one."""
+    by_id = key_columns(facts)
+    sampled = {column.field_id: column for column in sample.columns} if sample else {}
+    found = [Key(tuple(_column(i, by_id, sampled) for i in key.field_ids)) for key in facts.equality_keys]
+    return max((key for key in found if key.columns), key=lambda k: (len(k.columns), k.value_bytes), default=_unknown(sample))
+
+
+def _unknown(sample: KeySample | None) -> Key:
+    """Facts of an earlier version hold no field ids."""
+    return Key(sample.columns if sample and sample.columns else (KeyColumn(0, "", "", ASSUMED_BYTES, "assumed"),))
+
+
+def _column(field_id: int, by_id: dict[int, Column], sampled: dict[int, KeyColumn]) -> KeyColumn:
+    if field_id in sampled:
+        return sampled[field_id]
+    column = by_id.get(field_id)
+    size = fixed_bytes(column.type) if column else None
+    if column is None or size is None:
+        return KeyColumn(field_id, column.name if column else "", column.type if column else "", ASSUMED_BYTES, "assumed")
+    return KeyColumn(field_id, column.name, column.type, size, "type")
+
+
+def key_columns(facts: TableFacts) -> dict[int, Column]:
+    """The columns that any of the table's keys names and the schema still has, by field id."""
+    wanted = {field_id for key in facts.equality_keys for field_id in key.field_ids}
+    return {column.field_id: column for column in facts.columns if column.field_id in wanted}
+
+
+# --- Add up what an executor holds at its peak: Spark, data files, delete sets, and the cache of delete files
+
+
+MIB = 2**20
+#: What Spark, Iceberg and a table's plan hold apart from any task (also Spark's own reserved memory).
+BASE_BYTES = 300 * MIB
+#: Parquet reads a row group of a data file at once, and a writer holds one until it is full.
+ROW_GROUP_SETTING = "write.parquet.row-group-size-bytes"
+ROW_GROUP_BYTES = 128 * MIB
+#: Threads of an executor that read delete files side by side, for each core (``ThreadPools``).
+DELETE_READERS_PER_CORE = 4
+#: Scans split files into pieces no smaller (``read.split.adaptive-size``, its least).
+MIN_SPLIT_BYTES = 16 * MIB
+#: The executor cache (``spark.sql.iceberg.executor-cache.max-total-size``) and what it takes the
+#: values of a type for (``TypeUtil.estimateSize``).
+CACHE_BYTES = 128 * MIB
+_ESTIMATES = {"string": 128, "binary": 80, "uuid": 16, "int": 4, "date": 4, "float": 4, "boolean": 1}
+_ESTIMATE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a task on one partition holds, and how many such tasks there can be.
+
+    ``set_bytes`` is the delete set at its peak, ``list_bytes`` the lists in it, and
+    ``previous_bytes`` the set of the data file before, which a reader may still hold
+    (``BaseReader.next`` opens a file before it lets go of the last; measured: now and then).
+    ``reader`` and ``writer`` are row groups of data files; ``delete_files`` those that apply.
+    """
+
+    applied: Applied
+    count: int
+    distinct: int
+    set_bytes: int
+    previous_bytes: int
+    list_bytes: int
+    reader: int
+    writer: int
+    delete_files: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The executor cache of delete files, which a stock read uses and a stock rewrite does not.
+
+    It holds lists of delete records, far larger than it takes them for. Where all of them
+    find room, tasks share its lists; ``shares`` tells so.
+    """
+
+    held_bytes: int
+    shares: bool
+
+    @classmethod
+    def of(cls, key: Key, record: RecordHeap, records: int) -> Cache:
+        """The cache of a table with so many delete records."""
+        estimate = sum(_ESTIMATES.get(column.type, _ESTIMATE) for column in key.columns) or 1
+        room = CACHE_BYTES // estimate
+        # One entry takes no more than half (max-entry-size, 64 MB): below that, each file is cached.
+        return cls(round(min(records, room) * record.list_bytes), records <= room // 2)
+
+
+def peak(tasks: Sequence[Task], executor: Executor, slots: int, cache: Cache | None = None, *, writes: bool = False) -> int:
+    """The peak of an executor whose slots are all taken by the tasks that hold most."""
+
+    def held_by(task: Task) -> int:
+        shared = task.list_bytes if cache and cache.shares else 0
+        return task.set_bytes + task.previous_bytes - shared + task.reader + (task.writer if writes else 0)
+
+    readers = DELETE_READERS_PER_CORE * executor.cores
+    reading = max(min(t.delete_files.size_in_bytes, readers * (t.delete_files.max_bytes or 0)) for t in tasks)
+    held, left = cache.held_bytes if cache else 0, slots
+    for task in heapq.nlargest(slots, tasks, key=held_by):
+        taken = min(left, task.count)
+        held, left = held + taken * held_by(task), left - taken
+        if not left:
+            break
+    return BASE_BYTES + reading + held
+
+
+def tasks_of(facts: TableFacts, record: RecordHeap, distinct_share: float) -> list[Task]:
+    """The tasks on each partition under equality deletes."""
+    row_group = _row_group(facts)
+    data = {g.partition: g for g in facts.of_kind(Kind.DATA)}
+    deletes = {g.partition: g for g in facts.of_kind(Kind.EQUALITY_DELETES)}
+    everywhere = [g for g in deletes.values() if facts.spec(g.partition.spec_id).is_unpartitioned]
+    found = []
+    for applied in equality_deletes_applied(facts):
+        distinct = max(1, round(applied.max_deletes_per_file * distinct_share))
+        held = record.peak(applied.max_deletes_per_file, distinct)
+        lists = round(applied.max_deletes_per_file * record.list_bytes)
+        previous = record.retained(distinct) if applied.data_file_count > 1 else 0
+        group = data[applied.partition]
+        reader, writer = _buffers(group, row_group)
+        own = deletes.get(applied.partition)
+        files = Totals.of({g.partition: g for g in (*everywhere, *([own] if own else []))}.values())
+        # A large file is read by several tasks, and each has a set of its own.
+        count = applied.data_file_count + group.size_in_bytes // MIN_SPLIT_BYTES
+        found.append(Task(applied, count, distinct, held, previous, lists, reader, writer, files))
+    return found
+
+
+def _row_group(facts: TableFacts) -> int:
+    try:
+        return int(facts.setting(ROW_GROUP_SETTING) or ROW_GROUP_BYTES)
+    except ValueError:
+        return ROW_GROUP_BYTES
+
+
+def _buffers(group: FileGroup, row_group: int) -> tuple[int, int]:
+    """What a task holds of the data file it reads, and of the one it writes."""
+    return min(row_group, group.max_bytes), min(row_group, group.size_in_bytes)
+
 
 Verdict = Literal["fits", "tight", "will not fit"]
 
@@ -198,9 +503,6 @@ def _partition(facts: TableFacts, task: Task, executor: Executor, cache: Cache |
     )
 
 
-__all__ = ["HeapForecast", "PartitionHeap", "Verdict", "forecast_heap", "verdict"]
-
-
 #: What the only partition of an unpartitioned table is called.
 _WHOLE = "(unpartitioned)"
 #: Partitions that text, HTML and picture show.
@@ -243,7 +545,7 @@ def basis(forecast: HeapForecast) -> tuple[str, ...]:
     """What the figures rest on, a sentence each."""
     if forecast.is_empty:
         return ()
-    key = ", ".join(f"{c.name or 'an unknown column'} ({_column(c.type, c.basis, c.heap_bytes)})" for c in forecast.key)
+    key = ", ".join(f"{c.name or 'an unknown column'} ({_forecast_column(c.type, c.basis, c.heap_bytes)})" for c in forecast.key)
     distinct = (
         f"Distinct keys are estimated from a sample of {count(forecast.sample_file_count, 'delete file')}."
         if forecast.distinct_basis == "sample"
@@ -257,7 +559,7 @@ def basis(forecast: HeapForecast) -> tuple[str, ...]:
     )
 
 
-def _column(type_name: str, known: str, heap_bytes: float) -> str:
+def _forecast_column(type_name: str, known: str, heap_bytes: float) -> str:
     return f"{type_name + ', ' if type_name else ''}{heap_bytes:.0f} bytes" + ({"assumed": " assumed", "sample": " sampled"}.get(known, ""))
 
 

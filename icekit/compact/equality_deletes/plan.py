@@ -10,26 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.calibration import conversion_rate
-from icekit.compact.conversion import read_of
+from icekit.compact.claims import Ledger
+from icekit.compact.execute import read_of
 from icekit.compact.ledger import opened
-from icekit.compact.ledger_api import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.engine.bridge import has_bridge
+from icekit.compact.service import conversion_rate
+from icekit.engine.bridge import has_bridge, is_case_sensitive
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.engine.session import is_case_sensitive
 from icekit.errors import ConversionRefused, ParameterError
-from icekit.facts.model import PartitionSpec
-from icekit.facts.values import partition_path
+from icekit.facts.model import PartitionSpec, partition_path
 from icekit.parsing import size_in_bytes
-from icekit.quiet import quiet_errors
-from icekit.resolve.choose import partitions_where
-from icekit.resolve.find import remaining
+from icekit.resolve.find import partitions_where, remaining
 from icekit.resolve.listing import Scope
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
+from icekit.terminal import quiet_errors
 from icekit.units import count, shorten, size
 
 if TYPE_CHECKING:

@@ -8,17 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.equality_deletes.forecast import HeapForecast, forecast_heap
-from icekit.compact.equality_deletes.heap import binary_bytes, fixed_bytes, text_bytes
-from icekit.compact.equality_deletes.keys import ASSUMED_BYTES, KeyColumn, KeySample, key_columns
+from icekit.compact.equality_deletes.forecast import (
+    ASSUMED_BYTES,
+    HeapForecast,
+    KeyColumn,
+    KeySample,
+    binary_bytes,
+    fixed_bytes,
+    forecast_heap,
+    key_columns,
+    text_bytes,
+)
 from icekit.engine.cluster import Executor
-from icekit.facts.avro import FILE_FIELDS, entries, manifest_list
 from icekit.facts.collect import load_metadata, observe
-from icekit.facts.manifests import is_delete_manifest, may_have_live
-from icekit.facts.measures import equality_deletes_applied
-from icekit.facts.model import Column, Kind, Partition, TableFacts
-from icekit.facts.snapshots import snapshots_by_id
-from icekit.facts.values import to_scalar
+from icekit.facts.manifests import FILE_FIELDS, entries, is_delete_manifest, manifest_list, may_have_live
+from icekit.facts.metadata import snapshots_by_id
+from icekit.facts.model import Column, Kind, Partition, TableFacts, to_scalar
+from icekit.facts.rollup import equality_deletes_applied
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:

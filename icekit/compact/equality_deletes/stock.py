@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog import Lake, connect
-from icekit.catalog.session_tables import SessionTables
+from icekit.catalog.tables import SessionTables
 from icekit.clone import clone, remove_stale, stale_clones
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_seconds

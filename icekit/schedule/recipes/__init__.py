@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from icekit.catalog import EMBEDDED
-from icekit.schedule.model import Policy
+from icekit.schedule.policy import Policy
 from icekit.schedule.reading import read_policy
 
 _HERE = Path(__file__).parent

@@ -9,29 +9,150 @@ from typing import Any, TypeVar
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.compact.buying import bought
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
-from icekit.compact.model import Plan, plan_html
+from icekit.compact.model import Plan, Policy, plan_html
 from icekit.compact.outcome import Outcome, outcome_html
+from icekit.compact.plan import Bought, bought
 from icekit.compact.plan import plan as plan_purely
-from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.model import TableFacts
-from icekit.run.limits import Limits
+from icekit.run.attempt import Limits
 from icekit.run.service import resume, run
-from icekit.show import plan_charts
-from icekit.show.explorer import Explorer
-from icekit.show.widgets import budget as words
-from icekit.show.widgets.asking import Question
-from icekit.show.widgets.controls import Progress, attempt, button, chosen, column, labelled, note, picture, row
-from icekit.show.widgets.view import View
-from icekit.show.widgets.work import Say, interruptible
+from icekit.show import charts
+from icekit.show.health import Explorer
+from icekit.show.widgets.controls import (
+    Progress,
+    Question,
+    Say,
+    View,
+    attempt,
+    button,
+    chosen,
+    column,
+    interruptible,
+    labelled,
+    note,
+    picture,
+    row,
+)
 from icekit.sql import Identifier, display_name
-from icekit.units import count
+from icekit.units import count, percent, size
+
+# --- Say in words and rows what budgets buy, and what a plan will do when it is run; no ipywidgets here
+
+
+#: The columns of :func:`budget_rows`.
+HEAD = ("budget", "candidates bought", "reads", "files in", "files out", "file opens saved", "of all that can be saved")
+_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
+_STEPS = 20
+_UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("B", 1))
+#: Statuses of an action of which something is left to do.
+LEFT = ("failed", "stopped", "pending")
+
+
+def budget_rows(found: Sequence[Candidate], within: Callable[[int], Plan]) -> list[tuple[str, ...]]:
+    """What budgets of some shares of all candidates' bytes buy; ``within`` plans for so many bytes."""
+    everything = sum(c.bytes_in for c in found)
+    rows: list[tuple[str, ...]] = []
+    for share in _SHARES:
+        limit = max(int(share * everything), 1)
+        made = within(limit)
+        what, p = bought(found, made), made.prediction
+        rows.append(
+            (
+                f"{size(limit)} ({percent(share)})",
+                f"{what.candidates:,} of {what.of_candidates:,}",
+                size(p.bytes_in),
+                f"{p.files_in:,}",
+                f"{p.files_out:,}",
+                f"{what.file_opens_saved:,}",
+                percent(what.share_won) if what.share_won is not None else "–",
+            )
+        )
+    return rows
+
+
+def budget_text(policy: Policy) -> str:
+    """A policy's budget as a person writes it; empty for none."""
+    if policy.budget_bytes is not None:
+        exact = (f"{policy.budget_bytes // n} {unit}" for unit, n in _UNITS if policy.budget_bytes % n == 0)
+        return next(exact)
+    if policy.budget_files is not None:
+        return f"{policy.budget_files} files"
+    return f"{policy.budget_minutes:g} minutes" if policy.budget_minutes is not None else ""
+
+
+def with_budget(policy: Policy, budget: str) -> Policy:
+    """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
+    given = Policy.of({"budget": budget})
+    return dataclasses.replace(policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_minutes")})
+
+
+def slider_steps(found: Sequence[Candidate], own: str = "", buys: int | None = None) -> list[tuple[str, str]]:
+    """Places for a slider: the budget that buys the first so many candidates, at most twenty of them, and no limit at last.
+
+    ``own`` is a budget that a person wrote; where it is none of these, it has a place of its own,
+    among them by how many candidates it ``buys`` (None: it cannot be read).
+    """
+    if not found:
+        return [("nothing is worth it", own)]
+    places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
+    steps = [
+        (n, f"{n:,} of {len(found):,} candidates, {size(total)}", f"{total} B")
+        for n in places
+        if (total := sum(c.bytes_in for c in found[:n]))
+    ]
+    if own and own not in {budget for _, _, budget in steps}:
+        said = f"{buys:,} of {count(len(found), 'candidate')}" if buys is not None else "it is no budget"
+        before = [step for step in steps if step[0] <= (buys or 0)]
+        steps = [*before, (buys or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
+    return [*((label, budget) for _, label, budget in steps), (f"all of {count(len(found), 'candidate')}", "")]
+
+
+def bought_told(what: Bought, plan: Plan) -> str:
+    """What a plan buys, in a sentence."""
+    p = plan.prediction
+    if not plan.actions:
+        return f"It buys none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+    won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
+    return (
+        f"It buys {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
+        f"become {count(p.files_out, 'file')}, and a full scan is spared {what.file_opens_saved:,} file opens{won}."
+    )
+
+
+def question(plan: Plan) -> str:
+    """What running a plan will do, for a person to say yes to."""
+    p = plan.prediction
+    procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
+    return (
+        f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
+        "commits each action, and proves that no row changed. The files that are replaced stay until their snapshots expire."
+    )
+
+
+def question_of_rest(outcome: Outcome) -> str:
+    """What resuming a run will do, for a person to say yes to; the run is named."""
+    plan = outcome.plan
+    left = [a.action for a in outcome.actions if a.status in LEFT]
+    files = sum(a.prediction.files_in for a in left)
+    return (
+        f"Go on with run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has {count(len(left), 'action')} left, "
+        f"of {count(files, 'file')} at most, and does them as they were planned; what was committed is not done again."
+    )
+
+
+def outcome_told(outcome: Outcome) -> tuple[str, str]:
+    """What a run came to, in a sentence and a kind of sentence."""
+    name = outcome.plan.name
+    if outcome.status == "stopped":
+        return f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume would go on with it.", "warning"
+    return f"{name}: {outcome.status}; every figure and the proof are below.", "critical" if outcome.exit_status else "fine"
+
 
 T = TypeVar("T")
 
@@ -58,12 +179,12 @@ class CompactionExplorer(Explorer):
         """What the plan buys beside all there is to buy, and what other budgets would, as a chart and a table."""
         found = self.candidates()
         plan = self.given if self.given and self.given.table == self.view.facts.table else self.estimate(self.policy)
-        chart = plan_charts.candidates(self.view.facts, found, plan)._repr_html_()
+        chart = charts.candidates(self.view.facts, found, plan)._repr_html_()
         if not found:
             return chart
         return chart + html.framed(
             "<p>What other budgets would buy, estimated from facts:</p>",
-            html.table(words.HEAD, words.budget_rows(found, self._within), [i > 0 for i in range(len(words.HEAD))]),
+            html.table(HEAD, budget_rows(found, self._within), [i > 0 for i in range(len(HEAD))]),
         )
 
     def candidates(self) -> tuple[Candidate, ...]:
@@ -90,7 +211,7 @@ class CompactionExplorer(Explorer):
             ipw.Text,
             "Budget",
             "what the plan may read in all: 200 GB, 500 files, or empty for no limit",
-            value=words.budget_text(self.policy),
+            value=budget_text(self.policy),
             placeholder="no limit",
             continuous_update=False,
         )
@@ -147,7 +268,7 @@ class CompactionExplorer(Explorer):
         own = self.budget.value
         self._moving = True
         try:
-            if [*self.slider.options] != (steps := words.slider_steps(found, own, buys)):
+            if [*self.slider.options] != (steps := slider_steps(found, own, buys)):
                 self.slider.options = steps
             self.slider.value = own
         finally:
@@ -159,11 +280,11 @@ class CompactionExplorer(Explorer):
         found = self.candidates()
 
         def show() -> None:
-            estimated = self.estimate(words.with_budget(self.policy, self.budget.value))
+            estimated = self.estimate(with_budget(self.policy, self.budget.value))
             what = bought(found, estimated)
             self._place(found, what.candidates)
-            self.said.value = note(f"{words.bought_told(what, estimated)} Estimated from facts; the button asks the engine's planner.")
-            self.buys.value = plan_charts.candidates(self.view.facts, found, estimated)._repr_html_()
+            self.said.value = note(f"{bought_told(what, estimated)} Estimated from facts; the button asks the engine's planner.")
+            self.buys.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
         self._is_estimated = attempt(show, self.said)
         if not self._is_estimated:
@@ -203,7 +324,7 @@ class CompactionExplorer(Explorer):
             self.view.let_go()
 
     def _plan(self) -> None:
-        policy, trial, view = words.with_budget(self.policy, self.budget.value), self.trial.value, self.view
+        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial.value, self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -224,15 +345,15 @@ class CompactionExplorer(Explorer):
         self.plan = made
         self.planned.value = plan_html(made)
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {words.bought_told(bought(self.candidates(), made), made)}", "fine"
+        return f"A dry run: nothing has run on {made.name}. {bought_told(bought(self.candidates(), made), made)}", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
-            self.question.ask("run", plan.name, words.question(plan), self._run)
+            self.question.ask("run", plan.name, question(plan), self._run)
 
     def _confirm_rest(self) -> None:
         if (left := self._left) is not None:
-            self.question.ask("resume", left.plan.name, words.question_of_rest(left), self._resume)
+            self.question.ask("resume", left.plan.name, question_of_rest(left), self._resume)
 
     def _run(self) -> None:
         plan, lake = self.plan, self.view.lake
@@ -286,7 +407,7 @@ class CompactionExplorer(Explorer):
             if after is not None and view.facts is before:
                 view.look_at(lake, after)  # what is left to win; forgets the plan
             self._settle()
-            return words.outcome_told(outcome)
+            return outcome_told(outcome)
 
         self._work(what, run_and_look, done)
 

@@ -2,17 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.compact.execute import Stop
-from icekit.errors import IcekitError
-from icekit.show.widgets.work import Say, Work, why
+from icekit.api import Lake
+from icekit.compact.execute import Stop, Stopped
+from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.bridge import make_active
+from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.errors import IcekitError, ParameterError, first_line
+from icekit.facts.model import TableFacts
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# --- Do long work in a thread, so that the kernel goes on hearing the Cancel button; no ipywidgets here
+
 
 T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+class Work:
+    """One piece of work at a time, with a voice and a stop.
+
+    ``said`` is called with each line of progress, from the thread. Afterwards exactly one of a
+    job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no result.
+    """
+
+    def __init__(self, said: Say) -> None:
+        self._said = said
+        self._thread: threading.Thread | None = None
+        self.stop = Stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a job is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
+        """Begin a job, unless one is under way; tell whether it was begun.
+
+        A job that raises :class:`~icekit.compact.execute.Stopped`, or anything once it was asked
+        to stop, was cancelled.
+        """
+        if self.is_running:
+            return False
+        stop = self.stop = Stop()
+
+        def work() -> None:
+            try:
+                result = job(self._said, stop)
+            except BaseException as error:
+                ended(why(error, stop))
+                return
+            try:
+                done(result)
+            except Exception as error:
+                ended(why(error, Stop()))
+
+        self._thread = threading.Thread(target=work, name="icekit-work", daemon=True)
+        self._thread.start()
+        return True
+
+    def cancel(self) -> None:
+        """Ask the job to stop; it says itself when it has."""
+        self.stop.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the job; tell whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.is_running
+
+
+def why(error: BaseException, stop: Stop) -> str:
+    """Why a job has no result, in one sentence."""
+    if isinstance(error, Stopped) or stop.is_set:
+        return "Cancelled."
+    if isinstance(error, IcekitError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+@contextlib.contextmanager
+def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
+    """Cancel the Spark jobs that this thread starts, once somebody asks to stop.
+
+    Also makes the session the active one of this thread, which is new to the JVM.
+    """
+    make_active(spark)
+    tag = new_tag()
+    with tagged(spark, tag), cancelled_when(lambda: stop.is_set, spark, tag):
+        yield
+    stop.sleep(0)  # raises Stopped where nothing else did
+
 
 LABEL = "11.5em"
 WIDE, WIDER = "38em", "48em"
@@ -141,3 +233,236 @@ class Progress:
         """The last lines, for a screen reader to say as they come."""
         told = "".join(f"<p>{html.prose(line)}</p>" for line in lines[-_LINES:])
         self.told.value = html.framed(f'<div role="log" aria-live="polite">{told}{ending}</div>')
+
+
+# --- Ask once more before something is changed: a sentence that says what will be done, a yes and a no
+
+
+class Question:
+    """A question that is there only while it is asked; ``changed`` is called when it comes and when it goes."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._answered: Callable[[], None] = self.close
+        self._asked = picture()
+        self.yes = button("Yes", "do it", self._yes, style="danger")
+        self.no = button("No", "go back; nothing is run", self._no)
+        self.box = column(self._asked, row(self.yes, self.no))
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it is being asked."""
+        return bool(self.box.layout.display != "none")
+
+    def ask(self, what: str, name: str, sentence: str, answered: Callable[[], None]) -> None:
+        """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called upon a yes."""
+        self._answered = answered
+        self.yes.description, self.yes.tooltip = f"Yes, {what} it on {name}", sentence
+        self.no.description = f"No, do not {what} it"
+        self._asked.value = note(sentence, "warning")
+        self.box.layout.display = ""
+        self._changed()
+        self.no.focus()
+
+    def close(self) -> None:
+        """Ask no longer."""
+        self._answered = self.close
+        self.box.layout.display = "none"
+
+    def _yes(self) -> None:
+        answered = self._answered
+        self.close()
+        answered()
+
+    def _no(self) -> None:
+        self.close()
+        self._changed()
+
+
+# --- Name a table: write it, or choose it from a list that narrows as one types
+
+
+#: Names in the list at once: the browser stays quick, whatever the catalog has.
+SHOWN = 200
+_ROWS = 8
+
+
+def matching(names: Sequence[str], text: str) -> list[str]:
+    """The names that hold every word of a text, in their order; letters are taken as capital or small."""
+    words = text.lower().split()
+    return [name for name in names if all(word in name.lower() for word in words)]
+
+
+class TableName:
+    """A text for a table's name, and under it the tables there are, once they are known; ``changed`` is called upon each new name."""
+
+    def __init__(self, value: str, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._names: tuple[str, ...] = ()
+        self._sought = ""
+        self._is_showing = False
+        self.text = labelled(ipw.Text, "Table", "namespace.table; a part of it narrows the list below", value=value, continuous_update=True)
+        self.list = labelled(
+            ipw.Select,
+            "Tables there are",
+            "choose one, or type above until one is left; nothing is read before Observe is pressed",
+            rows=_ROWS,
+        )
+        self.said = picture()
+        self.box = column(self.text, self.list, self.said)
+        chosen(self.text, self._typed)
+        chosen(self.list, self._picked)
+        self.offer(())
+
+    @property
+    def value(self) -> str:
+        """The name written or chosen; of a part that only one table has, that table's.
+
+        With a dot it is a whole name, which may be that of a table made since the others were listed.
+        """
+        is_part = self._written and "." not in self._written
+        found = matching(self._names, self._written) if is_part else []
+        return found[0] if len(found) == 1 else self._written
+
+    @property
+    def _written(self) -> str:
+        return str(self.text.value).strip()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables that are known."""
+        return self._names
+
+    def offer(self, names: Sequence[str]) -> None:
+        """List these tables, all of them until a part of a name is typed; none hides the list."""
+        self._names, self._sought = tuple(names), ""
+        self._show()
+
+    def write(self, name: str) -> None:
+        """Put a name there, as if it were typed."""
+        self.text.value = name
+
+    def rest(self, is_resting: bool) -> None:
+        """Take no name for a while, or take names again."""
+        self.text.disabled = self.list.disabled = is_resting
+
+    def _typed(self) -> None:
+        # A whole name was chosen, or written to its end: the list stays as it is, around it.
+        if self._written not in self._names:
+            self._sought = self._written
+        self._show()
+        self._changed()
+
+    def _picked(self) -> None:
+        if not self._is_showing and self.list.value is not None:
+            self.text.value = self.list.value
+
+    def _show(self) -> None:
+        found = matching(self._names, self._sought)
+        shown = tuple(found[:SHOWN])
+        if self.value in self._names and self.value not in shown:
+            shown = (self.value, *shown[: SHOWN - 1])
+        self._is_showing = True
+        try:
+            if self.list.options != shown:
+                self.list.options = shown
+            self.list.value = self.value if self.value in shown else None
+        finally:
+            self._is_showing = False
+        self.list.layout.display = "" if self._names else "none"
+        self.said.value = note(self._told(len(found), len(shown))) if self._names else ""
+
+    def _told(self, found: int, shown: int) -> str:
+        if not found:
+            return f"None of {count(len(self._names), 'table')} has {self._sought!r} in its name."
+        of = "" if found == len(self._names) else f" of {len(self._names):,}"
+        more = f"; the first {shown:,} are listed, a part of a name narrows them" if found > shown else ""
+        return f"{count(found, 'table')}{of}{more}."
+
+
+# --- Hold what is looked at, for every explorer of a notebook: a table at a snapshot, and the limits it is judged by
+
+
+class View:
+    """The table in view. Choosing another, or moving a limit, tells those who listen.
+
+    ``reads`` says whether explorers may read more metadata when their cell runs: a report of many
+    tables has collected the facts beforehand, and its notebooks read nothing. ``held`` names the
+    work for which the table in view must stay there; empty for none.
+    """
+
+    def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None, *, reads: bool = True) -> None:
+        self.lake = lake
+        self.facts = facts
+        self.thresholds = thresholds or Thresholds()
+        self.reads = reads
+        self.findings = self._found()
+        self.held = ""
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self._holders: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"View({self.facts.name})"
+
+    def look_at(self, lake: Lake, facts: TableFacts) -> None:
+        """Put another table, or another snapshot, in view; raises :class:`~icekit.errors.ParameterError` while it is held."""
+        if self.held:
+            raise ParameterError(f"{self.held} is under way, and {self.facts.name} stays in view; wait until it has ended, or cancel it.")
+        before = self.lake, self.facts
+        self.lake, self.facts = lake, facts
+        self._judge(lambda: self._put_back(*before))
+
+    def limit(self, thresholds: Thresholds) -> None:
+        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the facts were not cut at."""
+        before, self.thresholds = self.thresholds, thresholds
+
+        def back() -> None:
+            self.thresholds = before
+
+        self._judge(back)
+
+    def hold(self, work: str) -> None:
+        """Keep the table in view while ``work``, a few words, is done on it; :meth:`let_go` ends it."""
+        self.held = work
+        self._tell(self._holders)
+
+    def let_go(self) -> None:
+        """Let other tables come into view again."""
+        self.held = ""
+        self._tell(self._holders)
+
+    def on_hold(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when the table in view is held, and when it is let go."""
+        self._holders.append(listener)
+
+    def on_change(self, listener: Callable[[], None], *, instead_of: object = None) -> None:
+        """Call ``listener`` after each change, in the order in which they came to listen.
+
+        One that came before with an equal ``instead_of`` is called no longer.
+        """
+        self._listeners[instead_of or object()] = listener
+
+    def judged(self, facts: TableFacts) -> Findings:
+        """What is found in other facts by the limits in force."""
+        return diagnose(facts, self.thresholds, session_conf=self.lake.session_conf())
+
+    def _found(self) -> Findings:
+        return self.judged(self.facts)
+
+    def _put_back(self, lake: Lake, facts: TableFacts) -> None:
+        self.lake, self.facts = lake, facts
+
+    def _judge(self, back: Callable[[], None]) -> None:
+        """Find anew, and tell; where that fails, everything is as before."""
+        try:
+            self.findings = self._found()
+        except Exception:
+            back()
+            raise
+        self._tell(self._listeners.values())
+
+    @staticmethod
+    def _tell(listeners: Iterable[Callable[[], None]]) -> None:
+        for listener in tuple(listeners):
+            listener()

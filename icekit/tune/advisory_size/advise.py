@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, set_session
-from icekit.tune.advice import Advice, overriding, to_set
-from icekit.tune.advisory_size.chain import PROPERTY, Chain
-from icekit.tune.advisory_size.recommend import rolled_bytes, scaled, spill_limit
-from icekit.tune.advisory_size.trial import SizeTrial
+from icekit.tune.advisory_size.trial import PROPERTY, Chain, SizeTrial, rolled_bytes, scaled, spill_limit
 from icekit.tune.advisory_size.written import TOLERANCE, Written
-from icekit.tune.in_force import OPTION, SESSION
+from icekit.tune.answer import OPTION, SESSION, Advice, overriding, to_set
 from icekit.units import count, percent, size
 
 #: A change must save this share of the files.

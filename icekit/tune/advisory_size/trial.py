@@ -2,21 +2,322 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.engine.cluster import Cluster
+from icekit.errors import ParameterError
+from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier, set_properties
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION, ICEBERG_SESSION
-from icekit.tune.advisory_size.recommend import Candidate, best, next_candidate
-from icekit.tune.advisory_size.source import Source
-from icekit.tune.advisory_size.written import Written, write
-from icekit.tune.budget import Budget, BudgetSpent
-from icekit.units import count, size
+from icekit.tune.advisory_size.written import TOLERANCE, Source, Written, write
+from icekit.tune.answer import InForce, in_force
+from icekit.tune.place import Budget, BudgetSpent
+from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.facts.model import TableFacts
+
+
+# --- From what a trial wrote to an advisory size. Pure
+#
+# A task's rows become one file when they fit under the size at which the writer begins another; a little more and
+# they become a full file and a sliver. So the size is either below that, or several times as large, where the
+# slivers do not weigh.
+
+
+#: Room under the size at which the writer rolls: adaptive execution packs map outputs up to the advisory size, never beyond.
+HEADROOM = 0.97
+#: The same where that was too little: ratios differ from task to task.
+MORE_ROOM = 0.9
+#: Files of one task where one alone cannot be met: more of them dilute the last one, and make fewer tasks.
+SEVERAL = (4, 8)
+#: Tasks that left a sliver, as a share of all, from which on room is wanting.
+_SLIVERS = 0.1
+#: Sizes that are tried at most.
+_TRIES = 4
+#: Two ratios that differ by no more are the same.
+_SAME = 0.05
+_STEP = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An advisory size to try; bytes, for the target it was worked out at."""
+
+    size_in_bytes: int
+    why: str
+
+
+def rolled_bytes(tried: Sequence[Written]) -> int:
+    """The size at which the writer begins another file: the largest file seen that is near the target, else the target itself.
+
+    It is below the target, as the open row group counts uncompressed (``ParquetWriter.length``).
+    """
+    target = tried[-1].target_bytes
+    near = [
+        w.max_bytes for w in tried if w.max_bytes is not None and w.max_bytes >= (1 - 2 * TOLERANCE) * target and w.files > w.partitions
+    ]
+    return min(max(near, default=target), target)
+
+
+def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> Candidate | None:
+    """The advisory size to try next, after those tried (None: what is in force), None when there is no better guess.
+
+    First one file a task by the measured ratio, then the same by the ratio measured with it, then
+    several files a task.
+    """
+    shuffled = [w for _, w in tried if w.ratio]
+    sizes = [advisory for advisory, _ in tried if advisory is not None]
+    if not shuffled or len(sizes) == _TRIES or any(w.hits for _, w in tried) or (not sizes and shuffled[-1].is_fine):
+        return None
+    last = shuffled[-1]
+    ratio, target = last.ratio or 0.0, last.target_bytes
+    rolled = rolled_bytes(shuffled)
+    slivers = bool(sizes) and last.shuffle is not None and last.files > (1 + _SLIVERS) * max(last.shuffle.tasks, last.partitions)
+    room = MORE_ROOM if slivers else HEADROOM
+    one = rounded(room * rolled * ratio)
+    if not any(abs(one / other - 1) <= _SAME for other in sizes):
+        measured = f"{ratio:.2f} bytes of shuffle for a byte of file, and the writer begins another file at {percent(rolled / target)} of the target"
+        return Candidate(one, f"one file a task: {measured}" + (", with more room as some tasks left a sliver" if slivers else ""))
+    for files in SEVERAL:
+        several = rounded(files * target * ratio)
+        if several > max(sizes) * (1 + _SAME):
+            return Candidate(several, f"{files} files a task, cut by the writer, as fewer a task did not come out")
+    return None
+
+
+def best(tried: Sequence[tuple[int | None, Written]]) -> tuple[int | None, Written]:
+    """The one that came nearest: what hits, then the fewest files beyond the fewest possible, then the one tried first."""
+    return min(tried, key=lambda pair: (not pair[1].hits, round(_excess(pair[1]), 2)))
+
+
+def _excess(written: Written) -> float:
+    if written.enough_mean is not None:
+        return abs(written.enough_mean / written.target_bytes - 1)
+    return max(0.0, written.files / max(written.fewest, 1) - 1)
+
+
+def rounded(size_in_bytes: float) -> int:
+    """A size to write into a property: whole MiB from 16 MiB on, else three binary digits' worth of KiB."""
+    step = _STEP if size_in_bytes >= 16 * _STEP else 2**14 if size_in_bytes >= 2**20 else 2**10
+    return max(1, int(size_in_bytes // step)) * step
+
+
+def scaled(advisory: int, tried_at: int, target: int) -> int:
+    """An advisory size found at a smaller target, for the table's own: both grow alike."""
+    return advisory if tried_at == target else rounded(advisory * target / tried_at)
+
+
+def spill_limit(written: Written, task_memory_bytes: int) -> int | None:
+    """The largest advisory size whose rows a task sorts in memory; None where nothing was shuffled."""
+    if written.shuffle is None or not written.shuffle.row_bytes:
+        return None
+    return int(task_memory_bytes * written.shuffle.planned_bytes / written.shuffle.row_bytes)
+
+
+# --- The chain of settings from the target size to the files that come of it. Pure
+#
+# Source: ``SparkWriteConf`` (``dataAdvisoryPartitionSize``, ``deleteAdvisoryPartitionSize``) and
+# ``SparkCompressionUtil`` of Iceberg 1.12, ``CoalesceShufflePartitions`` and
+# ``OptimizeSkewInRebalancePartitions`` of Spark 4.1.
+
+
+PROPERTY = "write.spark.advisory-partition-size-bytes"
+ICEBERG_SESSION = "spark.sql.iceberg.advisory-partition-size"
+SPARK_ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+DISTRIBUTION_SESSION = "spark.sql.iceberg.distribution-mode"
+_CODEC_SESSION = "spark.sql.iceberg.compression-codec"
+_MIB = 2**20
+# Files that Iceberg expects of one task, whatever the target says (SparkWriteConf).
+DATA_FILE_BYTES, DELETE_FILE_BYTES = 128 * _MIB, 32 * _MIB
+_UNKNOWN_RATIO = 2.0
+#: Shuffle bytes for each byte of a columnar file, by the codecs of both (SparkCompressionUtil).
+_HEAVY, _LIGHT = ("zstd", "gzip", "zlib"), ("snappy", "lz4")
+_RATIOS = {
+    **{("none", codec): 4.0 for codec in _HEAVY},
+    **{("none", codec): 3.0 for codec in _LIGHT},
+    **{(shuffle, codec): 3.0 for shuffle in ("lz4", "snappy") for codec in _HEAVY},
+    **{(shuffle, codec): 2.0 for shuffle in ("lz4", "snappy") for codec in _LIGHT},
+    **{("zstd", codec): 2.0 for codec in _HEAVY},
+    **{("zstd", codec): 1.5 for codec in _LIGHT},
+}
+#: Settings of a session that the chain rests on, with Spark's defaults.
+SESSION: Mapping[str, str | None] = {
+    ICEBERG_SESSION: None,
+    DISTRIBUTION_SESSION: None,
+    _CODEC_SESSION: None,
+    "spark.sql.adaptive.enabled": "true",
+    SPARK_ADVISORY: "64MB",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1MB",
+    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": "true",
+    "spark.sql.shuffle.partitions": "200",
+    "spark.shuffle.compress": "true",
+    "spark.io.compression.codec": "lz4",
+}
+_BYTES = re.compile(r"(\d+)\s*([kmgtp]?)i?b?", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What decides how large a task of a write is, and so its files; bytes throughout.
+
+    ``advisory`` holds who overrides whom, with the default worked out; ``ratio`` is Iceberg's guess of
+    shuffle bytes for each byte of file. ``mode`` is the distribution in force for the operation.
+    """
+
+    operation: str
+    target_bytes: int
+    mode: str
+    advisory: InForce
+    spark_advisory_bytes: int
+    expected_bytes: int
+    codec: InForce
+    shuffle_codec: str
+    ratio: float
+    adaptive: bool
+    coalesces: bool
+    parallelism_first: bool
+    min_partition_bytes: int
+    splits: bool
+    shuffle_partitions: int
+    cluster: Cluster
+
+    @property
+    def advisory_bytes(self) -> int:
+        """The advisory size in force: shuffle bytes that a task is to read."""
+        return spark_bytes(self.advisory.value or "0")
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether the advisory size is used at all: rows are shuffled, and adaptive execution is on."""
+        return self.adaptive and self.mode != "none"
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The file that one full task gives if the ratio is right; None where the advisory size is not asked for."""
+        return min(self.target_bytes, int(self.advisory_bytes / self.ratio)) if self.is_asked else None
+
+    def task_bytes(self, shuffled: int) -> int:
+        """The shuffle bytes of a task when so many are shuffled and coalesced: every core gets a task before one is full."""
+        if not (self.adaptive and self.coalesces):
+            return max(1, shuffled // max(self.shuffle_partitions, 1))
+        if not self.parallelism_first:
+            return self.advisory_bytes
+        return min(self.advisory_bytes, max(-(-shuffled // max(self.cluster.cores, 1)), self.min_partition_bytes))
+
+    def rows(self) -> tuple[tuple[str, str, str], ...]:
+        """The chain for people: what, its value, where it comes from or what it does."""
+        lost = "; it overrides " + ", ".join(f"{link.where} {link.name}" for link in self.advisory.overridden)
+        guessed = f"{self.shuffle_codec} shuffle → {self.codec.value} files: Iceberg guesses {self.ratio:g} bytes of shuffle a byte of file"
+        found = [
+            ("target file size", size(self.target_bytes), "the writer begins another file there"),
+            ("distribution mode", self.mode, "no shuffle: each task writes what it has" if self.mode == "none" else "rows are shuffled"),
+            ("advisory size", size(self.advisory_bytes), self.advisory.origin + (lost if self.advisory.overridden else "")),
+            ("ratio", f"{self.ratio:g}", guessed),
+            ("Spark's advisory size", size(self.spark_advisory_bytes), self._of_spark()),
+            ("adaptive execution", "on" if self.adaptive else "off", self._of_adaptive()),
+            ("cores and memory", f"{size(self.cluster.task_memory_bytes)} a task", self.cluster.source),
+        ]
+        gives = self.file_bytes
+        why = "advisory size ÷ ratio, at most the target" if gives is not None else "the advisory size is not asked for"
+        return (*found, ("file of a full task", "–" if gives is None else size(gives), why))
+
+    def _of_spark(self) -> str:
+        if self.advisory.value is not None and self.advisory.origin.startswith("max("):
+            return f"{SPARK_ADVISORY}; only the smallest that Iceberg asks for"
+        return f"{SPARK_ADVISORY}; Iceberg's overrides it"
+
+    def _of_adaptive(self) -> str:
+        if not self.adaptive:
+            return (
+                f"the advisory size does nothing; each shuffle has {count(self.shuffle_partitions, 'task')} (spark.sql.shuffle.partitions)"
+            )
+        said = "large tasks are split" if self.splits else "large tasks stay whole (optimizeSkewsInRebalancePartitions is off)"
+        if not self.coalesces:
+            return f"{said}; small ones are not united (coalescePartitions.enabled is false)"
+        if self.parallelism_first:
+            return f"{said}; small ones are united while each of {count(self.cluster.cores, 'core')} has one (parallelismFirst)"
+        return f"{said}; small ones are united up to the advisory size"
+
+
+def chain(
+    facts: TableFacts,
+    session: Mapping[str, str | None],
+    cluster: Cluster,
+    *,
+    operation: str = "append",
+    mode: str,
+    options: Mapping[str, str] | None = None,
+) -> Chain:
+    """Put the chain together for an operation; ``session`` are its settings (None: not set), ``options`` those of the write.
+
+    Only a merge-on-read DELETE writes delete files alone; UPDATE and MERGE ask for the size of data files.
+    """
+    given = options or {}
+    conf = {**SESSION, **{k: v for k, v in session.items() if v is not None}}
+    deletes = operation == "delete" and (facts.setting("write.delete.mode") or "") == "merge-on-read"
+    fmt = (facts.setting("write.format.default") or "parquet").lower()
+    codec = in_force(
+        "compression codec",
+        option=("compression-codec", given),
+        session=[(_CODEC_SESSION, conf[_CODEC_SESSION])],
+        properties=[(f"write.{fmt}.compression-codec", facts.properties.get(f"write.{fmt}.compression-codec"))],
+        default=("default", {"orc": "zlib"}.get(fmt, "gzip")),
+    )
+    shuffle_codec = (conf["spark.io.compression.codec"] or "lz4").lower() if _is_on(conf["spark.shuffle.compress"]) else "none"
+    ratio = compression_ratio(shuffle_codec, codec.value or "", fmt)
+    own = spark_bytes(conf[SPARK_ADVISORY] or "64MB")
+    expected = DELETE_FILE_BYTES if deletes else DATA_FILE_BYTES
+    advisory = in_force(
+        "advisory partition size",
+        option=("advisory-partition-size", given),
+        session=[(ICEBERG_SESSION, conf[ICEBERG_SESSION])],
+        properties=[(PROPERTY, facts.properties.get(PROPERTY))],
+        default=(f"max({size(expected)} × {ratio:g}, Spark's own)", str(max(int(expected * ratio), own))),
+    )
+    return Chain(
+        operation,
+        facts.int_setting("write.delete.target-file-size-bytes") if deletes else facts.target_bytes,
+        mode,
+        advisory,
+        own,
+        expected,
+        codec,
+        shuffle_codec,
+        ratio,
+        _is_on(conf["spark.sql.adaptive.enabled"]),
+        _is_on(conf["spark.sql.adaptive.coalescePartitions.enabled"]),
+        _is_on(conf["spark.sql.adaptive.coalescePartitions.parallelismFirst"]),
+        spark_bytes(conf["spark.sql.adaptive.coalescePartitions.minPartitionSize"] or "1MB"),
+        _is_on(conf["spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled"]),
+        int(conf["spark.sql.shuffle.partitions"] or 200),
+        cluster,
+    )
+
+
+def compression_ratio(shuffle_codec: str, codec: str, file_format: str = "parquet") -> float:
+    """Iceberg's guess of shuffle bytes for each byte of a data file."""
+    if file_format not in {"parquet", "orc"}:
+        # Rows in Avro are about as large as rows in a shuffle; Iceberg tells some codecs apart.
+        return 1.0
+    return _RATIOS.get((shuffle_codec.lower(), codec.lower()), _UNKNOWN_RATIO)
+
+
+def spark_bytes(text: str) -> int:
+    """Bytes of a size as Spark's settings have it: ``64MB``, ``64m``, ``67108864b``, ``67108864``; all binary."""
+    found = _BYTES.fullmatch(text.strip())
+    if not found:
+        raise ParameterError(f"{text!r} is no size as Spark writes one; set it to bytes, or to something like 64m.")
+    return int(found[1]) * int(1024 ** " kmgtp".index(found[2].lower() or " "))
+
+
+def _is_on(value: str | None) -> bool:
+    return (value or "").lower() == "true"
+
 
 _TARGET, _ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
 

@@ -2,30 +2,125 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.lake import session_of
-from icekit.engine.plan_nodes import changes_something, is_scan_of, nodes, query_of
+from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
-from icekit.facts.model import TableFacts
-from icekit.facts.parts import Column
-from icekit.sql import display_name, identifier
+from icekit.facts.model import Column, TableFacts
+from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.event_log import queries
-from icekit.tune.filters.describe import Unreadable, filters_of, parse
-from icekit.tune.filters.model import Anything, Filter, Leaf, Node, with_leaves
-from icekit.tune.filters.scan_reports import filters_in
+from icekit.tune.filters.model import (
+    Anything,
+    Filter,
+    Leaf,
+    Node,
+    Unreadable,
+    conjunction,
+    disjunction,
+    filters_of,
+    negated,
+    parse,
+    with_leaves,
+)
+from icekit.tune.place import some_files
 from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icekit.catalog import Lake
+
+
+# --- Read filters from Iceberg's scan reports, as REST catalogs get them and metrics reporters write them: JSON, one or a line each.
+#
+# A report names columns and operations and hides values: ``(2-digit-int)``. Source: ``ScanReportParser``, ``ExpressionParser``
+# and ``ExpressionUtil.sanitize``.
+
+
+_OPERATIONS = {
+    "eq": "=",
+    "in": "in",
+    "lt": "<",
+    "lt-eq": "<=",
+    "gt": ">",
+    "gt-eq": ">=",
+    "starts-with": "prefix",
+    "is-null": "is null",
+    "not-null": "not null",
+}
+
+
+def filters_in(path: str, table: Identifier, columns: Mapping[str, Column], unknown: set[str]) -> Iterator[tuple[str, Node]]:
+    """The filters of reports about a table (named without its catalog): as JSON, and as a tree without values.
+
+    Raises :class:`~icekit.errors.ParameterError` for a file that cannot be read, or holds no report.
+    """
+    found = False
+    for report in _reports(Path(path)):
+        found = True
+        name = str(report.get("table-name", ""))
+        if name == ".".join(table) or name.endswith(f".{'.'.join(table)}"):
+            tree = _node(report.get("filter", True), columns, unknown)
+            yield json.dumps(report.get("filter", True)), tree
+    if not found:
+        raise ParameterError(f"{path} holds no scan report; give JSON as a REST catalog or a metrics reporter writes it.")
+
+
+def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
+    found = False
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                # Reporters that log put other words before the document.
+                _, brace, rest = line.partition("{")
+                for report in _in(brace + rest):
+                    found = True
+                    yield report
+        if not found:
+            # One document over several lines.
+            yield from _in(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"{path} cannot be read as scan reports ({type(error).__name__}); give a file of JSON.") from None
+
+
+def _in(text: str) -> Iterator[Mapping[str, Any]]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return
+    for report in document if isinstance(document, list) else [document]:
+        # What a client sends to a REST catalog names its type; a report alone is told by its parts.
+        if isinstance(report, dict) and "filter" in report and "table-name" in report:
+            yield report
+
+
+def _node(expression: Any, columns: Mapping[str, Column], unknown: set[str]) -> Node:
+    if not isinstance(expression, dict):
+        return Anything()
+    kind = str(expression.get("type", ""))
+    if kind in {"and", "or"}:
+        parts = tuple(_node(expression.get(side), columns, unknown) for side in ("left", "right"))
+        return conjunction(parts) if kind == "and" else disjunction(parts)
+    if kind == "not":
+        return negated(_node(expression.get("child"), columns, unknown))
+    term = expression.get("term")
+    if kind not in _OPERATIONS or not isinstance(term, str):
+        return Anything()
+    if term not in columns:
+        unknown.add(term)
+        return Anything()
+    return Leaf(columns[term].name, _OPERATIONS[kind])
+
 
 STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
 #: Filters that are looked at, and those of one kind, which differ in their values alone.
@@ -187,3 +282,86 @@ class _Merged:
             share = weight / sum(f.weight for f in same.values())
             found += (replace(f, weight=f.weight * share) for f in same.values())
         return tuple(sorted(found, key=lambda f: -f.weight)), shapes
+
+
+# --- Sample rows of a table: to try layouts on, and to give values to filters that come without
+
+
+#: Lookups that stand for a filter without values.
+DRAWS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some rows of a table: by column name a list of values as facts keep them (decimals as numbers), all of one length.
+
+    ``total_rows`` are the table's, before deletes.
+    """
+
+    columns: dict[str, list[Any]]
+    total_rows: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return len(next(iter(self.columns.values()), ()))
+
+
+def sample(
+    lake: Lake, facts: TableFacts, columns: Sequence[str], *, rows: int = 100_000, sample_bytes: int = 1 << 30, seed: int = 7
+) -> Sample:
+    """About ``rows`` rows, drawn evenly from all files, or from some all over the table where they have more than ``sample_bytes``.
+
+    ``columns`` are names of leaves inside no list or map. Spark reads these columns alone; the driver holds the rows.
+    """
+    by_name = {c.name: c for c in facts.columns}
+    if facts.snapshot_id is None or not columns:
+        return Sample({name: [] for name in columns}, 0)
+    read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
+    share = min(1.0, 1.1 * rows / max(read, 1))
+    terms = ", ".join(f"{_as_fact(by_name[name])} AS c{place}" for place, name in enumerate(columns))
+    drawn = f" AND rand({seed}) < {share}" if share < 1 else ""
+    table = lake.spark.sql(
+        f"SELECT {terms} FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
+        f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} LIMIT {rows}"
+    ).toArrow()
+    found = {name: table.column(place).to_pylist() for place, name in enumerate(columns)}
+    return Sample(found, facts.data.record_count)
+
+
+def _as_fact(column: Column) -> str:
+    term, kind = identifier(*column.names), column.type
+    if kind == "date":
+        return f"unix_date({term})"
+    if kind.startswith("timestamptz"):
+        return f"unix_micros({term})"
+    if kind.startswith("timestamp"):
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01', {term})"
+    if kind.startswith("decimal"):
+        return f"CAST({term} AS DOUBLE)"
+    if kind.startswith(("binary", "fixed")):
+        return f"lower(hex({term}))"
+    return term
+
+
+def bind(filters: Sequence[Filter], drawn: Sample, *, seed: int = 7) -> tuple[Filter, ...]:
+    """The filters with values: one without becomes :data:`DRAWS` with values drawn from a sample, which share its weight.
+
+    A column that has no values in the sample is asked for nothing.
+    """
+    draw = random.Random(seed)
+    present = {name: [v for v in values if v is not None] for name, values in drawn.columns.items()}
+
+    def bound(leaf: Leaf) -> Node:
+        values = present.get(leaf.column)
+        if leaf.is_bound or not values:
+            return leaf
+        return replace(leaf, values=(draw.choice(values),))
+
+    found: list[Filter] = []
+    for one in filters:
+        if one.is_bound:
+            found.append(one)
+        else:
+            found += [replace(one, tree=with_leaves(one.tree, bound), weight=one.weight / DRAWS) for _ in range(DRAWS)]
+    return tuple(found)

@@ -1,7 +1,7 @@
 """Tell from bounds which files a filter can skip, as Iceberg does (``InclusiveMetricsEvaluator``); pure.
 
 For layouts that are not there yet: a sample's rows sorted another way, bounds truncated to another length.
-For files that are there, :func:`icekit.tune.reading.planned` asks Iceberg itself.
+For files that are there, :func:`icekit.tune.statement.planned` asks Iceberg itself.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, unset_properties
-from icekit.tune.advice import Advice, to_set
+from icekit.tune.answer import Advice, to_set
 from icekit.tune.filters.model import EQUALITY, Filter, leaves
 from icekit.tune.layout.model import BloomCheck, BloomTrial
 from icekit.tune.layout.rows import Column

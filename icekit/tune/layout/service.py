@@ -17,20 +17,16 @@ from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
 from icekit.tune.layout import blooms as blooming
-from icekit.tune.layout import orders as ordering
-from icekit.tune.layout import sizing as sizes
-from icekit.tune.layout.advise import OLD_DATA, advise, borne_out
-from icekit.tune.layout.answer import Layout
-from icekit.tune.layout.levels import fields_of, levels, plans, share_read
+from icekit.tune.layout import clustering
+from icekit.tune.layout.advise import OLD_DATA, Layout, advise, borne_out
+from icekit.tune.layout.clustering import fields_of, levels, plans, share_read, worn_partitions
 from icekit.tune.layout.model import BloomCheck, Candidate, Order, Orders, Worn
-from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Rows
-from icekit.tune.layout.specs import candidates, score, with_own_orders
+from icekit.tune.layout.specs import PAYS, Proposal, candidates, choose, own_order, propose, score, with_own_orders
 from icekit.tune.layout.trial import Trial, run_trial
-from icekit.tune.layout.worn import worn_partitions
+from icekit.tune.place import Budget, BudgetSpent
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -150,12 +146,12 @@ def _answer(
             lake, facts, found, bound, Proposal(current, None, share_now), orders, checks, share_now, budget, most_sampled, trial, progress
         )
         ran = Trial(ran.tried, again.blooms, ran.stopped or again.stopped)
-    sizing = sizes.sizing(facts, cluster_of(lake.spark).task_heap_bytes)
-    version = sizes.version(full, facts)
+    sizing = clustering.sizing(facts, cluster_of(lake.spark).task_heap_bytes)
+    version = clustering.version(full, facts)
     advice = (
         *advise(full, facts, proposal, orders, scored, worn, share_now, ran.tried, was_tried=trial and change is not None),
         *blooming.advise(full, facts, checks, ran.blooms),
-        *sizes.advise(facts, sizing),
+        *clustering.advise(facts, sizing),
         *([version] if version else []),
     )
     # Old data is rewritten when all is set that it is written by.
@@ -208,7 +204,7 @@ def _tried(
         return proposal, ran
     progress("the curve is no better than a sort promises to be; trying the sort")
     again = limited(lake, facts, found.filters, bound, simpler.change(current), ())
-    if again.tried is None or again.tried.share_after > ran.tried.share_after * (1 + ordering.PAYS):
+    if again.tried is None or again.tried.share_after > ran.tried.share_after * (1 + PAYS):
         return proposal, ran
     ran.tried = again.tried
     return simpler, ran
@@ -234,7 +230,7 @@ def _compared(
         return none, [], measured if measured is not None else 1.0, []
     limits: Any = {"most": most, "files": facts.data.file_count, "check": budget.check}
     try:
-        orders = ordering.choose(rows, spec, bound, found.columns, own, **limits)
+        orders = choose(rows, spec, bound, found.columns, own, **limits)
     except BudgetSpent as error:
         return none, [], measured if measured is not None else 1.0, [f"Orders and specs were not compared: {error}."]
     share_now = measured if measured is not None else orders.as_they_came

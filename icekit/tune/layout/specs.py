@@ -3,14 +3,93 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from icekit.facts.model import TableFacts
 from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Filter, leaves
-from icekit.tune.layout.model import Candidate, Order
-from icekit.tune.layout.orders import Check, choose, pays
-from icekit.tune.layout.rows import Rows
-from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Candidate, Field, Order, Orders, Step, Tried
+from icekit.tune.layout.rows import Rows, takes
+
+# --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
+#
+# Columns are added one at a time, each time the one that helps most (greedy forward selection), until one more no longer pays.
+
+
+Check = Callable[[], object]
+#: Another column must save this share of what is read without it, and a curve that of what a sort reads: stated choices.
+PAYS, CURVE_PAYS = 0.1, 0.2
+#: Columns that are looked at, those most asked for.
+MOST_SORT_COLUMNS = 8
+
+
+def choose(
+    rows: Rows,
+    spec: Sequence[Field],
+    filters: Sequence[Filter],
+    columns: Sequence[str],
+    own: Order | None,
+    *,
+    most: int,
+    files: int,
+    check: Check = bool,
+) -> Orders:
+    """Compare orders of rows within a spec's partitions; ``columns`` are asked for by filters, ``own`` is the table's order.
+
+    An order by up to ``most`` columns. ``files`` are the table's: less than half a file of all bytes is no difference. ``check``
+    is called before each order, and may raise where time is up.
+    """
+    came = rows.read(spec, None, filters)
+    owned = rows.read(spec, own, filters).share if own is not None else None
+    # Within a partition an identity column has one value.
+    fixed = {f.column for f in spec if f.transform == "identity"}
+    open_ = [c for c in columns if c not in fixed and c in rows.columns and len(rows.columns[c].distinct) > 1][:MOST_SORT_COLUMNS]
+    steps: list[Step] = []
+    while open_ and len(steps) < most:
+        chosen = steps[-1].order.columns if steps else ()
+        step = _best(rows, spec, filters, chosen, [c for c in open_ if c not in chosen], check)
+        if step is None:
+            break
+        steps.append(step)
+    best = steps[0] if steps else None
+    for step in steps[1:]:
+        if best is not None and pays(best.share, step.share, files):
+            best = step
+    return Orders(came.share, owned, tuple(steps), best, came.is_coarse)
+
+
+def pays(before: float, after: float, files: int, margin: float = PAYS) -> bool:
+    """Tell whether reading less is worth a change: by the margin, and by half a file a query at least."""
+    return before - after >= max(margin * before, 0.5 / max(files, 1))
+
+
+def _best(
+    rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: tuple[str, ...], more: Sequence[str], check: Check
+) -> Step | None:
+    tried: dict[Order, float] = {}
+    for column in more:
+        columns = (*chosen, column)
+        orders = [Order(SORT, columns)]
+        if len(columns) > 1:
+            # The first columns of a sort weigh most; a column may serve better before those chosen.
+            orders.append(Order(SORT, (column, *chosen)))
+            # Iceberg's curves take top-level columns only (SparkZOrderFileRewriteRunner).
+            if all(takes(rows.columns[c].kind) and c not in rows.nested for c in columns):
+                orders += [Order(ZORDER, columns), Order(HILBERT, columns)]
+        for order in orders:
+            check()
+            tried[order] = rows.read(spec, order, filters).share
+    if not tried:
+        return None
+    sort = min((o for o in tried if o.kind == SORT), key=lambda o: tried[o])
+    curve = min((o for o in tried if o.kind != SORT), key=lambda o: tried[o], default=None)
+    # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
+    best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
+    by_kind: dict[str, Order] = {}
+    for order in sorted(tried, key=lambda o: tried[o]):
+        by_kind.setdefault(order.kind, order)
+    return Step(best, tried[best], tuple((o, tried[o]) for o in by_kind.values()))
+
 
 _TIMES = ("year", "month", "day", "hour")
 #: A column of so few values may be a partition field as it is.
@@ -150,3 +229,80 @@ def _width(rows: Rows, column: str) -> int:
     while width < wanted:
         width *= 10
     return width
+
+
+# --- Propose a layout from what a sample tells, to be tried before it is advised; pure
+
+
+#: A new order or spec must save this share of the bytes that filters read now: a stated choice.
+MARGIN = 0.2
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the sample speaks for: a spec (the current one to keep it) and an order (None to keep it).
+
+    ``share`` is of the bytes that filters would read. ``is_worn`` tells that the order there is is the right one, and files do not follow it; ``coarser`` that the spec is proposed
+    for fewer, fuller partitions.
+    """
+
+    spec: tuple[Field, ...]
+    order: Order | None
+    share: float
+    is_worn: bool = False
+    coarser: bool = False
+
+    def change(self, current: Sequence[Field]) -> tuple[tuple[Field, ...], Order | None] | None:
+        """The spec and the order (None: the table's own) that a trial writes; None where nothing is proposed."""
+        if self.spec == tuple(current) and self.order is None and not self.is_worn:
+            return None
+        return self.spec, self.order
+
+    def simpler(self, orders: Orders, tried: Tried | None) -> Proposal | None:
+        """A plain sort in place of a curve that a trial shows to be no better; None where there is nothing simpler to try."""
+        if tried is None or self.order is None or self.order.kind == SORT or not orders.steps:
+            return None
+        sorts = [(share, order) for step in orders.steps for order, share in step.shares if order.kind == SORT]
+        share, order = min(sorts, key=lambda pair: (pair[0], len(pair[1].columns)))
+        return replace(self, order=order, share=share) if tried.share_after > share * (1 - CURVE_PAYS) else None
+
+
+def propose(
+    facts: TableFacts, current: tuple[Field, ...], own: Order | None, orders: Orders, candidates: Sequence[Candidate], share_now: float
+) -> Proposal:
+    """What the sample speaks for, against what filters read now; ``candidates`` have the current spec first."""
+    files = facts.data.file_count
+    order, share, worn = None, share_now, False
+    found = orders.best
+    if own is not None and orders.own is not None and (found is None or not pays(orders.own, found.share, files, MARGIN)):
+        if pays(share_now, orders.own, files, MARGIN):
+            share, worn = orders.own, True
+    elif found is not None and pays(share_now, found.share, files, MARGIN):
+        order, share = found.order, found.share
+    keep = Proposal(current, order, share, worn)
+    if not candidates:
+        return keep
+    here, chosen = candidates[0], best(candidates)
+    if chosen is None or chosen.spec == here.spec:
+        return keep
+    # A spec is dearer to change than an order, so it must save as much again.
+    if pays(share, chosen.share, files, MARGIN):
+        return Proposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
+    if is_tiny(here, facts.target_bytes):
+        # Reading one file of a good size is never too much.
+        most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
+        fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
+        if fitting:
+            coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
+            return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
+    return keep
+
+
+def own_order(facts: TableFacts) -> Order | None:
+    """The table's sort order, as far as its first fields are plain columns; None without one."""
+    columns: list[str] = []
+    for field in facts.sort_order:
+        if field.transform != "identity":
+            break
+        columns.append(field.source)
+    return Order(SORT, tuple(columns)) if columns else None

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.engine.errors import engine_errors, reason
-from icekit.engine.plan_nodes import kind, nodes, query_of_frame
-from icekit.engine.planner import PlannedScan
+from icekit.engine.planner import PlannedScan, kind, nodes, query_of_frame
 from icekit.errors import SparkUnavailable
 from icekit.facts.collect import observe
-from icekit.facts.model import TableFacts
-from icekit.facts.parts import Column
+from icekit.facts.model import Column, TableFacts
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
-from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters.model import Filter, Leaf, sql
-from icekit.tune.filters.sampling import bind, sample
+from icekit.tune.filters.read import bind, sample
 from icekit.tune.layout.blooms import settings
-from icekit.tune.layout.levels import fields_of, plans, share_read
-from icekit.tune.layout.model import BloomCheck, BloomTrial, Order, Tried
-from icekit.tune.layout.transforms import Field
-from icekit.tune.place import Place, places
+from icekit.tune.layout.clustering import fields_of, plans, share_read
+from icekit.tune.layout.model import BloomCheck, BloomTrial, Field, Order, Tried
+from icekit.tune.place import Budget, BudgetSpent, Place, places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

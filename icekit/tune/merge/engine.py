@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, load_table
-from icekit.engine.plan_nodes import children, is_scan_of, kind, nodes, query_of, searches
+from icekit.engine.bridge import elements, load_table, scala_seq
+from icekit.engine.planner import children, is_scan_of, kind, nodes, query_of, searches
 from icekit.errors import StatementRefused
+from icekit.facts.files import Scalar
+from icekit.facts.spark import scalar, scalar_sql
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.model import EnginePlan, Scan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 _JOINS = {"SortMergeJoinExec", "ShuffledHashJoinExec", "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CartesianProductExec"}
 _MODES = {"ReplaceDataExec": "copy-on-write", "WriteDeltaExec": "merge-on-read"}
@@ -160,3 +163,237 @@ def _until(node: Any, last: Any) -> Iterator[Any]:
         if any(n.equals(last) for n in nodes(child)):
             yield from _until(child, last)
             return
+
+
+# --- Find which columns of the target ON sets equal to something of the source, and what the source has there
+#
+# Only what cannot be wrong is taken: a bare column of the target, or a widening of it, on one side
+# of ``=`` or ``<=>``; on the other an expression of the source's columns alone, which gives the same
+# each time it is asked.
+
+
+#: Iceberg's limit for the values of one IN.
+MOST_VALUES = 200
+# Spark's names of types in which Spark's order, Iceberg's order and equality agree; with Iceberg's names.
+_TYPES = {
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "string": "string",
+}
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """One equality of ON: ``column`` of the target, and an expression of the source as Spark has resolved it."""
+
+    column: str
+    type: str
+    expression: str
+    is_null_safe: bool
+    resolved: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the source has for one equality: its values if they are few, else how many and their bounds."""
+
+    equality: Equality
+    distinct: int
+    has_nulls: bool
+    low: Scalar
+    high: Scalar
+    few: tuple[Scalar, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The equalities that can be used, why others cannot, and the source as a Java plan.
+
+    ``unstable`` is what makes the source give other rows each time it is read.
+    """
+
+    equalities: tuple[Equality, ...]
+    refused: tuple[str, ...]
+    source: Any
+    unstable: str | None = None
+
+
+def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Keys:
+    """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as Iceberg knows it."""
+    join = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "Join"), None)
+    if join is None or join.condition().isEmpty():
+        return Keys((), ("the condition of ON is no equality of columns",), None)
+    target, source = (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
+    found: list[Equality] = []
+    refused: list[str] = []
+    for part in _conjuncts(join.condition().get()):
+        if kind(part) not in {"EqualTo", "EqualNullSafe"}:
+            continue
+        for mine, other in ((part.left(), part.right()), (part.right(), part.left())):
+            if _is_of(mine, target) and _is_of(other, source):
+                answer = _equality(table, case_sensitive, mine, other, kind(part) == "EqualNullSafe")
+                if isinstance(answer, str):
+                    refused.append(answer)
+                else:
+                    found.append(answer)
+                break
+    if not found and not refused:
+        refused.append("ON sets no column of the target equal to an expression of the source")
+    return Keys(tuple(found), tuple(refused), source, unstable_of(source))
+
+
+def _conjuncts(expression: Any) -> Iterator[Any]:
+    if kind(expression) == "And":
+        yield from _conjuncts(expression.left())
+        yield from _conjuncts(expression.right())
+    else:
+        yield expression
+
+
+def _is_of(expression: Any, plan: Any) -> bool:
+    references = expression.references()
+    return bool(references.nonEmpty()) and bool(references.subsetOf(plan.outputSet()))
+
+
+def _equality(table: Any, case_sensitive: bool, mine: Any, other: Any, is_null_safe: bool) -> Equality | str:
+    """One equality, or why it cannot be used."""
+    said = f"{mine.sql()} = {other.sql()}"
+    column = mine.child() if kind(mine) == "Cast" else mine
+    if kind(column) != "AttributeReference":
+        return f"{said}: {mine.sql()} is not a bare column, so that no file can be skipped by it"
+    own, compared = _type_name(column), _type_name(mine)
+    if kind(mine) == "Cast" and not (own in _WHOLE and compared in _WHOLE and _WHOLE.index(own) < _WHOLE.index(compared)):
+        return f"{said}: the column is compared as {compared} and stored as {own}; give the source's side the column's type"
+    if own in {"float", "double"}:
+        return f"{said}: floating-point columns have NaN and two zeros, which files' bounds order otherwise"
+    name = _iceberg_type(column)
+    if name is None:
+        return f"{said}: there is no rule for columns of type {column.dataType().simpleString()}"
+    schema, written = table.schema(), str(column.name())
+    field = schema.findField(written) if case_sensitive else schema.caseInsensitiveFindField(written)
+    if field is None or str(field.type().toString()) in {"uuid", "fixed", "binary"}:
+        return f"{said}: Iceberg stores the column as another type than Spark shows"
+    if not other.deterministic() or _has_subquery(other):
+        return f"{said}: {other.sql()} may give another value each time"
+    return Equality(str(field.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other)
+
+
+def _iceberg_type(expression: Any) -> str | None:
+    data_type = expression.dataType()
+    name = str(data_type.typeName())
+    if name.startswith("decimal"):
+        return f"decimal({data_type.precision()}, {data_type.scale()})"
+    if name.startswith("string") and str(data_type.simpleString()) != "string":
+        return None  # another collation than by bytes
+    return _TYPES.get(name)
+
+
+def _type_name(expression: Any) -> str:
+    name = str(expression.dataType().typeName())
+    return "decimal" if name.startswith("decimal") else name
+
+
+def _has_subquery(expression: Any) -> bool:
+    return "subquery" in str(expression.toString())
+
+
+def unstable_of(plan: Any) -> str | None:
+    """What makes a plan give other rows each time it is read; None if nothing does."""
+    for node in nodes(plan):
+        if kind(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
+            return {"Sample": "TABLESAMPLE"}.get(kind(node), "LIMIT")
+        found = next((u for u in map(_unstable, _expressions(node)) if u), None)
+        if found:
+            return found
+    return None
+
+
+def unstable_writes(plan: Planned) -> str | None:
+    """What makes a MERGE write other values each time it is run; None if nothing is found."""
+    rows = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "MergeRows"), None)
+    return next((u for u in map(_unstable, _expressions(rows)) if u), None) if rows is not None else None
+
+
+def _unstable(expression: Any) -> str | None:
+    if not expression.deterministic():
+        return str(expression.sql())[:80]
+    text = str(expression.toString())
+    return next(
+        (f"{word}()" for word in ("current_timestamp", "current_date", "now", "localtimestamp", "current_time") if f"{word}(" in text), None
+    )
+
+
+def _expressions(node: Any) -> Iterator[Any]:
+    listed = node.expressions()
+    return (listed.apply(place) for place in range(int(listed.size())))
+
+
+def values_of(spark: SparkSession, keys: Keys) -> tuple[Values, ...]:
+    """What the source has for each equality: one aggregation of the source, and one more for each with few values."""
+    if not keys.equalities:
+        return ()
+    frame = _projected(spark, keys)
+    names = [f"k{i}" for i in range(len(keys.equalities))]
+    kinds = [field.dataType.typeName() for field in frame.schema.fields]
+    asked = ["count(*) AS n"]
+    for name, type_name in zip(names, kinds, strict=True):
+        asked += [f"approx_count_distinct({name})", f"count({name})"]
+        asked += [scalar_sql(f"{end}({name})", type_name) for end in ("min", "max")]
+    row = frame.selectExpr(*asked).collect()[0]
+    found = []
+    for place, (name, type_name, equality) in enumerate(zip(names, kinds, keys.equalities, strict=True)):
+        about, there, low, high = row[1 + 4 * place : 5 + 4 * place]
+        few: tuple[Scalar, ...] | None = None
+        # The estimate is within a few in a hundred; whether they are few is then counted.
+        if about <= 2 * MOST_VALUES:
+            listed = frame.where(f"{name} IS NOT NULL").selectExpr(f"{scalar_sql(name, type_name)} AS v").distinct()
+            rows = listed.limit(MOST_VALUES + 1).collect()
+            few = tuple(scalar(r[0]) for r in rows) if len(rows) <= MOST_VALUES else None
+        count = len(few) if few is not None else int(about)
+        found.append(Values(equality, count, there < row[0], scalar(low), scalar(high), few))
+    return tuple(found)
+
+
+def units_of(spark: SparkSession, keys: Keys, place: int, transform: str, most: int) -> tuple[int, ...] | None:
+    """The years, months, days or hours, counted from 1970, that the source has for one equality; None if they are too many."""
+    frame = _projected(spark, keys)
+    type_name = frame.schema.fields[place].dataType.typeName()
+    name = f"k{place}"
+    if type_name == "date":
+        days = f"unix_date({name})"
+        unit = {"day": days, "month": f"(year({name}) - 1970) * 12 + month({name}) - 1", "year": f"year({name}) - 1970"}.get(transform)
+    else:
+        micros = scalar_sql(name, type_name)
+        local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ '1970-01-01 00:00:00')"
+        unit = {
+            "hour": f"floor({micros} / 3600000000D)",
+            "day": f"unix_date(CAST({local} AS DATE))",
+            "month": f"(year({local}) - 1970) * 12 + month({local}) - 1",
+            "year": f"year({local}) - 1970",
+        }.get(transform)
+    if unit is None:
+        return None
+    rows = frame.where(f"{name} IS NOT NULL").selectExpr(f"CAST({unit} AS BIGINT) AS u").distinct().limit(most + 1).collect()
+    return tuple(sorted(int(r[0]) for r in rows)) if len(rows) <= most else None
+
+
+def _projected(spark: SparkSession, keys: Keys) -> DataFrame:
+    """The source's side of each equality as ``k0, k1, …``."""
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    nothing = scala_seq(spark, ())
+    columns = []
+    for place, equality in enumerate(keys.equalities):
+        expr_id = catalyst.expressions.NamedExpression.newExprId()
+        none = jvm.scala.Option.apply(None)
+        columns.append(catalyst.expressions.Alias(equality.resolved, f"k{place}", expr_id, nothing, none, nothing))
+    project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, project), spark)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from icekit.answer import html
+from icekit.answer.lines import aligned
+from icekit.saving import slug, versions, write_json
+from icekit.secrets import mask
+from icekit.sql import Identifier, display_name, identifier, set_session
+from icekit.tune.statement import Statement
+from icekit.units import count, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +151,377 @@ class Trial:
     def is_same(self) -> bool:
         """Tell whether both left the same rows."""
         return self.before.rows == self.after.rows
+
+
+# --- Say in sentences what a plan of a MERGE means; pure
+
+
+_BY_SOURCE = "not matched by source"
+
+
+def lines(
+    statement: Statement,
+    total: Scan,
+    plan: EnginePlan,
+    rewrite: Rewrite | None,
+    why_not: str,
+    joined: PartitionedJoin,
+    *,
+    fields: tuple[tuple[str, str], ...],
+    keyed: frozenset[str],
+    source_columns: frozenset[str],
+    broadcast_bytes: int | None,
+) -> tuple[Line, ...]:
+    """Everything a review has to say, in the order in which it is read."""
+    return (
+        *_pruning(statement, total, plan, fields, keyed, source_columns),
+        *_rewrite(statement, plan, rewrite, why_not),
+        *_shuffle(statement, plan, broadcast_bytes),
+        *_partitioned(joined),
+        *_writing(plan, fields),
+    )
+
+
+def opened(scan: Scan, total: Scan) -> str:
+    """What a scan opens of how much."""
+    said = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
+    if scan.partitions is not None and total.partitions is not None:
+        said += f", in {scan.partitions:,} of {count(total.partitions, 'partition')}"
+    return said + (f", with {count(scan.delete_files, 'delete file')}" if scan.delete_files else "")
+
+
+def _pruning(
+    statement: Statement,
+    total: Scan,
+    plan: EnginePlan,
+    fields: tuple[tuple[str, str], ...],
+    keyed: frozenset[str],
+    source_columns: frozenset[str],
+) -> Iterator[Line]:
+    reached = "; ".join(plan.scan.filters)
+    said = f"The target scan opens {opened(plan.scan, total)}."
+    said += (
+        f" Filters that reached Iceberg: {reached}."
+        if reached
+        else " No filter of ON reaches Iceberg: an equality with a column of the source is not known before the source is read."
+    )
+    yield Line("pruning", said)
+    if plan.mode == "copy-on-write" and plan.group_filter is not None:
+        narrowed = (
+            " The search itself is narrowed at run time to the partitions that the source names." if _is_pruned(plan.group_filter) else ""
+        )
+        yield Line(
+            "group filtering",
+            f"Copy-on-write looks for matches first: it reads the join columns of {count(plan.group_filter.files, 'file')}, then opens only "
+            f"the files that hold a match. So the figure above is the most that is opened whole, and the search reads those files besides.{narrowed}",
+        )
+    elif plan.mode == "copy-on-write" and _BY_SOURCE in statement.clauses:
+        yield Line("group filtering", "There is no group filtering: NOT MATCHED BY SOURCE may change rows in any file.")
+    elif plan.mode == "merge-on-read":
+        yield Line(
+            "group filtering",
+            "Merge-on-read has no group filtering; "
+            + (
+                "dynamic partition pruning narrows the scan at run time to the partitions that the source names."
+                if _is_pruned(plan.scan)
+                else "no dynamic partition pruning reaches this scan. Where rows are updated, Spark numbers the target's rows to see whether one "
+                "matches twice, and prunes nothing below that; where they are only deleted, it prunes by a source that has a filter of its own."
+            ),
+        )
+    if _BY_SOURCE in statement.clauses:
+        yield Line(
+            "not matched by source",
+            "WHEN NOT MATCHED BY SOURCE asks of every row of the target whether the source has it, so the whole target is read, joined and, in "
+            "copy-on-write, every file may be written anew. If only some partitions can be concerned, do that part by a DELETE or UPDATE of its own.",
+        )
+    missing = [column for column, transform in fields if column not in keyed and transform != "void"]
+    for column in dict.fromkeys(missing):
+        yield _dependency(statement, column, column in source_columns)
+
+
+def _is_pruned(scan: Scan) -> bool:
+    return any("dynamicpruning#" in f for f in scan.runtime_filters)
+
+
+def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
+    """A partition column that ON leaves out: what would have to be true, and how to check it."""
+    said = (
+        f"The target is partitioned by {column}, for which ON has no equality with the source that could be used. If the key determines {column} (a row never moves to "
+        f"another one, and the source carries it), ON can have it too and files can be skipped by it. That is for you to know: it is never added here."
+    )
+    if not is_in_source or statement.source_alias is None:
+        return Line("partition column", f"{said} The source has no column of that name.")
+    mine, other = identifier(*statement.qualifier, column), identifier(statement.source_alias, column)
+    name = identifier(*statement.target, *((f"branch_{statement.branch}",) if statement.branch else ()))
+    alias = f" AS {identifier(statement.alias)}" if statement.alias is not None else ""
+    lead = f"{statement.with_clause} " if statement.with_clause else ""
+    check = (
+        f"{lead}SELECT count(*) AS moved FROM {name}{alias} JOIN {statement.source} ON {statement.condition} WHERE NOT ({mine} <=> {other})"
+    )
+    return Line("partition column", f"{said} This query must give 0 (it reads as much as the MERGE does):", (check,))
+
+
+def _rewrite(statement: Statement, plan: EnginePlan, rewrite: Rewrite | None, why_not: str) -> Iterator[Line]:
+    if rewrite is None:
+        yield Line("narrower ON", f"No predicate is offered: {why_not}.")
+        return
+    columns = " and ".join(f"{a.column} ({_form(a.form, a.distinct)})" for a in rewrite.added)
+    yield Line(
+        "narrower ON",
+        f"With what the source holds now for {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} "
+        f"instead of {plan.scan.files:,}, {size(rewrite.plan.size_in_bytes)} instead of {size(plan.size_in_bytes)}. Each pair of rows that ON "
+        "lets match passes the predicate, so every clause sees the same rows.",
+        (rewrite.sql,),
+    )
+    insert = "would be inserted though they are there" if "not matched" in statement.clauses else "would not be matched"
+    yield Line(
+        "when it is not the same",
+        f"If the source changes between this review and the run: rows that the predicate leaves out {insert}. Make the predicate anew for each "
+        "batch, and run this just before; it must give 0:",
+        (rewrite.guard,),
+    )
+
+
+def _form(form: str, distinct: int) -> str:
+    return {"values": count(distinct, "value"), "ranges": "its ranges", "bounds": "from least to greatest"}[form]
+
+
+def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> Iterator[Line]:
+    if plan.join is None:
+        yield Line("join", "There is no join: ON can never hold.")
+        return
+    kind = {
+        "Inner": "inner",
+        "RightOuter": "right outer",
+        "LeftOuter": "left outer",
+        "FullOuter": "full outer",
+        "LeftAnti": "left anti",
+    }.get(plan.join_type or "", plan.join_type)
+    said = f"Spark plans a {kind} {plan.join}."
+    if not plan.is_target_shuffled:
+        how = f"the {plan.broadcast} is broadcast to every task" if plan.broadcast else "the partitions of both sides are joined one by one"
+        yield Line("shuffle", f"{said} The target is not shuffled: {how}.")
+        return
+    why = _why(statement, plan, broadcast_bytes)
+    yield Line(
+        "shuffle",
+        f"{said} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by {', '.join(plan.keys) or 'the join keys'}): {why} "
+        "Adaptive execution may join fewer or split skewed partitions at run time, but what is shuffled stays shuffled.",
+    )
+
+
+def _why(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> str:
+    if plan.join_type in {"RightOuter", "LeftAnti"}:
+        return (
+            "rows of the source that match nothing must be found for NOT MATCHED, so that only the target could be broadcast, which is too large, or forbidden "
+            "because Spark must see whether a row matches twice. A smaller source would not help; a storage-partitioned join can."
+        )
+    if plan.join_type == "FullOuter":
+        kept = (
+            "NOT MATCHED BY SOURCE" if _BY_SOURCE in statement.clauses else "copy-on-write, which writes unmatched rows of its files back,"
+        )
+        return (
+            f"NOT MATCHED together with {kept} makes it a full outer join, which has no broadcast. A storage-partitioned join can spare it."
+        )
+    if not plan.keys:
+        return "ON has no equality to join by."
+    if broadcast_bytes is not None and broadcast_bytes < 0:
+        return "broadcasting is turned off (spark.sql.autoBroadcastJoinThreshold=-1)."
+    if plan.source_bytes is not None and broadcast_bytes is not None and plan.source_bytes > broadcast_bytes:
+        return (
+            f"Spark takes the source for {size(plan.source_bytes)}, more than the {size(broadcast_bytes)} it broadcasts "
+            "(spark.sql.autoBroadcastJoinThreshold)."
+        )
+    return "a sort-merge join needs both sides by key."
+
+
+def _partitioned(joined: PartitionedJoin) -> Iterator[Line]:
+    about = "storage-partitioned join"
+    if joined.is_used:
+        yield Line(about, "It is in use: partitions are joined as they are stored.")
+    elif joined.is_possible and joined.settings:
+        fields = ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
+        yield Line(
+            about,
+            f"It would apply: planned again under {'this setting' if len(joined.settings) == 1 else 'these settings'}, the target is joined by {fields} as it is "
+            "stored, without a shuffle. Each task then holds a whole partition, so partitions must fit a task, and there are no more tasks than partitions.",
+            tuple(set_session(key, value) for key, value in joined.settings),
+        )
+    elif not joined.lacks:
+        yield Line(about, "It is not needed: the target is not shuffled.")
+    else:
+        said = "; ".join(joined.lacks)
+        layout = " A source laid out like this would do:" if joined.layout else ""
+        yield Line(about, f"It does not apply: {said}.{layout}", joined.layout)
+
+
+def _writing(plan: EnginePlan, fields: tuple[tuple[str, str], ...]) -> Iterator[Line]:
+    if plan.write_exchange is None:
+        more = " Each task that holds rows of a partition leaves a file in it: tasks times partitions, at worst." if fields else ""
+        yield Line("writing", f"Rows are written by the tasks that joined them, without a shuffle.{more}")
+        return
+    by = "sorted ranges" if plan.write_exchange.startswith("range") else "partition" if fields else "a shuffle"
+    yield Line(
+        "writing",
+        f"Before it is written, each row is sent by {by} to one task, which adaptive execution sizes. So a partition gets a file or a few, and a MERGE that "
+        "touches many partitions leaves at least one small file in each.",
+    )
+
+
+# --- What the review of a MERGE came to, as text, HTML and JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A MERGE explained, with what would make it read and shuffle less; nothing has been run on the table.
+
+    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them;
+    ``stopped`` says why they are not all there.
+    """
+
+    statement: Statement
+    table: Identifier
+    total: Scan
+    plan: EnginePlan
+    rewrite: Rewrite | None
+    partitioned_join: PartitionedJoin
+    lines: tuple[Line, ...]
+    unstable: str | None = None
+    trials: tuple[Trial, ...] = ()
+    stopped: str | None = None
+
+    @property
+    def guard(self) -> str:
+        """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
+        return self.rewrite.guard if self.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
+
+    @property
+    def is_proved(self) -> bool:
+        """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
+        return self.stopped is None and all(trial.is_same for trial in self.trials)
+
+    @property
+    def failure(self) -> str | None:
+        """Why a run that asked this has failed, or None."""
+        return None if self.is_proved else "The statement and what is offered could not be shown to leave the same rows."
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the review as JSON into a folder, under the name of the table."""
+        return write_json(folder / f"merge-{slug(display_name(self.table))}.json", document(self))
+
+    def __repr__(self) -> str:
+        return review_text(self)
+
+    def _repr_html_(self) -> str:
+        return review_html(self)
+
+
+def review_text(review: Review) -> str:
+    """A review as lines for a terminal."""
+    said = [f"MERGE into {display_name(review.table[1:])} ({review.plan.mode}): {summary(review)}"]
+    for line in review.lines:
+        said += ["", f"{line.about}", f"    {line.said}", *(f"    {row}" for sql in line.sql for row in sql.splitlines())]
+    for trial in review.trials:
+        said += ["", *trial_lines(trial)]
+    said += ["", f"The trial is not whole: {review.stopped}."] if review.stopped else []
+    return mask("\n".join(said))
+
+
+def summary(review: Review) -> str:
+    """A review in a sentence."""
+    said = f"it opens {opened(review.plan.scan, review.total)}"
+    if review.rewrite is not None:
+        said += f"; {opened(review.rewrite.plan.scan, review.total)} with what its source holds written into ON"
+    if review.partitioned_join.settings:
+        said += "; a storage-partitioned join would spare the shuffle of the target"
+    return said + "."
+
+
+def trial_lines(trial: Trial) -> list[str]:
+    """A trial as lines: what was compared, and the figures of both."""
+    head, rows = trial_table(trial)
+    return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in aligned((head, *rows)))]
+
+
+def verdict(trial: Trial) -> str:
+    """What a trial shows of the rows."""
+    if trial.is_same:
+        return "both left the same rows"
+    if trial.unstable:
+        return f"rows cannot be compared, since the statement writes {trial.unstable}, which differs from run to run"
+    return "the two left DIFFERENT rows; do not use it, and report it"
+
+
+def trial_table(trial: Trial) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of a trial."""
+    rows: list[tuple[str, ...]] = [
+        (name, f"{run.files:,}", size(run.size_in_bytes), size(run.shuffle_bytes), f"{run.seconds:.1f} s", run.rows)
+        for name, run in (("as it is", trial.before), (trial.what, trial.after))
+    ]
+    return ("on a clone", "files read", "bytes of them", "shuffled", "time", "rows afterwards"), rows
+
+
+def review_html(review: Review) -> str:
+    """A review as cards, with the SQL ready to copy."""
+    parts = [f"<p>{html.prose(f'MERGE into {display_name(review.table[1:])} ({review.plan.mode}): {summary(review)}')}</p>"]
+    parts += [_card(line) for line in review.lines]
+    parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
+    parts += [_trial(trial) for trial in review.trials]
+    parts += [f"<p>The trial is not whole: {html.prose(review.stopped)}.</p>"] if review.stopped else []
+    return mask(html.framed(*parts))
+
+
+def _card(line: Line) -> str:
+    heading = f'<p class="title"><small>{html.text(line.about)}</small></p>'
+    return f'<div class="finding info">{heading}<p>{html.prose(line.said)}</p>{html.statements(line.sql)}</div>'
+
+
+def _trial(trial: Trial) -> str:
+    head, rows = trial_table(trial)
+    kind, mark = (
+        ("fine", "✔ same rows") if trial.is_same else ("warning", "▲ not compared") if trial.unstable else ("critical", "✖ different rows")
+    )
+    said = f'<p class="title"><span class="badge">{mark}</span> <small>{html.text(trial.what)}, tried on clones: {html.prose(verdict(trial))}</small></p>'
+    return f'<div class="finding {kind}">{said}{html.table(head, rows, [0 < i < 5 for i in range(len(head))])}</div>'
+
+
+#: Raised by one when a field changes its meaning or goes; added fields do not count.
+SCHEMA_VERSION = 1
+
+
+def document(review: Review) -> dict[str, Any]:
+    """A review as JSON: figures in bytes and seconds, the SQL as it is to be run."""
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "table": display_name(review.table),
+        "branch": review.statement.branch,
+        "statement": review.statement.sql,
+        "versions": versions(),
+        "clauses": list(review.statement.clauses),
+        "total": asdict(review.total),
+        "plan": _plan(review.plan),
+        "rewrite": None,
+        "storage_partitioned_join": {
+            "is_used": review.partitioned_join.is_used,
+            "is_possible": review.partitioned_join.is_possible,
+            "settings": dict(review.partitioned_join.settings),
+            "lacks": list(review.partitioned_join.lacks),
+            "layout": list(review.partitioned_join.layout),
+        },
+        "lines": [asdict(line) for line in review.lines],
+        "stopped": review.stopped,
+        "trials": [{**asdict(trial), "is_same": trial.is_same} for trial in review.trials],
+    }
+    if review.rewrite is not None:
+        found["rewrite"] = {
+            "sql": review.rewrite.sql,
+            "predicate": review.rewrite.predicate,
+            "guard": review.rewrite.guard,
+            "added": [asdict(added) for added in review.rewrite.added],
+            "plan": _plan(review.rewrite.plan),
+        }
+    return found
+
+
+def _plan(plan: EnginePlan) -> dict[str, Any]:
+    return {**{k: v for k, v in asdict(plan).items() if k != "tree"}, "is_target_shuffled": plan.is_target_shuffled}

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import TableFacts
-from icekit.facts.parts import Column
+from icekit.facts.model import Column, TableFacts
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
-from icekit.tune.advice import Advice, to_set
+from icekit.tune.answer import Advice, to_set
 from icekit.tune.metrics_columns.model import (
     COUNTS,
     DEFAULT_LENGTH,
     DELETE_KEY,
     FILTER,
     FULL,
+    LENGTHS,
     NONE,
     PARTITION,
     SORT,
     EntryBytes,
     Prefix,
     Skipping,
+    Trial,
     files_said,
     rank,
     truncate,
@@ -232,3 +235,69 @@ def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
         else a
         for a in advice
     )
+
+
+# --- How alike texts begin: whether bounds cut to some length can tell them apart. Pure
+
+
+_COLLIDING = 0.01
+
+
+def prefix_of(column: str, values: Iterable[Any]) -> Prefix | None:
+    """The beginnings of a column's sampled values; None without two different ones."""
+    distinct = {v for v in values if isinstance(v, str)}
+    if len(distinct) < 2:
+        return None
+    needed = next((n for n in LENGTHS if colliding(distinct, n) <= _COLLIDING), None)
+    # The first and the last in order share what all share.
+    first, last = min(distinct), max(distinct)
+    common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return Prefix(column, len(distinct), common, colliding(distinct, DEFAULT_LENGTH), needed)
+
+
+def colliding(distinct: Iterable[str], length: int) -> float:
+    """The share of different values whose first characters are another's too."""
+    starts = Counter(value[:length] for value in distinct)
+    total = sum(starts.values())
+    return sum(n for n in starts.values() if n > 1) / total if total else 0.0
+
+
+# --- What a trial says of advice: it stands with what was shown, or it is taken back where a filter would lose. Pure
+
+
+def confirmed(advice: Sequence[Advice], trial: Trial) -> tuple[Advice, ...]:
+    """The advice, each change with what the trial showed; nothing to change where any filter read more files than before."""
+    if trial.losses:
+        worst = max(trial.losses, key=lambda f: f.after - f.before)
+        return without(advice, f"on a clone {worst.text} read {worst.after:,} data files instead of {worst.before:,}")
+    shown = showed(trial)
+    if shown is None:
+        return tuple(advice)
+    found: list[Advice] = []
+    first = True
+    for one in advice:
+        if not one.is_change:
+            found.append(one)
+        elif not one.properties:
+            found.append(replace(one, verified="the files on the clone had the metrics that this rewrite gives them."))
+        else:
+            found.append(replace(one, verified=f"{shown}." if first else "set on the clone with the above."))
+            first = False
+    return tuple(found)
+
+
+def showed(trial: Trial) -> str | None:
+    """What a trial showed, as the end of a sentence; None where it came to nothing."""
+    if trial.before is None or trial.after is None or trial.shrinks is None:
+        return None
+    change = f"{percent(abs(trial.shrinks))} {'less' if trial.shrinks >= 0 else 'more'}"
+    parts = [
+        f"entries of {count(trial.files, 'data file')} of {trial.total_files:,} on a {'copied sample' if trial.is_sample else 'clone'}: "
+        f"manifests {size(trial.before.size_in_bytes)} → {size(trial.after.size_in_bytes)} ({change})"
+    ]
+    if trial.before.planning_seconds is not None and trial.after.planning_seconds is not None:
+        parts.append(f"a full scan planned in {trial.before.planning_seconds * 1000:,.0f} → {trial.after.planning_seconds * 1000:,.0f} ms")
+    if trial.reads is not None:
+        before, after = trial.reads
+        parts.append(f"a filter reads {before:,.3g} → {after:,.3g} data files on average, none more than before")
+    return "; ".join(parts)

@@ -1,6 +1,5 @@
 """How scans are planned, where files lie and how they are encoded."""
 
-from icekit.tune.planning.result import Planning
-from icekit.tune.planning.service import tune_planning
+from icekit.tune.planning.service import Planning, tune_planning
 
 __all__ = ["Planning", "tune_planning"]

@@ -6,13 +6,22 @@ from collections.abc import Sequence
 
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, call, display_name
-from icekit.tune.advice import Advice, overriding, to_set
-from icekit.tune.in_force import SESSION
-from icekit.tune.planning.encoding import Encoding
-from icekit.tune.planning.manifests import Rewritten
-from icekit.tune.planning.measure import Timing
-from icekit.tune.planning.mode import AUTO, DISTRIBUTED, LEAST_RESULT_BYTES, LOCAL, Circumstances, decide, is_too_small_a_result
-from icekit.tune.planning.storage import GETS_PER_SECOND, PUTS_PER_SECOND, Storage
+from icekit.tune.answer import SESSION, Advice, overriding, to_set
+from icekit.tune.planning.measure import (
+    AUTO,
+    DISTRIBUTED,
+    GETS_PER_SECOND,
+    LEAST_RESULT_BYTES,
+    LOCAL,
+    PUTS_PER_SECOND,
+    Circumstances,
+    Encoding,
+    Rewritten,
+    Storage,
+    Timing,
+    decide,
+    is_too_small_a_result,
+)
 from icekit.units import count, percent, size
 
 #: A choice: planning in another place must save this share of the time, and this many seconds, or it is lost in noise.

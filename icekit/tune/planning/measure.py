@@ -2,21 +2,130 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import load_now
-from icekit.engine.plan_nodes import is_scan_of, nodes, query_of
-from icekit.engine.planner import plan_files
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent, load_now, load_table, session_value
+from icekit.engine.cluster import cluster_of
+from icekit.engine.metadata_tables import metadata_table_sql
+from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, plan_scan, query_of
 from icekit.errors import StatementRefused
-from icekit.sql import Identifier, identifier
-from icekit.tune.budget import Budget
-from icekit.tune.planning.mode import DISTRIBUTED, LOCAL
+from icekit.facts.collect import observe
+from icekit.facts.head import head, since
+from icekit.facts.model import Kind, TableFacts
+from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
+from icekit.tune.answer import InForce, in_force
+from icekit.tune.filters.model import Filter, predicates
+from icekit.tune.place import Budget, Place
+from icekit.tune.statement import scan
+from icekit.tune.write_mode.history import change
+from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+
+
+# --- Decide as Iceberg does where a scan is planned: in the driver, or by Spark's executors. Pure
+#
+# Source: ``SparkReadConf`` and ``BaseDistributedDataScan`` of Iceberg 1.12.
+
+
+LOCAL, DISTRIBUTED, AUTO = "local", "distributed", "auto"
+#: Below it Iceberg plans in the driver whatever is set, as executors would send more back.
+LEAST_RESULT_BYTES = 256 * 1024 * 1024
+#: Manifest bytes that a thread of the driver is trusted with.
+BYTES_PER_THREAD = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The manifests of data or of deletes that a scan reads: their number and bytes."""
+
+    count: int
+    size_in_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the decision rests on.
+
+    ``threads`` plan in the driver (``iceberg.worker.num-threads``), ``parallelism`` is the larger of the
+    session's default parallelism and its shuffle partitions, which Iceberg takes for what the executors
+    do at once. ``max_result_bytes`` is ``spark.driver.maxResultSize``, 0 for no limit. ``data`` and
+    ``deletes`` are the manifests, ``slots`` the task slots there really are.
+    """
+
+    data: Layer
+    deletes: Layer
+    may_have_equality_deletes: bool
+    threads: int
+    parallelism: int
+    slots: int
+    max_result_bytes: int
+    data_mode: InForce
+    delete_mode: InForce
+    driver_cores: int = 0
+    driver_heap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where the engine plans one kind of manifests, and each reason, the deciding one first."""
+
+    kind: str
+    place: str
+    reasons: tuple[str, ...]
+
+
+def decide(c: Circumstances) -> tuple[Decision, Decision]:
+    """Where data and delete manifests are planned."""
+    return _decide("data", c, c.data, c.data_mode), _decide("deletes", c, c.deletes, c.delete_mode)
+
+
+def is_too_small_a_result(c: Circumstances) -> bool:
+    """Tell whether ``spark.driver.maxResultSize`` alone keeps planning in the driver; 0 bytes counts as small to Iceberg too."""
+    return c.max_result_bytes < LEAST_RESULT_BYTES
+
+
+def _decide(kind: str, c: Circumstances, layer: Layer, mode: InForce) -> Decision:
+    if is_too_small_a_result(c):
+        said = "0, which stands for no limit and counts as 0 here" if c.max_result_bytes == 0 else size(c.max_result_bytes)
+        return Decision(
+            kind, LOCAL, (f"spark.driver.maxResultSize is {said}, and under {size(LEAST_RESULT_BYTES)} nothing is distributed",)
+        )
+    stated = (mode.value or AUTO).lower()
+    if stated == LOCAL:
+        return Decision(kind, LOCAL, (f"{mode.origin} says local",))
+    if stated == DISTRIBUTED:
+        if layer.count:
+            return Decision(kind, DISTRIBUTED, (f"{mode.origin} says distributed",))
+        return Decision(kind, LOCAL, ("there are no manifests",))
+    reasons = tuple(_for_local(c, layer))
+    if reasons:
+        return Decision(kind, LOCAL, reasons)
+    many = f"{count(layer.count, 'manifest')} of {size(layer.size_in_bytes)} are more than {count(c.threads, 'thread')} of the driver should read"
+    return Decision(kind, DISTRIBUTED, (many,))
+
+
+def _for_local(c: Circumstances, layer: Layer) -> Iterator[str]:
+    """What speaks for the driver when the mode is auto: any one is enough."""
+    if c.may_have_equality_deletes:
+        yield "equality deletes may apply, which need column statistics of every data file in the driver"
+    if not layer.count:
+        yield "there are no manifests"
+        return
+    if c.parallelism <= c.threads:
+        yield f"the session's parallelism of {c.parallelism} is no more than the driver's {count(c.threads, 'planning thread')}"
+    if layer.count <= 2 * c.threads:
+        yield f"{count(layer.count, 'manifest')} are no more than two for each of {count(c.threads, 'thread')}"
+    if layer.size_in_bytes <= BYTES_PER_THREAD * c.threads:
+        yield f"{size(layer.size_in_bytes)} of manifests are no more than {size(BYTES_PER_THREAD)} for each thread"
+
 
 _MODES = ("spark.sql.iceberg.data-planning-mode", "spark.sql.iceberg.delete-planning-mode")
 #: Threads that are tried, as far as there are manifests for them.
@@ -72,3 +181,317 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
         finally:
             pool.shutdown()
     return tuple(found)
+
+
+# --- Try other compression, row groups and pages on a copied sample: bytes, time to write, time to read
+
+
+#: A session's codec overrides every table's.
+SESSION_CODEC = "spark.sql.iceberg.compression-codec"
+CODEC, LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
+ROW_GROUP, PAGE = "write.parquet.row-group-size-bytes", "write.parquet.page-size-bytes"
+_PAGE_BYTES = 1_048_576
+_CODECS: tuple[tuple[str, str | None], ...] = (("zstd", "1"), ("zstd", "9"), ("snappy", None), ("gzip", None))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The sample written in one way; seconds on the wall, those of a scan the least of some.
+
+    ``properties`` are those that differ from the table's own; empty for the way it is written now.
+    """
+
+    name: str
+    properties: tuple[tuple[str, str], ...]
+    size_in_bytes: int
+    write_seconds: float
+    scan_seconds: float
+
+
+def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
+    """What is tried, by name: the way it is now, other codecs and levels, smaller row groups and pages; empty unless it writes Parquet."""
+    if (facts.setting("write.format.default") or "parquet").lower() != "parquet":
+        return {}
+    codec = (facts.setting(CODEC) or "").lower()
+    level = facts.properties.get(LEVEL)
+    now = f"{codec}{f' {level}' if level else ''}, as now"
+    found: dict[str, dict[str, str]] = {now: {}}
+    for other, at in _CODECS:
+        # A level goes with its codec; a number is none of gzip's levels (ZlibCompressor.CompressionLevel), and no statement sets and unsets at once.
+        if (other, at) != (codec, level) and (at is not None or level is None):
+            found[f"{other}{f' {at}' if at else ''}"] = {CODEC: other, **({LEVEL: at} if at else {})}
+    found["row groups a quarter"] = {ROW_GROUP: str(facts.int_setting(ROW_GROUP) // 4)}
+    found["pages a quarter"] = {PAGE: str(int(facts.properties.get(PAGE) or _PAGE_BYTES) // 4)}
+    return found
+
+
+def try_encodings(
+    lake: Lake, facts: TableFacts, place: Place, *, repeats: int, budget: Budget, progress: Callable[[str], None]
+) -> tuple[Encoding, ...]:
+    """Write the rows of a scratch table anew in each way, and read them; they are a copy of some of the table's rows."""
+    name = lake.sql_name(place.table)
+    # Read from where they were copied to: the same small source for every way, and not the table.
+    source = f"SELECT * FROM {identifier(*name)} VERSION AS OF {head(lake, place.table).snapshot_id}"
+    written: list[tuple[str, tuple[tuple[str, str], ...], int, float, int | None]] = []
+    reset = {
+        CODEC: facts.setting(CODEC) or "",
+        ROW_GROUP: str(facts.int_setting(ROW_GROUP)),
+        PAGE: facts.properties.get(PAGE) or str(_PAGE_BYTES),
+    }
+    for number, (title, properties) in enumerate(candidates(facts).items()):
+        _set(lake, place, {**reset, **properties}, facts.properties.get(LEVEL))
+        # The first write warms up and is not measured.
+        for measured in (False, True) if number == 0 else (True,):
+            before = head(lake, place.table).snapshot_id
+            with budget.watching(lake.spark, place.size_in_bytes):
+                started = time.monotonic()
+                lake.spark.sql(f"INSERT OVERWRITE {identifier(*name)} {source}")
+                seconds = time.monotonic() - started
+            now = head(lake, place.table)
+            size_in_bytes = sum(change(s).bytes_written for s in since(now, before))
+            budget.bytes_written += size_in_bytes
+            if measured:
+                written.append((title, tuple(properties.items()), size_in_bytes, seconds, now.snapshot_id))
+                progress(f"{title}: {size(size_in_bytes)}, written in {seconds:.2f} s")
+    # Each is a snapshot of its own, so that they can be read in turns: what disturbs the machine disturbs all alike.
+    reads: list[list[float]] = [[] for _ in written]
+    for _ in range(repeats + 1):
+        for times, (*_, snapshot_id) in zip(reads, written, strict=True):
+            with budget.watching(lake.spark):
+                times.append(scan(lake.spark, name, snapshot_id=snapshot_id))
+    return tuple(
+        Encoding(title, properties, size_in_bytes, seconds, min(times[1:]))
+        for (title, properties, size_in_bytes, seconds, _), times in zip(written, reads, strict=True)
+    )
+
+
+def _set(lake: Lake, place: Place, properties: Mapping[str, str], level: str | None) -> None:
+    wanted = dict(properties)
+    if LEVEL not in wanted and level is not None:
+        wanted[LEVEL] = level
+    name = lake.sql_name(place.table)
+    lake.spark.sql(set_properties(name, wanted))
+    if LEVEL not in wanted:
+        lake.spark.sql(unset_properties(name, [LEVEL]))
+
+
+# --- Try on a clone what rewriting the manifests would do for planning: they come out clustered by partition
+
+
+#: Filters that are planned before and after; the most frequent.
+MOST_FILTERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Planning one filter, as SQL (None: a full scan), on the manifests as they are, and rewritten."""
+
+    text: str | None
+    weight: float
+    before: PlannedScan
+    after: PlannedScan
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What rewriting the manifests came to; counts and bytes are of data manifests.
+
+    ``reads`` begin with the full scan.
+    """
+
+    count_before: int
+    count_after: int
+    bytes_before: int
+    bytes_after: int
+    reads: tuple[Read, ...]
+
+    @property
+    def mean_before(self) -> float:
+        """Manifests that a query opens, by the weight of the filters; of a full scan where there are none."""
+        return _mean((r.before.manifests, r) for r in self.reads)
+
+    @property
+    def mean_after(self) -> float:
+        """The same afterwards."""
+        return _mean((r.after.manifests, r) for r in self.reads)
+
+
+def _mean(opened: Iterable[tuple[int, Read]]) -> float:
+    every = list(opened)
+    some = [(n, read) for n, read in every if read.text is not None] or every
+    weight = sum(read.weight for _, read in some)
+    return sum(n * read.weight for n, read in some) / weight if weight else 0.0
+
+
+def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Sequence[Filter], *, repeats: int, budget: Budget) -> Rewritten:
+    """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
+    columns = {c.name: c for c in facts.columns}
+    asked: list[tuple[str | None, float]] = [(None, 1.0)]
+    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], columns)]
+    name = lake.sql_name(clone)
+
+    def plan() -> list[PlannedScan]:
+        found = []
+        for where, _ in asked:
+            with budget.watching(lake.spark):
+                found.append(min((plan_scan(lake.spark, name, where) for _ in range(repeats)), key=lambda p: p.seconds))
+        return found
+
+    before = plan()
+    with budget.watching(lake.spark, facts.manifests.data_bytes):
+        lake.spark.sql(call(lake.name, "rewrite_manifests", table=display_name(clone))).collect()
+    budget.bytes_written += facts.manifests.data_bytes
+    after = plan()
+    rewritten = observe(lake, clone, collector="spark").manifests
+    return Rewritten(
+        facts.manifests.data_count,
+        rewritten.data_count,
+        facts.manifests.data_bytes,
+        rewritten.data_bytes,
+        tuple(Read(text, weight, b, a) for (text, weight), b, a in zip(asked, before, after, strict=True)),
+    )
+
+
+# --- Look at where files lie: under how many prefixes, by what FileIO, and whether requests could be throttled there
+
+
+#: Schemes of stores that limit requests by prefix.
+_OBJECT_STORES = {
+    "s3": "Amazon S3",
+    "s3a": "Amazon S3",
+    "s3n": "Amazon S3",
+    "gs": "Google Cloud Storage",
+    "abfs": "Azure",
+    "abfss": "Azure",
+    "wasb": "Azure",
+    "wasbs": "Azure",
+    "oss": "OSS",
+}
+#: Requests a second that S3 takes for one prefix before it splits it ("Best practices design patterns: optimizing Amazon S3 performance").
+GETS_PER_SECOND, PUTS_PER_SECOND = 5_500, 3_500
+#: A choice: how long one small request takes, so that a task slot makes fifty a second at most.
+REQUEST_SECONDS = 0.02
+#: What LocationProviders puts into a path with write.object-storage.enabled (since 1.7; before: eight hexadecimal digits).
+_HASHED = "/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where the live files lie.
+
+    ``prefix_count`` counts the first folders below the data folder, ``largest_prefix_share`` is the share
+    of the files in the fullest; ``hashed_share`` of the files have a hash in their path, ``elsewhere_count`` lie
+    outside the table's location. ``gets_per_second`` is the most that this session's task slots ask for,
+    ``puts_per_commit`` the most files a recent commit added, one commit every ``seconds_between_commits`` (the median; None with one commit).
+    """
+
+    scheme: str
+    file_io: str
+    is_enabled: bool
+    file_count: int
+    folder_count: int
+    prefix_count: int
+    largest_prefix_share: float
+    hashed_share: float
+    elsewhere_count: int
+    gets_per_second: float
+    puts_per_commit: int
+    seconds_between_commits: float | None
+
+    @property
+    def store(self) -> str | None:
+        """The object store, None for a file system."""
+        return _OBJECT_STORES.get(self.scheme)
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Tell whether one prefix could be asked more often than S3 takes, for its share of the files: in reads, or in a commit's writes."""
+        if self.store is None:
+            return False
+        share = (1 - self.hashed_share) * self.largest_prefix_share
+        # A commit's files are written no faster than its task slots can.
+        puts_per_second = min(float(self.puts_per_commit), self.gets_per_second)
+        return self.gets_per_second * share > GETS_PER_SECOND or puts_per_second * share > PUTS_PER_SECOND
+
+
+def look(spark: SparkSession, table: Identifier, facts: TableFacts, *, slots: int, file_io: str) -> Storage:
+    """Count files by where they lie, in Spark; ``table`` is named with its catalog."""
+    data = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
+    folder = "regexp_extract(file_path, '^(.*)/[^/]+$', 1)"
+    # The part after the data folder, up to the next slash; files elsewhere count by their own folder.
+    inside = f"startswith(file_path, {literal(data + '/')})"
+    rest = f"substring(file_path, {len(data) + 2})"
+    # Files of an unpartitioned table lie in the data folder itself: one prefix.
+    prefix = f"CASE WHEN NOT {inside} THEN {folder} WHEN instr({rest}, '/') > 0 THEN split_part({rest}, '/', 1) ELSE '' END"
+    row = spark.sql(
+        f"WITH f AS (SELECT {folder} AS folder, {prefix} AS prefix, file_path RLIKE {literal(_HASHED)} AS hashed, "
+        f"NOT startswith(file_path, {literal(facts.location.rstrip('/') + '/')}) AS elsewhere FROM {metadata_table_sql(spark, table, 'files')}), "
+        "g AS (SELECT prefix, count(*) AS n, count(DISTINCT folder) AS folders, count_if(hashed) AS hashed, count_if(elsewhere) AS elsewhere "
+        "FROM f GROUP BY prefix) "
+        "SELECT coalesce(sum(n), 0) AS n, coalesce(sum(folders), 0) AS folders, count(*) AS prefixes, coalesce(max(n), 0) AS largest, "
+        "coalesce(sum(hashed), 0) AS hashed, coalesce(sum(elsewhere), 0) AS elsewhere FROM g"
+    ).collect()[0]
+    files = int(row.n)
+    added = [(c.added_data_files or 0) + (c.added_delete_files or 0) for c in facts.history.commits]
+    return Storage(
+        scheme=_scheme(facts.location),
+        file_io=file_io,
+        is_enabled=(facts.properties.get("write.object-storage.enabled") or "false").lower() == "true",
+        file_count=files,
+        folder_count=int(row.folders),
+        prefix_count=int(row.prefixes),
+        largest_prefix_share=int(row.largest) / files if files else 0.0,
+        hashed_share=int(row.hashed) / files if files else 0.0,
+        elsewhere_count=int(row.elsewhere),
+        gets_per_second=slots / REQUEST_SECONDS,
+        puts_per_commit=max(added, default=0),
+        seconds_between_commits=facts.history.median_seconds_between_commits,
+    )
+
+
+def _scheme(location: str) -> str:
+    found = re.match(r"([a-z][a-z0-9+.-]*):", location, re.I)
+    return found[1].lower() if found else "file"
+
+
+# --- Ask the session and the table what planning rests on; needs the JVM bridge
+
+
+_SESSION = {"data": "spark.sql.iceberg.data-planning-mode", "delete": "spark.sql.iceberg.delete-planning-mode"}
+_PROPERTY = {"data": "read.data-planning-mode", "delete": "read.delete-planning-mode"}
+
+
+def circumstances(spark: SparkSession, facts: TableFacts) -> Circumstances:
+    """What Iceberg would look at to plan a full scan of the table in this session."""
+    jvm: Any = spark._jvm
+    context: Any = spark.sparkContext._jsc.sc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    state: Any = spark._jsparkSession.sessionState()
+    parallelism = int(context.defaultParallelism())
+    return Circumstances(
+        data=Layer(facts.manifests.data_count, facts.manifests.data_bytes),
+        deletes=Layer(facts.manifests.delete_count, facts.manifests.delete_bytes),
+        may_have_equality_deletes=facts.total(Kind.EQUALITY_DELETES).file_count > 0,
+        threads=int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE),
+        parallelism=max(parallelism, int(state.conf().numShufflePartitions())),
+        slots=cluster_of(spark).tasks,
+        max_result_bytes=int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G")),
+        data_mode=_mode(spark, facts, "data"),
+        delete_mode=_mode(spark, facts, "delete"),
+        driver_cores=int(runtime.availableProcessors()),
+        driver_heap_bytes=int(runtime.maxMemory()),
+    )
+
+
+def _mode(spark: SparkSession, facts: TableFacts, kind: str) -> InForce:
+    return in_force(
+        _PROPERTY[kind],
+        session=[(_SESSION[kind], session_value(spark, _SESSION[kind]))],
+        properties=[(_PROPERTY[kind], facts.properties.get(_PROPERTY[kind]))],
+        default=("the default", "auto"),
+    )
+
+
+def file_io(spark: SparkSession, table: Identifier) -> str:
+    """The class by which Iceberg reads and writes the table's files (``S3FileIO``, ``HadoopFileIO``)."""
+    return str(load_table(spark, table).io().getClass().getSimpleName())

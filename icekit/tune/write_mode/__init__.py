@@ -2,8 +2,7 @@
 
 from icekit.tune.write_mode.history import WriteHistory, write_history
 from icekit.tune.write_mode.model import Comparison, Costs, Variant, best_cycle, commits_until, sensitivity
-from icekit.tune.write_mode.result import WriteModeChoice
-from icekit.tune.write_mode.service import choose_write_mode
+from icekit.tune.write_mode.service import WriteModeChoice, choose_write_mode
 
 __all__ = [
     "Comparison",

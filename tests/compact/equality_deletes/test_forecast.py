@@ -4,9 +4,7 @@ from typing import Any
 import pytest
 
 from icekit.compact.equality_deletes import Executor, HeapForecast, KeyColumn, KeySample, forecast_heap
-from icekit.compact.equality_deletes.forecast import MAX_PARTITIONS, verdict
-from icekit.compact.equality_deletes.heap import RecordHeap, fixed_bytes, text_bytes
-from icekit.compact.equality_deletes.peak import BASE_BYTES
+from icekit.compact.equality_deletes.forecast import BASE_BYTES, MAX_PARTITIONS, RecordHeap, fixed_bytes, text_bytes, verdict
 from icekit.errors import ParameterError
 from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionField, PartitionSpec, SequenceCounts, TableFacts
 from tests import factories as make

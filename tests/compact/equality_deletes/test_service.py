@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
-from icekit.prove.conversions import prove_conversion
+from icekit.prove.commits import prove_conversion
 from icekit.run import convert_equality_deletes
 from tests.resolve.tables import Table
 

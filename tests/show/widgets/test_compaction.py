@@ -9,8 +9,8 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
+from icekit.compact.claims import RunRecord
 from icekit.compact.ledger import opened
-from icekit.compact.records import RunRecord
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.show import widgets

@@ -6,7 +6,7 @@ import threading
 
 from icekit.compact.execute import Stop, Stopped
 from icekit.errors import TableNotFound
-from icekit.show.widgets.work import Say, Work
+from icekit.show.widgets.controls import Say, Work
 
 
 def finished(job: object, *, cancel: bool = False) -> tuple[list[str], list[object], list[str]]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from icekit.tune.advisory_size.advise import advise, limits
-from icekit.tune.advisory_size.chain import ICEBERG_SESSION, PROPERTY, Chain, chain
-from icekit.tune.advisory_size.recommend import Candidate
-from icekit.tune.advisory_size.source import Source
-from icekit.tune.advisory_size.trial import SizeTrial
-from icekit.tune.advisory_size.written import Written
+from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Candidate, Chain, SizeTrial, chain
+from icekit.tune.advisory_size.written import Source, Written
 from tests.factories import MIB, table_facts
 from tests.tune.advisory_size.making import CLUSTER, TARGET, shuffle, written
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.recommend import best, next_candidate, rolled_bytes, rounded, scaled, spill_limit
+from icekit.tune.advisory_size.trial import best, next_candidate, rolled_bytes, rounded, scaled, spill_limit
 from icekit.tune.advisory_size.written import Written
 from tests.tune.advisory_size.making import MIB, TARGET, shuffle, written
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from icekit.facts.model import SortField, TableFacts
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
-from icekit.tune.distribution.advise import advise, advise_order, advised_mode, skew
-from icekit.tune.distribution.modes import modes
-from icekit.tune.distribution.predict import Predicted, Spread
-from icekit.tune.distribution.trial import ModeTrial, Tried
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
+from icekit.tune.distribution.advise import ModeTrial, Tried, advise, advise_order, advised_mode, skew
+from icekit.tune.distribution.modes import Predicted, Spread, modes
 from tests.factories import KIB, UNPARTITIONED, table_facts
 from tests.tune.advisory_size.making import written
 

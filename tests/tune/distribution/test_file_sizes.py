@@ -10,13 +10,12 @@ import pytest
 
 from icekit.api import Lake
 from icekit.clone import NAMESPACE
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent
 from icekit.errors import ParameterError
-from icekit.show import file_sizes_charts
+from icekit.show import tune_charts
 from icekit.sql import identifier
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
-from icekit.tune.file_sizes import tune_file_sizes
-from icekit.tune.file_sizes_result import FileSizes
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
+from icekit.tune.file_sizes import FileSizes, tune_file_sizes
 from tests.bench.file_sizes import CODECS, KINDS, measure
 
 pytestmark = pytest.mark.spark
@@ -72,8 +71,8 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash_and_its_next_writ
     assert answer.until_before.visits == 2
     assert "Set write.distribution-mode to hash" in answer.summary()
     assert json.loads(answer.write_into(tmp_path).read_text())["is_change"] is True
-    assert file_sizes_charts.next_writes_chart(answer).png()
-    assert file_sizes_charts.modes_chart(answer).png()
+    assert tune_charts.next_writes_chart(answer).png()
+    assert tune_charts.modes_chart(answer).png()
 
 
 def test_a_table_of_one_file_is_left_alone_and_a_session_that_overrides_it_is_named(lake: Lake, scratch: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.facts.model import SortField
-from icekit.tune.advisory_size.chain import DISTRIBUTION_SESSION
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
 from icekit.tune.distribution.modes import Mode, modes
 from tests.factories import UNPARTITIONED, table_facts
 

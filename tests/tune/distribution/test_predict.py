@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.chain import Chain, chain
-from icekit.tune.distribution.predict import Spread, predict
+from icekit.tune.advisory_size.trial import Chain, chain
+from icekit.tune.distribution.modes import Spread, predict
 from tests.factories import MIB, TARGET, table_facts
 from tests.tune.advisory_size.making import CLUSTER
 

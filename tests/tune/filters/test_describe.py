@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.facts.parts import Column
-from icekit.tune.filters.describe import Unreadable, filters_of, parse
-from icekit.tune.filters.model import All, Anything, Either, Filter, Leaf, sql
+from icekit.facts.model import Column
+from icekit.tune.filters.model import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
 
 COLUMNS = {
     c.name: c

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from icekit.engine.planner import PlannedScan
-from icekit.facts.model import PartitionSpec, SortField, TableFacts
-from icekit.facts.parts import PartitionField
+from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
 from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf
-from icekit.tune.layout import blooms, sizing
+from icekit.tune.layout import blooms, clustering
 from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, advise
-from icekit.tune.layout.levels import levels, partition_shares
+from icekit.tune.layout.clustering import levels, partition_shares
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
     BloomCheck,
     BloomTrial,
     Candidate,
+    Field,
     Order,
     Orders,
     Sizing,
@@ -29,9 +29,8 @@ from icekit.tune.layout.model import (
     Tried,
     Worn,
 )
-from icekit.tune.layout.propose import Proposal, own_order, propose
 from icekit.tune.layout.rows import Column
-from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.specs import Proposal, own_order, propose
 from icekit.tune.layout.trial import found_there
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
@@ -316,8 +315,8 @@ def sized(**given: Any) -> Sizing:
 
 
 def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> None:
-    (fits,) = sizing.advise(table_facts(), sized())
-    (many,) = sizing.advise(table_facts(), sized(open_files=100))
+    (fits,) = clustering.advise(table_facts(), sized())
+    (many,) = clustering.advise(table_facts(), sized(open_files=100))
 
     assert str(16 * MIB) not in fits.evidence
     assert str(16 * MIB) in many.evidence
@@ -326,22 +325,22 @@ def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> N
 
 
 def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() -> None:
-    facts = table_facts(properties={sizing.ROW_GROUP: str(32 * MIB)})
+    facts = table_facts(properties={clustering.ROW_GROUP: str(32 * MIB)})
     narrow = sized(columns=5000, row_group_bytes=32 * MIB, chunk_bytes=32 * MIB / 5000)
 
-    (got,) = sizing.advise(facts, narrow)
+    (got,) = clustering.advise(facts, narrow)
 
     assert str(512 * MIB) in got.evidence
     assert not got.is_change
-    assert str(512 * MIB) not in sizing.advise(facts, replace(narrow, heap_bytes=256 * MIB))[0].evidence
+    assert str(512 * MIB) not in clustering.advise(facts, replace(narrow, heap_bytes=256 * MIB))[0].evidence
 
 
 def test_leaving_format_version_1_is_a_remark_as_it_cannot_be_undone() -> None:
     from tests.factories import history
 
-    assert sizing.version(TABLE, table_facts()) is None
-    kept = sizing.version(TABLE, table_facts(format_version=1))
-    raised = sizing.version(TABLE, table_facts(format_version=1, history=history(operations=(("overwrite", 3),))))
+    assert clustering.version(TABLE, table_facts()) is None
+    kept = clustering.version(TABLE, table_facts(format_version=1))
+    raised = clustering.version(TABLE, table_facts(format_version=1, history=history(operations=(("overwrite", 3),))))
     assert kept is not None
     assert not kept.is_change
     assert raised is not None

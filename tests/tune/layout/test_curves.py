@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from icekit.tune.layout.curves import hilbert, ordered_bits, takes, z_order
+from icekit.tune.layout.rows import hilbert, ordered_bits, takes, z_order
 
 
 def placed(keys: list[Any]) -> list[int]:

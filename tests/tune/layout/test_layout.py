@@ -16,17 +16,15 @@ from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier
-from icekit.tune.budget import Budget
 from icekit.tune.ddl import rewrite, undo_order, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
-from icekit.tune.layout.curves import hilbert
-from icekit.tune.layout.levels import partition_shares, plans
-from icekit.tune.layout.model import SORT, BloomCheck, Order
-from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.clustering import partition_shares, plans
+from icekit.tune.layout.model import SORT, BloomCheck, Field, Order
+from icekit.tune.layout.rows import hilbert
 from icekit.tune.layout.trial import run_trial
-from icekit.tune.place import places
+from icekit.tune.place import Budget, places
 
 pytestmark = pytest.mark.spark
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from icekit.tune.budget import Budget, BudgetSpent
 from icekit.tune.filters.model import All, Filter, Leaf
-from icekit.tune.filters.sampling import Sample
-from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Order
-from icekit.tune.layout.orders import choose, pays
+from icekit.tune.filters.read import Sample
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, Order
 from icekit.tune.layout.rows import Column, Rows
-from icekit.tune.layout.specs import best, candidates, is_tiny, score
-from icekit.tune.layout.transforms import Field
+from icekit.tune.layout.specs import best, candidates, choose, is_tiny, pays, score
+from icekit.tune.place import Budget, BudgetSpent
 
 MIB = 1 << 20
 DAY = 86_400_000_000

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 from icekit.tune.filters.model import All, Either, Leaf
-from icekit.tune.layout.transforms import Field, Values, function, may_match
+from icekit.tune.layout.model import Field, Values, function, may_match
 
 TYPES: dict[str, Any] = {"long": LongType(), "string": StringType(), "timestamp": TimestampType(), "date": DateType()}
 EXPRESSIONS: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog.lake import session_of
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent
 from icekit.tune.merge.engine import engine_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
 

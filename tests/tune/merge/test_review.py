@@ -12,11 +12,12 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.clone import NAMESPACE, making
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
-from icekit.show.merge_charts import bytes_chart, bytes_table
+from icekit.show.tune_charts import bytes_table
+from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
 from icekit.tune.merge import review_merge
-from icekit.tune.merge.result import document
+from icekit.tune.merge.model import document
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.session import lent
+from icekit.engine.bridge import lent
 from icekit.tune.merge import Review
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, ROWS, Target, said
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from icekit.facts.model import TableFacts
-from icekit.facts.parts import Column
+from icekit.facts.model import Column, TableFacts
 from icekit.tune.metrics_columns.advise import Measures
 from icekit.tune.metrics_columns.model import ColumnBytes, EntryBytes, FilterReads, Manifests, Skipping, Trial
 from tests import factories

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from icekit.facts.model import EqualityKey
-from icekit.facts.parts import Column, SortField
+from icekit.facts.model import Column, EqualityKey, SortField
 from icekit.sql import identifier
 from icekit.tune import ddl
-from icekit.tune.advice import Advice, script
-from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, advise, needed, roles, undeclared
-from icekit.tune.metrics_columns.verify import confirmed, showed
+from icekit.tune.answer import Advice, script
+from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, advise, confirmed, needed, roles, showed, undeclared
 from tests import factories
 from tests.tune.metrics_columns.made import TABLE, measures, skip, trial, wide
 

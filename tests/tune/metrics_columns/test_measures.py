@@ -7,14 +7,13 @@ import io
 import fastavro
 import pytest
 
-from icekit.facts.parts import Column
+from icekit.facts.model import Column
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.filters.model import All
 from icekit.tune.filters.skipping import bounds_of
-from icekit.tune.metrics_columns.manifest_bytes import layout, measure
+from icekit.tune.metrics_columns.advise import colliding, prefix_of
+from icekit.tune.metrics_columns.measures import layout, measure, skipping
 from icekit.tune.metrics_columns.model import rank
-from icekit.tune.metrics_columns.prefixes import colliding, prefix_of
-from icekit.tune.metrics_columns.simulate import skipping
 from tests.tune.metrics_columns.made import skip, trial
 
 URL = "https://tracking.example.org/v1/"

@@ -14,12 +14,12 @@ from icekit.clone import NAMESPACE
 from icekit.engine.bridge import load_now
 from icekit.errors import ParameterError
 from icekit.sql import identifier
-from icekit.tune.budget import Budget
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
 from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT
-from icekit.tune.metrics_columns.footers import Footers
-from icekit.tune.metrics_columns.trial import try_metrics
+from icekit.tune.metrics_columns.measures import Footers
+from icekit.tune.metrics_columns.service import try_metrics
+from icekit.tune.place import Budget
 from tests.workshop import Workshop
 
 pytestmark = pytest.mark.spark
@@ -107,7 +107,7 @@ def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake)
 
 
 def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch, urls: MetricsColumns) -> None:
-    monkeypatch.setattr("icekit.tune.metrics_columns.trial.MOST_FILES", 5)
+    monkeypatch.setattr("icekit.tune.metrics_columns.service.MOST_FILES", 5)
     shown = try_metrics(
         lake,
         urls.facts,

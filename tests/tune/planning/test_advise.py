@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from icekit.engine.planner import PlannedScan
-from icekit.tune.in_force import in_force
+from icekit.tune.answer import in_force
 from icekit.tune.planning import advise
-from icekit.tune.planning.encoding import Encoding, candidates
-from icekit.tune.planning.manifests import Read, Rewritten
-from icekit.tune.planning.measure import Timing
-from icekit.tune.planning.storage import Storage
+from icekit.tune.planning.measure import Encoding, Read, Rewritten, Storage, Timing, candidates
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from icekit.tune.in_force import in_force
-from icekit.tune.planning.mode import DISTRIBUTED, LOCAL, Circumstances, Layer, decide
+from icekit.tune.answer import in_force
+from icekit.tune.planning.measure import DISTRIBUTED, LOCAL, Circumstances, Layer, decide
 
 MB = 1024 * 1024
 AUTO = in_force("read.data-planning-mode", default=("the default", "auto"))

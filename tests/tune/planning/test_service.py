@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.clone.stale import stale_clones
+from icekit.clone.removal import stale_clones
 from icekit.errors import ParameterError
-from icekit.show import planning_charts
-from icekit.tune.planning import encoding, tune_planning
+from icekit.show import tune_charts
+from icekit.tune.planning import measure, tune_planning
 from icekit.tune.planning.advise import MANIFEST_GAIN
 
 pytestmark = pytest.mark.spark
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.soak
 def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The notebook tries them all.
-    monkeypatch.setattr(encoding, "_CODECS", (("snappy", None),))
+    monkeypatch.setattr(measure, "_CODECS", (("snappy", None),))
     before = lake.observe("lab.fragmented_manifests").snapshot_id
 
     answer = tune_planning(lake, "lab.fragmented_manifests", filters=["carrier = 'HA'"], repeats=1, sample_bytes="1 MB")
@@ -34,7 +34,7 @@ def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, mo
     assert {t.name for t in answer.modes} == {"local", "distributed"}
     assert answer.storage.scheme == "file"
     assert answer.write_into(tmp_path).read_text().count("rewrite_manifests") >= 1
-    for chart in (planning_charts.manifests_chart(answer), planning_charts.encodings_chart(answer)):
+    for chart in (tune_charts.manifests_chart(answer), tune_charts.encodings_chart(answer)):
         assert chart.figure is not None
     # The table itself is as it was, and no clone is left.
     assert lake.observe("lab.fragmented_manifests").snapshot_id == before

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.facts.model import TableFacts
-from icekit.tune.advice import Advice
-from icekit.tune.write_mode.advise import advise, current_variant
+from icekit.tune.answer import Advice
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
-from icekit.tune.write_mode.model import Comparison, Costs, Variant
+from icekit.tune.write_mode.model import Comparison, Costs, Variant, advise, current_variant
 from tests import factories
 
 TABLE = ("lake", "db", "my table")

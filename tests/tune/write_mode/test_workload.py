@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.facts.parts import Column
-from icekit.tune.write_mode.workload import Shape, synthetic
+from icekit.facts.model import Column
+from icekit.tune.write_mode.history import Shape, synthetic
 from tests.factories import table_facts
 
 NO_LAKE = cast("Any", None)

@@ -1,0 +1,443 @@
+"""Say what every kind of catalog answers about its tables, how bytes are read, and what is told when neither works.
+
+Each kind answers the same questions: which tables are there, where is this one's current
+metadata, and what are the bytes at a location. The embedded lake and a pyiceberg profile need
+no JVM for it; a catalog known only to a Spark session does.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import importlib
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from icekit.engine.bridge import has_bridge, load_table, read_bytes
+from icekit.engine.errors import explain, not_found, view_given
+from icekit.engine.metadata_tables import metadata_table
+from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied, TableNotFound, first_line, trace
+from icekit.secrets import is_secret, remember
+from icekit.sql import Identifier, identifier, parse_identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+T = TypeVar("T")
+
+# A catalog that has not answered by then is down for the person who waits; listing all of a
+# large one may take longer.
+DEADLINE_SECONDS = 12.0
+LISTING_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's metadata is, and how to read bytes from its storage."""
+
+    metadata_location: str
+    read: Callable[[str], bytes]
+
+
+class Tables(Protocol):
+    """What every kind of catalog can tell about its tables."""
+
+    def names(self) -> list[Identifier]:
+        """Every table of the catalog, sorted."""
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, sorted; none if there is no such namespace."""
+
+    def source(self, table: Identifier) -> Source:
+        """Find one table; raises TableNotFound with near names, or NotATable for a view."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+def read_local(location: str) -> bytes:
+    """Read a file of this machine, given as a path or a ``file:`` URI."""
+    path = location
+    if location.startswith("file:"):
+        # As both engines do: nothing is decoded, and # and ? are letters like others.
+        path = location.removeprefix("file:")
+        path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
+    return reading(location, lambda: Path(path).read_bytes())
+
+
+def reading(location: str, read: Callable[[], bytes]) -> bytes:
+    """Read, and name the file that is gone or forbidden."""
+    try:
+        return within(60, read)
+    except FileNotFoundError:
+        raise MetadataUnreadable(
+            f"{location} is gone, and the table cannot be read without it; restore it, or roll the catalog back to an older metadata file."
+        ) from None
+    except PermissionError:
+        raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
+    except (OSError, ValueError) as error:
+        # pyarrow and fsspec have no class for it.
+        if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
+            raise PermissionDenied(
+                f"Reading {location} is not permitted ({first_line(error)}); check the profile's keys, or ask for read access.",
+                detail=trace(error),
+            ) from None
+        raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
+
+
+def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[], float] = lambda: 0.0) -> T:
+    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
+
+    ``spared`` says how many seconds so far do not count.
+
+    A daemon thread, and not an executor's: the process must be able to end while a dead
+    host is still being waited for.
+    """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    if seconds is None:
+        return future.result()
+    began = time.monotonic()
+    while (left := seconds + spared() - (time.monotonic() - began)) > 0:
+        if concurrent.futures.wait([future], left).done:
+            return future.result()
+    raise TimeoutError
+
+
+# --- Find the tables of the embedded lake in its SQLite catalog
+
+
+class EmbeddedTables:
+    """The embedded lake, asked with the standard library alone: a first look takes no imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"embedded lake at {self.path}"
+
+    def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
+        database = self.path / "catalog.db"
+        if not database.exists():
+            raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
+        try:
+            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS)) as connection:
+                return connection.execute(sql, arguments).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise CatalogUnreachable(f"The embedded lake's catalog {database} cannot be read: {error}.") from None
+        except sqlite3.DatabaseError as error:
+            raise CatalogUnreachable(f"The embedded lake's catalog {database} is not a catalog: {error}.") from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of the embedded lake."""
+        rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
+        return sorted((*namespace.split("."), table) for namespace, table in rows)
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, by the embedded lake's catalog."""
+        return [name for name in self.names() if name[:-1] == namespace]
+
+    def source(self, table: Identifier) -> Source:
+        """Look the table up by namespace and name."""
+        rows = self._query(
+            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+            ".".join(table[:-1]),
+            table[-1],
+        )
+        if not rows:
+            raise not_found(table, self.names())
+        if rows[0][1] != "TABLE":
+            raise view_given(table)
+        return Source(rows[0][0], read_local)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+# --- Find the tables of a catalog that only a running Spark session knows; without the bridge, their metadata is read as
+# ``binaryFile``.
+
+
+# A running session may still be fetching its cluster when it is asked first.
+SESSION_SECONDS = 60.0
+
+
+class SessionTables:
+    """A catalog known only to a running Spark session."""
+
+    def __init__(self, name: str, spark: SparkSession) -> None:
+        self.name = name
+        self.spark = spark
+
+    def __str__(self) -> str:
+        return f"catalog {self.name!r} of the running Spark session"
+
+    def names(self) -> list[Identifier]:
+        """Every table, as ``SHOW TABLES`` lists them."""
+        found: list[Identifier] = []
+
+        def walk(parent: Identifier = ()) -> None:
+            for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name, *parent)}").collect():
+                # Spark puts odd parts in backticks here.
+                parts = parse_identifier(f"{namespace}.t")[:-1]
+                if len(parts) <= len(parent):
+                    continue
+                rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
+                found.extend((*parts, row["tableName"]) for row in rows if not row["isTemporary"])
+                walk(parts)
+
+        self._ask(walk, LISTING_SECONDS)
+        return sorted(set(found))
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, as ``SHOW TABLES`` lists them."""
+        listing = f"SHOW TABLES IN {identifier(self.name, *namespace)}"
+        try:
+            rows = self._ask(lambda: self.spark.sql(listing).collect(), LISTING_SECONDS)
+        except Exception as error:
+            explained = explain(error, (self.name, *namespace, "*"))
+            if isinstance(explained, TableNotFound):
+                return []
+            raise explained from None
+        return sorted((*namespace, row["tableName"]) for row in rows if not row["isTemporary"])
+
+    def _ask(self, question: Callable[[], T], seconds: float) -> T:
+        try:
+            return within(seconds, question)
+        except concurrent.futures.TimeoutError:
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network, and the table's metadata file: "
+                "Iceberg reads a damaged one again and again."
+            ) from None
+
+    def source(self, table: Identifier) -> Source:
+        """Not without Spark: the collector asks the session itself."""
+        return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
+
+    def close(self) -> None:
+        """The session is not icekit's to stop."""
+
+
+def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
+    """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
+    try:
+        spark.sql(f"REFRESH TABLE {identifier(*table)}")
+        return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
+    except IcekitError:
+        raise
+    except Exception as error:
+        raise explain(error, table, names) from None
+
+
+def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
+    loaded = load_table(spark, table)
+    io = loaded.io()
+
+    def read(location: str) -> bytes:
+        try:
+            return read_bytes(io, location)
+        except Exception as error:
+            raise explain(error, table) from None
+
+    return Source(str(loaded.operations().current().metadataFileLocation()), read)
+
+
+def _by_sql(spark: SparkSession, table: Identifier) -> Source:
+    def read(location: str) -> bytes:
+        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
+        try:
+            return bytes(spark.read.format("binaryFile").load(path).select("content").collect()[0][0])
+        except Exception as error:
+            raise explain(error, table) from None
+
+    newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return Source(str(newest[0][0]), read)
+
+
+# --- Find the tables of a catalog that a pyiceberg profile configures
+
+
+class ProfileTables:
+    """A catalog that pyiceberg connects to by its profile."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties = properties
+        self._catalog: Any = None
+        # pyiceberg opens and closes one connection to Hive around each question, whichever thread asks.
+        self._turn = threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
+
+    def __str__(self) -> str:
+        return f"profile {self.name!r}"
+
+    @property
+    def catalog(self) -> Any:
+        """The pyiceberg catalog; the first use contacts it, within the deadline."""
+        if self._catalog is None:
+            from pyiceberg.catalog import load_catalog
+
+            _import_client(self.name, self.properties)
+            self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
+        return self._catalog
+
+    def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
+        """Answer within the deadline, or say in one sentence why not."""
+        seconds = DEADLINE_SECONDS if seconds is None else seconds
+        from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, UnauthorizedError
+
+        try:
+            return within(seconds, question)
+        except IcekitError:
+            raise
+        except concurrent.futures.TimeoutError:
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
+            ) from None
+        except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
+            _remember_sent(error)
+            raise PermissionDenied(
+                f"Catalog {self.name!r} refuses: {first_line(error)}. Check the profile's credential or token."
+            ) from None
+        except Exception as error:
+            _remember_sent(error)
+            if _is_missing(error):
+                raise
+            if damage := _damage(error):
+                raise MetadataUnreadable(
+                    f"Catalog {self.name!r} gives metadata that is damaged: {damage}; restore it, or point the catalog at the metadata file before it (register_table).",
+                    detail=trace(error),
+                ) from None
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {first_line(error)}. Check its profile.",
+                detail=trace(error),
+            ) from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of every namespace, nested ones included."""
+        catalog = self.catalog
+
+        def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
+            found: list[Identifier] = []
+            for namespace in catalog.list_namespaces(parent):
+                if len(namespace) <= len(parent):
+                    continue
+                found += [tuple(table) for table in catalog.list_tables(namespace)]
+                if self.properties.get("type") != "glue":
+                    found += walk(tuple(namespace))
+            return found
+
+        # Hive and Glue connect at the first question: a dead one is told within the deadline.
+        self._ask(catalog.list_namespaces)
+        return sorted(set(self._ask(walk, LISTING_SECONDS)))
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, asked of that alone."""
+        try:
+            return sorted(tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS))
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            return []
+
+    def source(self, table: Identifier) -> Source:
+        """Load the table through pyiceberg, which also reads its metadata file."""
+        try:
+            catalog = self.catalog
+            with self._turn:
+                loaded = self._ask(lambda: catalog.load_table(table))
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            if self._is_view(table):
+                raise view_given(table) from None
+            raise not_found(table, self._near(table)) from None
+        io = loaded.io
+
+        def read(location: str) -> bytes:
+            if urlsplit(location).scheme in {"", "file"}:
+                return read_local(location)
+            return reading(location, lambda: _read_all(io, location))
+
+        return Source(loaded.metadata_location, read)
+
+    def close(self) -> None:
+        """Close the pyiceberg catalog, if it was opened."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def _near(self, table: Identifier) -> list[Identifier]:
+        """Names to suggest: of the table's namespace, which a large catalog lists quickly."""
+        try:
+            return self._ask(lambda: [tuple(name) for name in self.catalog.list_tables(table[:-1])])
+        except Exception:
+            try:
+                return self._ask(lambda: [(*namespace, table[-1]) for namespace in self.catalog.list_namespaces()])
+            except IcekitError:
+                return []
+
+    def _is_view(self, table: Identifier) -> bool:
+        try:
+            return bool(self.catalog.view_exists(table))
+        except Exception:  # most catalogs know no views
+            return False
+
+
+def _import_client(name: str, properties: Mapping[str, str]) -> None:
+    """Import what talks to such a catalog and its storage.
+
+    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg reports a failed import itself.
+    """
+    from pyiceberg.catalog import infer_catalog_type
+
+    with contextlib.suppress(Exception):
+        kind = properties.get("type") or infer_catalog_type(name, dict(properties))
+        importlib.import_module(f"pyiceberg.catalog.{getattr(kind, 'value', kind)}")
+    with contextlib.suppress(Exception):
+        importlib.import_module("pyiceberg.io.pyarrow")
+
+
+def _read_all(io: Any, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return bytes(stream.read())
+
+
+def _damage(error: BaseException) -> str:
+    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something else."""
+    from pydantic import ValidationError
+
+    # pyiceberg has an error of the same name around it.
+    found = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(found, ValidationError):
+        return ""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
+
+
+def _remember_sent(error: BaseException) -> None:
+    """Note what the failed request was signed with: a token that a server handed out stands in no profile."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:  # of the library requests
+            remember({f"header.{name}": str(value) for name, value in request.headers.items() if is_secret(name)})
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_missing(error: BaseException) -> bool:
+    return type(error).__name__ in {"NoSuchTableError", "NoSuchNamespaceError", "NoSuchIcebergTableError"}

@@ -1,0 +1,284 @@
+"""Tell what filters read now: left by partitions, by manifests' ranges, by files' bounds.
+
+Partitions are judged from the facts, manifests and files by Iceberg's own planner; nothing is read but metadata.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icekit.engine.errors import reason
+from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.planner import PlannedScan, plan_scan
+from icekit.facts.files import Kind
+from icekit.facts.model import PartitionSpec, TableFacts
+from icekit.facts.spark import Partitions, partition_columns, unified
+from icekit.sql import Identifier, identifier, set_properties
+from icekit.tune.answer import Advice
+from icekit.tune.filters.model import Filter, sql
+from icekit.tune.layout.model import Field, Level, Sizing, Values, Worn, may_match
+from icekit.tune.layout.rows import weighted
+from icekit.units import count, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.catalog import Lake
+    from icekit.sql import Identifier
+
+
+#: Filters with values that Iceberg is asked to plan, those of the greatest weight.
+MOST_PLANNED = 64
+
+
+def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
+    """A spec's fields by column; those that are void or whose column is gone are left out."""
+    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
+
+
+def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filter, float]:
+    """The share of the data bytes in partitions that each filter cannot rule out, by the specs they were written with. Pure."""
+    kinds = {c.name: c.type for c in facts.columns}
+    total = max(facts.data.size_in_bytes, 1)
+    left = dict.fromkeys(filters, 0.0)
+    for spec in facts.specs:
+        groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == spec.spec_id]
+        if not groups:
+            continue
+        sizes = np.array([g.size_in_bytes for g in groups], dtype=float)
+        fields = [
+            Values.of(Field(f.source, f.transform), kinds[f.source], [g.partition.values[place] for g in groups])
+            for place, f in enumerate(spec.fields)
+            if f.source in kinds and f.transform != "void"
+        ]
+        for one in left:
+            left[one] += float(sizes[may_match(one.tree, fields, len(groups))].sum())
+    return {one: share / total for one, share in left.items()}
+
+
+def plans(
+    spark: SparkSession,
+    table: Identifier,
+    facts: TableFacts,
+    filters: Sequence[Filter],
+    progress: Callable[[str], None],
+    *,
+    seconds: float = math.inf,
+) -> dict[Filter, PlannedScan]:
+    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog.
+
+    No plan is begun after ``seconds``.
+    """
+    columns = {c.name: c for c in facts.columns}
+    found: dict[Filter, PlannedScan] = {}
+    ends = time.monotonic() + seconds
+    wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
+    for one in wanted:
+        if found and time.monotonic() > ends:
+            progress(
+                f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, those of the greatest weight; the rest is left out"
+            )
+            break
+        try:
+            found[one] = plan_scan(spark, table, sql(one.tree, columns))
+        except (ValueError, OverflowError):
+            continue  # a value without a literal
+        except Exception as error:
+            progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out of what is measured")
+    return found
+
+
+def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, PlannedScan]) -> tuple[Level, ...]:
+    """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
+    parts = partition_shares(facts, filters)
+    total = max(facts.data.size_in_bytes, 1)
+    by_text: dict[tuple[str, str], list[Filter]] = {}
+    for one in filters:
+        by_text.setdefault((one.text, one.origin), []).append(one)
+    found = []
+    for (text, origin), same in by_text.items():
+        found.append(
+            Level(
+                text,
+                origin,
+                same[0].columns,
+                sum(f.weight for f in same),
+                len(same),
+                weighted({f: parts[f] for f in same}),
+                _mean(opened, same, lambda p: p.manifests),
+                _mean(opened, same, lambda p: p.skipped_manifests),
+                _mean(opened, same, lambda p: p.data_files),
+                _mean(opened, same, lambda p: p.data_bytes / total),
+            )
+        )
+    return tuple(sorted(found, key=lambda level: -level.weight))
+
+
+def share_read(facts: TableFacts, opened: dict[Filter, PlannedScan]) -> float | None:
+    """The share of the data bytes that the filters read now, by weight; None where none was planned."""
+    total = max(facts.data.size_in_bytes, 1)
+    return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
+
+
+def _mean(opened: dict[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:
+    seen = {f: of(opened[f]) for f in same if f in opened}
+    return weighted(seen) if seen else None
+
+
+# --- Find the partitions where a sort order has worn off: files that overlap on its first column
+#
+# Counted in Spark over the ``files`` metadata table; only the worst partitions come to the driver.
+
+
+#: Partitions that come to the driver.
+MOST_PARTITIONS = 20
+#: A lookup that opens this many files of a partition on average finds them worn: a sorted partition has one, two at an edge.
+WORN = 2.0
+
+
+def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Worn, ...]:
+    """The partitions whose files overlap most on a column, by the bytes that a lookup reads too many; those above :data:`WORN`.
+
+    Depth is the mean, over the files, of how many files' bounds hold a file's lower bound.
+    """
+    if facts.snapshot_id is None:
+        return ()
+    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
+    names = unified(facts.specs)
+    parts = partition_columns(files, "partition", names)
+    scope = ["spec_id", *(f"p{i}" for i in range(len(names)))]
+    keys = ", ".join(scope)
+    bound = f"readable_metrics.{identifier(column)}"
+    ranges = files.selectExpr(
+        "spec_id", *parts, "file_size_in_bytes AS size", f"{bound}.lower_bound AS low", f"{bound}.upper_bound AS high"
+    )
+    # A range opens before another closes at the same value, as bounds include their ends.
+    ends = ranges.where("low IS NOT NULL").selectExpr(
+        *scope, "size", "explode(array(struct(low AS at, 0 AS closes), struct(high AS at, 1 AS closes))) AS e"
+    )
+    depth = f"sum(if(e.closes = 0, 1, -1)) OVER (PARTITION BY {keys} ORDER BY e.at, e.closes ROWS UNBOUNDED PRECEDING)"
+    worst = (
+        ends.selectExpr(*scope, "size", "e.closes AS closes", f"{depth} AS depth")
+        .where("closes = 0")
+        .selectExpr(*scope, "size", "CAST(depth AS DOUBLE) AS depth")
+        .groupBy(*scope)
+        .agg({"depth": "avg", "size": "sum", "*": "count"})
+        .selectExpr(*scope, "`avg(depth)` AS depth", "`sum(size)` AS size", "`count(1)` AS files")
+        .where(f"depth >= {WORN}")
+    )
+    table = (
+        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
+    )
+    specs = {s.spec_id: s for s in facts.specs}
+    figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
+    return tuple(
+        Worn(partition, facts.partition_path(partition), int(number), int(size), float(deep))
+        for partition, number, size, deep in zip(Partitions(specs, names).read(table), *figures, strict=True)
+    )
+
+
+# --- Row groups and target size against the width of rows and a writer's memory
+#
+# Parquet buffers a whole row group in memory before it writes it, once for each file a task has open. A task has one file open
+# where rows are sorted by partition, and one a partition in the fanout writer, which Spark uses where no order is asked for
+# (``SparkWriteConf.useFanoutWriter``).
+
+
+ROW_GROUP, TARGET, FANOUT = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes", "write.spark.fanout.enabled"
+#: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
+SHARE_OF_HEAP = 0.4
+#: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.
+SMALL_CHUNK = 64 * 1024
+_MOST_ROW_GROUP, _LEAST_ROW_GROUP = 512 << 20, 8 << 20
+
+
+def sizing(facts: TableFacts, heap_bytes: int | None) -> Sizing | None:
+    """Rows, row groups and open files of the table's writers; None without rows."""
+    if not facts.data.record_count:
+        return None
+    row_bytes = facts.data.size_in_bytes / facts.data.record_count
+    group = min(facts.int_setting(ROW_GROUP), facts.target_bytes)
+    open_files, why = _open_files(facts)
+    columns = len(facts.columns)
+    return Sizing(row_bytes, columns, group, group / row_bytes, group / max(columns, 1), open_files, why, heap_bytes)
+
+
+def _open_files(facts: TableFacts) -> tuple[int, str]:
+    if facts.default_spec.is_unpartitioned:
+        return 1, "not partitioned"
+    distribution = next((d.mode for d in facts.distribution if d.operation.lower() in {"append", "write"}), None)
+    fans_out = facts.setting(FANOUT) == "true" or not facts.sort_order
+    if not fans_out or distribution in {"hash", "range"}:
+        return 1, "rows come sorted or distributed by partition"
+    changed = [c.changed_partitions for c in facts.history.commits if c.changed_partitions]
+    most = max(changed, default=1)
+    return most, f"fanout writer without distribution; a commit changed {count(most, 'partition')} at most"
+
+
+def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
+    """Remarks: a smaller row group where writers need too much memory, a larger one where columns are cut too fine."""
+    if found is None:
+        return ()
+    current = facts.setting(ROW_GROUP)
+    heap = found.heap_bytes
+    if heap is not None and found.writer_bytes > SHARE_OF_HEAP * heap:
+        wanted = _power(SHARE_OF_HEAP * heap / found.open_files)
+        evidence = (
+            f"A task holds {count(found.open_files, 'row group')} of {size(found.row_group_bytes)} in memory ({found.open_files_from}), "
+            f"{size(found.writer_bytes)} of its {size(heap)} of heap in this session."
+        )
+        if wanted < found.row_group_bytes:
+            return (_remark(current, f"{evidence} Writers of this size would fit with {ROW_GROUP} = {wanted}."),)
+    if found.chunk_bytes < SMALL_CHUNK and found.row_group_bytes < facts.target_bytes and facts.target_bytes >= _LEAST_ROW_GROUP:
+        wanted = _power(min(facts.target_bytes, _MOST_ROW_GROUP, found.columns * 2 * SMALL_CHUNK))
+        if wanted > found.row_group_bytes and (heap is None or wanted * found.open_files <= SHARE_OF_HEAP * heap):
+            evidence = (
+                f"{count(found.columns, 'column')} share a row group of {size(found.row_group_bytes)}: {size(found.chunk_bytes)} a column, "
+                "so that a query of few columns seeks more than it reads."
+            )
+            return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted} a column's part would be large enough."),)
+    memory = f", {size(found.writer_bytes)} of a task's {size(heap)} of heap" if heap is not None else ""
+    evidence = (
+        f"{size(found.row_bytes)} a row: {found.rows_a_group:,.0f} rows a row group, {size(found.chunk_bytes)} a column of "
+        f"{found.columns:,}, {count(found.open_files, 'open file')} a task{memory}."
+    )
+    return (Advice(ROW_GROUP, current, current, evidence),)
+
+
+def _remark(current: str | None, evidence: str) -> Advice:
+    """A remark and no statement: the memory is this session's, and the table's writers may have another."""
+    return Advice(ROW_GROUP, current, current, f"{evidence} Compare it with the memory of the jobs that write the table before it is set.")
+
+
+def _power(limit: float) -> int:
+    """The largest power of two within a limit, of 8 MiB at least."""
+    return max(_LEAST_ROW_GROUP, 1 << (int(limit).bit_length() - 1))
+
+
+def version(table: Identifier, facts: TableFacts) -> Advice | None:
+    """Whether version 2 would serve a table of format version 1, as a remark: there is no way back. None for later versions."""
+    if facts.format_version != 1:
+        return None
+    # INSERT OVERWRITE and a compaction's replace count here too, so this alone speaks for nothing that cannot be undone.
+    changed = {name: number for name, number in facts.history.operations if name in {"overwrite", "delete"}}
+    merging = [k for k in ("write.delete.mode", "write.update.mode", "write.merge.mode") if facts.properties.get(k) == "merge-on-read"]
+    lacks = "Format version 1 has no delete files and no sequence numbers: each DELETE, UPDATE and MERGE copies the files it touches"
+    if not changed and not merging:
+        return Advice("format-version", "1", "1", f"{lacks}. The history has only appends, so nothing is lost by it.")
+    why = (
+        f"{sum(changed.values()):,} commits of the history overwrote or deleted rows"
+        if changed
+        else f"{merging[0]} is set and has no effect"
+    )
+    statement = set_properties(table, {"format-version": "2"})
+    return Advice(
+        "format-version",
+        "1",
+        "1",
+        f"{lacks}, and {why}. Where merge-on-read is wanted: {statement}. There is no way back to version 1, and all readers must know delete files.",
+    )
