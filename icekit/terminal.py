@@ -1,4 +1,4 @@
-"""Print for people: the one place from which the command writes to a terminal, so that no name or message can command it."""
+"""Write to the terminal from one place, where no name or message can command it, and keep other programs' noise away from it."""
 
 from __future__ import annotations
 

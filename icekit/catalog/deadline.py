@@ -1,4 +1,4 @@
-"""Do work on a catalog within its time; Spark's part of it can be cancelled, the rest can only be left behind."""
+"""List the catalogs there are, and work on one within a deadline; Spark's part can be cancelled, the rest only left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what every kind of catalog answers about its tables, how bytes are read, and what is told when neither works.
+"""Find the tables of each kind of catalog, read their bytes, and say what helps when that fails.
 
 Each kind answers the same questions: which tables are there, where is this one's current
 metadata, and what are the bytes at a location. The embedded lake and a pyiceberg profile need

@@ -1,4 +1,4 @@
-"""Drop a scratch table, and remove what it wrote unless the table has come to need it."""
+"""Drop scratch tables, also those whose process died, and remove what they wrote unless the table has come to need it."""
 
 from __future__ import annotations
 

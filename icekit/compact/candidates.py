@@ -1,4 +1,4 @@
-"""Find the partitions that a rewrite would help, and what each would win; pure arithmetic on facts."""
+"""Find the partitions that a rewrite would help, and what each would save; pure arithmetic on facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run a table at a time: who holds a table, whether he still lives, and a claim kept alive."""
+"""Let one run at a time work on a table, and hold what every ledger keeps and promises: claims, runs, actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one action on Spark, tagged and stoppable."""
+"""Run one action on Spark, tagged and stoppable, and read from the table itself what it did."""
 
 from __future__ import annotations
 

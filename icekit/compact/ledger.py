@@ -1,4 +1,4 @@
-"""What has been done, so that a killed run resumes: which ledger to open, and the one in SQLite."""
+"""Keep what has been done, so that a killed run resumes: in SQLite, or in an Iceberg table for schedulers on several machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold what is planned: actions with their SQL and prediction; nothing here runs anything."""
+"""Hold what is planned, actions with their SQL and prediction, and what a compaction may take; nothing here runs anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From facts and findings to a plan: which partitions, in which order, by which statement."""
+"""Turn facts and findings into a plan: which partitions, in which order, by which statement, within which budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Try a plan's actions on a zero-copy clone, on a bounded sample, and predict by what came out."""
+"""Predict what a plan's actions would do: by the engine's own planner, and on a bounded sample of a zero-copy clone."""
 
 from __future__ import annotations
 

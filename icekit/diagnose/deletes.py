@@ -1,4 +1,4 @@
-"""Symptoms of merge-on-read: deletes that pile up, apply to nothing, or are never cleaned."""
+"""Judge merge-on-read and how the table is written: one function for each symptom."""
 
 from __future__ import annotations
 

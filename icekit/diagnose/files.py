@@ -1,4 +1,4 @@
-"""Symptoms of data files: too small, too large, unevenly spread, left behind, orphaned."""
+"""Judge data files, metadata layers and column statistics: one function for each symptom."""
 
 from __future__ import annotations
 

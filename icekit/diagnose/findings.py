@@ -1,4 +1,4 @@
-"""Say what is wrong with a table, on what evidence, and what would mend it."""
+"""Hold findings: what is wrong with a table, on what evidence, and what fixes it; and what a symptom looks at."""
 
 from __future__ import annotations
 

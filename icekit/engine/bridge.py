@@ -1,4 +1,4 @@
-"""Reach Iceberg's own classes in the JVM of a session; the one place that knows whether there is a bridge (Spark Connect has none)."""
+"""Reach Iceberg's own classes and the session's settings in the JVM; the one place that knows whether there is a bridge (Spark Connect has none)."""
 
 from __future__ import annotations
 

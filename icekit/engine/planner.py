@@ -1,4 +1,4 @@
-"""Ask Iceberg's own planners, in the JVM, what a scan would open and a rewrite would take; nothing is read or written."""
+"""Ask Spark and Iceberg's own planners, in the JVM, what a statement, a scan or a rewrite would take; nothing is read or written."""
 
 from __future__ import annotations
 

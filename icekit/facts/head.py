@@ -1,4 +1,4 @@
-"""Read where a table is now, and what was committed of late; no Spark."""
+"""Read where a table is now, what was committed lately, and how large its files were in the past; no Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count manifests, measure how their partition ranges overlap, sample their statistics.
+"""Read manifest lists and manifests: count them, measure how their partition ranges overlap, sample their statistics.
 
 Works on the bytes of the manifest list and of a few manifests, so both collectors share it.
 """

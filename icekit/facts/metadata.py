@@ -1,4 +1,4 @@
-"""Read table metadata JSON: schema, specs, sort order, properties; :mod:`icekit.facts.metadata` reads its history.
+"""Read table metadata JSON: schema, specs, sort order, properties, snapshots.
 
 The JSON itself is read, not a library's model of it: both collectors hold the same text,
 it costs no import, and a table with a type that a library does not know yet can still be

@@ -1,4 +1,4 @@
-"""Hold what a table is: frozen, bounded in size, units in the names.
+"""Hold what a table is: frozen, bounded in size, with units in the names and values as the Iceberg spec writes them.
 
 :class:`TableFacts` is a rollup. What it holds grows with partitions, never with files.
 Both collectors (:mod:`icekit.facts.spark`, :mod:`icekit.facts.local`) give equal facts.

@@ -1,4 +1,4 @@
-"""Turn aggregated rows into file groups and sequence counts; both collectors end here."""
+"""Turn aggregated rows into file groups, size histograms, delete ratios and worst partitions; both collectors end here."""
 
 from __future__ import annotations
 

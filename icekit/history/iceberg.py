@@ -1,4 +1,4 @@
-"""Health in the Iceberg table ``icekit.health``, by pyiceberg: no JVM where the catalog can be reached without one."""
+"""Keep health in the Iceberg table ``icekit.health``: by pyiceberg without a JVM, or by Spark where only a session knows the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open the place where health is kept: a SQLite file, or an Iceberg table of the catalog."""
+"""Hold what is remembered of a table's health at one run, and what every place that keeps it must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge how a table's figures move: a robust line, the days until it meets a threshold, and what got worse.
+"""Open the history of a table's health, and judge how figures move: a robust line, the days until a threshold, what got worse.
 
 The line is Theil's and Sen's: the median of the slopes between all pairs of runs (Sen 1968, "Estimates of
 the regression coefficient based on Kendall's tau"). One odd run does not turn it. Whether there is a

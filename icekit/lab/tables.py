@@ -1,4 +1,4 @@
-"""Tables that merge on read: position deletes, deletion vectors, and deletes left dangling."""
+"""Build the lab's tables: deletes, metadata, layout, columns, a pair for a MERGE, and two with nothing wrong."""
 
 from __future__ import annotations
 

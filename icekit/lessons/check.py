@@ -1,4 +1,4 @@
-"""Check exercises: each answer is met with a sentence that says what is missing, and never with the solution.
+"""Begin a lesson with its tables as they were built, and check exercises: an answer says what is missing, never the solution.
 
 Pure: a check looks at what the learner's cell has made (a number, a plan, facts), not at how.
 """

@@ -1,4 +1,4 @@
-"""Hold what a proof of erasure found, as plain data."""
+"""Hold what a proof of erasure found, and write the SQL that ends it, in the order it has to run."""
 
 from __future__ import annotations
 

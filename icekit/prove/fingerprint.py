@@ -1,4 +1,4 @@
-"""Fingerprint rows whatever their order, in one Spark aggregation and plain SQL.
+"""Fingerprint rows whatever their order, in one Spark aggregation and plain SQL, with columns matched by field id.
 
 A row is hashed to 64 bits and the hashes of all rows are added up: equal multisets of rows
 have equal prints, and unequal ones differ but for about one chance in 2**64. It finds what went

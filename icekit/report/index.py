@@ -1,4 +1,4 @@
-"""Write the index of a run: totals of the lake, what got worse, and the tables ranked by what maintenance would win."""
+"""Turn executed notebooks into pages that open offline, and write the index of a run, ranked by what maintenance would save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold what a report was asked, what became of each table, and how a run ends."""
+"""Hold what a report was asked and what became of each table, and keep it so that an interrupted run can go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect the facts of one table for its notebook, within its time; Spark's work on it can be cancelled."""
+"""Collect the facts of one table for its notebook within its time, and keep them while the table does not move."""
 
 from __future__ import annotations
 

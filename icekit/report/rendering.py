@@ -1,4 +1,4 @@
-"""Run the notebook on a table's facts, and export its page."""
+"""Run the notebook on a table's facts in a warm kernel, and export its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report on many tables and keep what is done, whatever happens next."""
+"""Report on many tables at once, and keep what is done, whatever happens next."""
 
 from __future__ import annotations
 

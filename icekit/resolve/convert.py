@@ -1,4 +1,4 @@
-"""Resolve equality deletes into position deletes: find, join, write, commit."""
+"""Resolve equality deletes into position deletes: find, join, write, commit; or read the table with them applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the position delete files of a conversion, through the table's own FileIO, and know the delete files there are."""
+"""Write the position delete files and deletion vectors of a conversion, through the table's own FileIO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the rows that equality deletes delete, by one join that Spark can spill."""
+"""Find the rows that equality deletes delete: one join of keys that Spark can spill, over a view that holds keys alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one action until nothing of it is left: retry what met a conflict, tell what was too large."""
+"""Run one action until nothing of it is left: retry after a conflict, split what was too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the actions of a plan under a claim, record each before and after, and prove it when it is done."""
+"""Run the actions of a plan under a claim, record each before and after, prove it, and hold the table back if the proof fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a plan under a checkpoint, or resume one that was killed."""
+"""Run a plan or a conversion under a checkpoint, or resume one that was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run on one table what its rule allows, in order; each plan is made again where the one before changed the table."""
+"""Run on one table what its rule and the pass's budget allow, in order; each plan is made again where the one before changed the table."""
 
 from __future__ import annotations
 

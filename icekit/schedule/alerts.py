@@ -1,4 +1,4 @@
-"""Decide who is told what: once per change, again after a while, and when it is well again; pure."""
+"""Decide who hears what, once per change, and send it; a receiver that fails does not keep the others from it."""
 
 from __future__ import annotations
 

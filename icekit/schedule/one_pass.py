@@ -1,4 +1,4 @@
-"""One pass of a policy: observe, report, plan, run what is allowed, prove, report again; safe to call every hour."""
+"""Run a policy once, under its lock: observe, report, plan, run what is allowed, prove, report again, alert; safe to call every hour."""
 
 from __future__ import annotations
 

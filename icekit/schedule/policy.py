@@ -1,4 +1,4 @@
-"""Say when work may run: hours of days in a time zone, and when they end; pure."""
+"""Hold what a policy says: which tables, when they are due, what may be done to them in which hours, who is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a policy file: its rules with the defaults laid under them, or everything that is wrong with it, by line."""
+"""Read a policy file: its rules with the defaults under them, or everything that is wrong with it, by line; and say it in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold what a pass did: a result for each table, the steps that were run, and the exit status of it all."""
+"""Hold what a pass did: a result for each table, its steps and failures, the exit status; written as JSON, page and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remember what passes did, in a small SQLite file: each write is one transaction, so a kill loses at most the last."""
+"""Remember what passes did, in a small SQLite file, and let one pass of a policy run at a time."""
 
 from __future__ import annotations
 

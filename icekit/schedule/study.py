@@ -1,4 +1,4 @@
-"""Observe one table and plan what its rule asks for; reads metadata only, runs nothing."""
+"""Observe one table, plan what its rule asks for, and spend one budget over many tables; reads metadata only, runs nothing."""
 
 from __future__ import annotations
 

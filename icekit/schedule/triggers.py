@@ -1,4 +1,4 @@
-"""Say whether a table is due, from its metadata and what its last pass saw; pure, reads no manifest."""
+"""Say which rule a table has, whether it is due, and whether work on it may begin now; pure, reads no manifest."""
 
 from __future__ import annotations
 

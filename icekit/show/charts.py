@@ -1,4 +1,4 @@
-"""Draw a table's files: sizes, deletes, partitions; with manifests and commits, every chart there is."""
+"""Draw a table's files (sizes, deletes, partitions), what a plan's bytes save, and a forecast of heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table's health in a dozen short lines, which cards put on a screen; no pandas, no matplotlib."""
+"""Say a table's health in a dozen short lines, and show an explorer with controls or as plain HTML; no pandas, no matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw a table's metadata: manifests, and commits over time."""
+"""Draw how a table changed: manifests and commits, figures with their thresholds, file sizes at each snapshot."""
 
 from __future__ import annotations
 

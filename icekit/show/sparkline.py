@@ -1,4 +1,4 @@
-"""A line of a word's size, as SVG within a page: how a figure moved, without axes."""
+"""Draw small pictures as text: a sparkline in SVG, and what bars of file sizes rest on; no pandas, no matplotlib."""
 
 from __future__ import annotations
 

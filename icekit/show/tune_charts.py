@@ -1,4 +1,4 @@
-"""File sizes as pictures: what the next writes are, before and after, and the files that each mode makes."""
+"""Draw the answers to tuning questions: file sizes, a MERGE, metrics of columns, planning, write modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one question about a table came to: facts, figures, advice, the script; shown and written in one way."""
+"""Hold the answer to one question about a table: facts, figures, advice with its SQL, the script; shown and written in one way."""
 
 from __future__ import annotations
 

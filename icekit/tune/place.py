@@ -1,4 +1,4 @@
-"""Where a trial runs: a zero-copy clone for each variant or, where there can be none, a copied sample."""
+"""Run trials on zero-copy clones or, where there can be none, on a copied sample, within a budget of time and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a MERGE, UPDATE or DELETE as Spark reads it, and write it anew by small changes to its own text.
+"""Read a MERGE, UPDATE or DELETE as Spark reads it, change its own text a little, and time what reading costs.
 
 The text is never put together again from a plan: a statement that is aimed at another table, or
 has one more condition, keeps its comments, its line breaks and its spelling.

@@ -1,4 +1,4 @@
-"""Choose a catalog, a table of it, and a snapshot, branch or tag of the table; the other explorers follow."""
+"""Choose a catalog, a table and a snapshot, which the other explorers follow, and compare two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Move a budget and see what it buys; plan, run, cancel and resume a compaction, each by a button that says what it will do."""
+"""Move a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each by a button that says what it will do."""
 
 from __future__ import annotations
 

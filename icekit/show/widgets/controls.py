@@ -1,4 +1,4 @@
-"""Controls that look and read alike: each with a visible label, a tooltip, and a place in the tab order."""
+"""Make controls that look and read alike, name and hold what is looked at, and work in a thread that Cancel reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slide through a table's past and see its file sizes at each snapshot; read when asked for, and then kept."""
+"""Slide through a table's past, filter its partitions, move its limits: findings and charts follow."""
 
 from __future__ import annotations
 

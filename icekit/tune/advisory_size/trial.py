@@ -1,4 +1,4 @@
-"""Try an advisory size: what the one in force makes, what the measured ratio says, and whether that comes true."""
+"""Follow the chain of settings from the target size to the files, try other advisory sizes, and recommend one."""
 
 from __future__ import annotations
 

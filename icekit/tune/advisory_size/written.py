@@ -1,4 +1,4 @@
-"""Write rows to a trial's place and measure what came of it: files by Iceberg's metadata, the shuffle by Spark's own metrics.
+"""Choose the rows of a trial, write them and measure the result: files by Iceberg's metadata, the shuffle by Spark's own metrics.
 
 Files are rolled up by Spark; what the driver gets is one row.
 """

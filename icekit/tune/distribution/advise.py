@@ -1,4 +1,4 @@
-"""From a trial of the modes to what to set: the distribution of appends, and the order that filters want. Pure."""
+"""Try each distribution mode with the same rows, and say what to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which distribution mode each operation has, and why. Pure.
+"""Say which distribution mode each operation has, how many files it makes, and which commits made the small files. Pure.
 
 Source: ``SparkWriteConf`` of Iceberg 1.12. An option or a session's ``spark.sql.iceberg.distribution-mode``
 overrides the properties of every operation; ``hash`` without a partitioning and ``range`` without a

@@ -1,4 +1,4 @@
-"""What queries ask of a table: conditions on columns, as far as Iceberg can skip files by them."""
+"""Hold what queries ask of a table: conditions on columns, as far as Iceberg can skip files by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out what queries filter a table by."""
+"""Find out what queries filter a table by: statements, Iceberg's scan reports, values from a sample of rows."""
 
 from __future__ import annotations
 

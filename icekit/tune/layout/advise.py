@@ -1,4 +1,4 @@
-"""From what was measured, proposed and tried to settings; pure. What a trial does not bear out is not advised."""
+"""Turn what was measured, proposed and tried into settings and the answer; pure. Advice that a trial does not confirm is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell what filters read now: left by partitions, by manifests' ranges, by files' bounds.
+"""Measure what filters read now (partitions, manifests' ranges, files' bounds), where a sort order has decayed, and how row groups fit.
 
 Partitions are judged from the facts, manifests and files by Iceberg's own planner; nothing is read but metadata.
 """

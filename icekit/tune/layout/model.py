@@ -1,4 +1,4 @@
-"""What a layout is made of, and what was measured and tried of it; frozen, bounded in size."""
+"""Hold what a layout is made of, what was measured and tried of it, and which partitions a filter may match; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lay a sample's rows out in partitions and files that are not there yet, and tell what filters would read; pure.
+"""Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
 
 A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
 sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.

@@ -1,4 +1,4 @@
-"""Candidate partition specs for the filters there are, scored on a sample by what filters would read and by partition size; pure."""
+"""Propose partition specs and sort orders for the filters there are, scored on a sample by what filters would read; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask Spark how it would run a statement, and Iceberg what its scans would open; nothing is run.
+"""Ask Spark how it would run a statement, and Iceberg what its scans would open and which columns ON compares; nothing is run.
 
 Iceberg plans a scan where Spark does, in the driver's JVM, and its own report counts the files.
 No file comes over the bridge.

@@ -1,4 +1,4 @@
-"""What a review of a MERGE is made of: how the engine would run it, what would narrow it, what would spare its shuffle."""
+"""Hold the review of a MERGE: how the engine would run it, what would narrow it or save its shuffle, in sentences, text, HTML and JSON."""
 
 from __future__ import annotations
 

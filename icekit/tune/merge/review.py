@@ -1,4 +1,4 @@
-"""Review a MERGE: ask the engine how it would run, then what would make it read and shuffle less."""
+"""Review a MERGE: ask the engine how it would run and what would make it read less, then run both ways on clones."""
 
 from __future__ import annotations
 

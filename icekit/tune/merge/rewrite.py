@@ -1,4 +1,4 @@
-"""Write the predicates that ON implies for the target, given what the source holds now.
+"""Write the predicates that ON implies for the target, and ask whether a storage-partitioned join would save the shuffles.
 
 For every pair of rows that ON lets match, the target's column equals the source's expression,
 which has one of the source's values: a predicate that all those values pass takes no pair away.

@@ -1,4 +1,4 @@
-"""Ask data files for their own statistics: the footer of a Parquet file has them whole, whatever the table kept of them.
+"""Measure statistics: in the footers of data files, in the bytes of manifests, and by the files that filters would read.
 
 Source: ``ParquetUtil.fileMetrics``, by which Iceberg itself takes the metrics of a file that it has written or that is added
 (but for the NaN counts of floating-point columns, which only the writer sees).

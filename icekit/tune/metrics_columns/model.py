@@ -1,4 +1,4 @@
-"""What statistics of columns cost in manifests, and what they let queries skip. Pure."""
+"""Hold what statistics of columns cost in manifests, what they let queries skip, and the answer that follows. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure planning: in the driver and by the executors, and with more or fewer threads. Nothing is read but manifests."""
+"""Measure planning: in the driver and by the executors, with more or fewer threads, other manifests, other encodings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scans of a table are planned, where its files lie and how they are written: measured, tried on a clone, advised."""
+"""Answer how a table's scans are planned, where its files lie and how they are written: measured, tried on a clone, advised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read from a table's snapshots what its row-level writes cost so far: bytes and rows written per row changed, and how scattered.
+"""Read what a table's row-level writes cost so far from its snapshots, and choose statements like them to try.
 
 Pure: works on the snapshots of a metadata file. Spark does not say in a snapshot which
 statement made it, so kinds are told by what a commit added and removed (keys of

@@ -1,4 +1,4 @@
-"""What each write mode costs between two compactions, where they break even, and what the answer rests on.
+"""Compare what each write mode costs between two compactions, where they break even, and which properties follow. Pure.
 
 Pure. Over a cycle of N commits with R reads after each, a variant costs
 

@@ -1,4 +1,4 @@
-"""Run a workload in each write mode on clones of a table, and measure what it writes and what reading costs then.
+"""Run a workload in each write mode on clones of a table, measure it, and fit the model of costs to it.
 
 The table itself is only read. All clones live side by side and take turns, so that what
 disturbs the machine disturbs them alike; of repeated reads the shortest counts.
