@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import icekit
-from icekit.cli import lake, observe, running, schedule, tune
+from icekit.cli import observe, running, schedule, tune
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
@@ -55,7 +55,7 @@ def _parser(prog: str = "icekit") -> _Parser:
     running.add_parsers(commands, common, observing, judging)
     tune.add_parsers(commands, common)
     schedule.add_parsers(commands)
-    lake.add_parsers(commands, common)
+    observe.add_lake_parsers(commands, common)
     return parser
 
 

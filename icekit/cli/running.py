@@ -14,7 +14,7 @@ from icekit.terminal import say
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.compact import Outcome, Plan
-    from icekit.notebook.closing import Result
+    from icekit.notebook.cells import Result
 
 _COMPACT = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.

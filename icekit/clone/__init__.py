@@ -5,8 +5,7 @@ them where they are, and everything it writes goes to a scratch folder beside th
 is all that is removed with it.
 """
 
-from icekit.clone.making import Clone, clone
-from icekit.clone.removal import StaleClone, remove_folders, remove_stale, stale_clones
+from icekit.clone.clones import Clone, StaleClone, clone, remove_folders, remove_stale, stale_clones
 from icekit.clone.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
 
 __all__ = [

@@ -27,8 +27,7 @@ from icekit.errors import LedgerUnusable
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.history.iceberg import IcebergStore, SparkStore
-from icekit.history.sqlite import SqliteStore
-from icekit.history.store import LAST, Health, Store, health, severity_of
+from icekit.history.store import LAST, Health, SqliteStore, Store, health, severity_of
 from icekit.saving import naming, slug
 from icekit.sql import display_name
 from icekit.units import count, percent, size

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import ParameterError, nearest
-from icekit.lab import tables, upserts
+from icekit.lab import tables
 from icekit.lab.workbench import NAMESPACE, VERSION, LabTable, embedded, folder_of
 from icekit.sql import identifier
 
@@ -31,7 +31,7 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
             *tables.URLS,
             *tables.MERGES,
             *tables.DELETES,
-            *upserts.TABLES,
+            *tables.UPSERTS,
             *tables.HISTORY,
         )
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.clone.making import clone_metadata
+from icekit.clone.clones import clone_metadata
 from icekit.clone.scratch import scratch_folder, scratch_name
 from icekit.errors import SnapshotNotFound
 

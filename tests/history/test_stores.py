@@ -19,8 +19,7 @@ from icekit.compact.candidates import wins
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore
-from icekit.history.sqlite import SqliteStore
-from icekit.history.store import COLUMNS, Health, Lately, Store, health
+from icekit.history.store import COLUMNS, Health, Lately, SqliteStore, Store, health
 from icekit.history.trend import handed_over, past, remembered, store
 from icekit.show import history_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
@@ -102,10 +101,10 @@ def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest
 def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     newer = dict(COLUMNS)
     older = {name: kind for name, kind in newer.items() if name not in {"expirable_bytes", "icekit_version"}}
-    for module in ("store", "sqlite", "iceberg"):
+    for module in ("store", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
     kept.append([record(1, expirable_bytes=7)])
-    for module in ("store", "sqlite", "iceberg"):
+    for module in ("store", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", newer)
     kept.append([record(2, expirable_bytes=8)])
 
@@ -115,7 +114,7 @@ def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkey
 def test_an_older_icekit_reads_and_writes_a_wider_table(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.append([record(1, snapshots=5)])
     older = {name: kind for name, kind in COLUMNS.items() if name != "snapshots"}
-    for module in ("store", "sqlite", "iceberg"):
+    for module in ("store", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
     kept.append([record(2)])
 

@@ -27,7 +27,7 @@ from icekit.diagnose.document import Outcome, save_facts
 from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
-from icekit.history.sqlite import SqliteStore
+from icekit.history.store import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
 from icekit.report.journal import Begun, Journal, begin
 from icekit.report.observing import TimedOut, observed

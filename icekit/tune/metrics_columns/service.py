@@ -21,8 +21,20 @@ from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sam
 from icekit.tune.filters.model import predicates
 from icekit.tune.filters.read import EVENT_LOG, STATED, names_ever
 from icekit.tune.filters.skipping import Bounds
-from icekit.tune.metrics_columns.advise import NO_BOUNDS, Measures, advise, confirmed, prefix_of, roles, undeclared
-from icekit.tune.metrics_columns.measures import Footers, layout, measure, real_bounds, skipping
+from icekit.tune.metrics_columns.advise import (
+    NO_BOUNDS,
+    Footers,
+    Measures,
+    advise,
+    confirmed,
+    layout,
+    measure,
+    prefix_of,
+    real_bounds,
+    roles,
+    skipping,
+    undeclared,
+)
 from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, Prefix, Skipping, Trial
 from icekit.tune.place import Budget, BudgetSpent, Place, places
 from icekit.units import count, percent

@@ -30,8 +30,8 @@ from icekit.tune.layout.model import (
     Worn,
 )
 from icekit.tune.layout.rows import Column
+from icekit.tune.layout.service import found_there
 from icekit.tune.layout.specs import Proposal, own_order, propose
-from icekit.tune.layout.trial import found_there
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")

@@ -23,7 +23,7 @@ from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
 from icekit.tune.layout.model import SORT, BloomCheck, Field, Order
 from icekit.tune.layout.rows import hilbert
-from icekit.tune.layout.trial import run_trial
+from icekit.tune.layout.service import run_trial
 from icekit.tune.place import Budget, places
 
 pytestmark = pytest.mark.spark
@@ -208,7 +208,7 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
         there.append((facts.data.size_in_bytes, plans(spark, full, facts, filters, progress)))
         return there[-1][1]
 
-    monkeypatch.setattr("icekit.tune.layout.trial.plans", noted)
+    monkeypatch.setattr("icekit.tune.layout.service.plans", noted)
 
     nothing = run_trial(lake, facts, [outside], [outside], ((), Order(SORT, ("id",))), [], budget=unspent(), **options)
     ran = run_trial(lake, facts, inside, [*inside, outside], ((), Order(SORT, ("key",))), [], budget=unspent(), **options)

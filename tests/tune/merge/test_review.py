@@ -11,7 +11,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
-from icekit.clone import NAMESPACE, making
+from icekit.clone import NAMESPACE, clones
 from icekit.engine.bridge import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.show.tune_charts import bytes_table
@@ -227,7 +227,7 @@ def test_a_catalog_that_takes_no_clone_is_told(lake: Lake, scratch: str, monkeyp
     def refuses(catalog: str, procedure: str, **arguments: str) -> str:
         raise RuntimeError("Location overlaps with another table")
 
-    monkeypatch.setattr(making, "call", refuses)
+    monkeypatch.setattr(clones, "call", refuses)
     with pytest.raises(CloneRefused, match="takes no clone"):
         target.review(prove=True)
     assert target.review().rewrite is not None

@@ -11,8 +11,7 @@ from icekit.facts.model import Column
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.filters.model import All
 from icekit.tune.filters.skipping import bounds_of
-from icekit.tune.metrics_columns.advise import colliding, prefix_of
-from icekit.tune.metrics_columns.measures import layout, measure, skipping
+from icekit.tune.metrics_columns.advise import colliding, layout, measure, prefix_of, skipping
 from icekit.tune.metrics_columns.model import rank
 from tests.tune.metrics_columns.made import skip, trial
 

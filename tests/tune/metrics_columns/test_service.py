@@ -16,8 +16,7 @@ from icekit.errors import ParameterError
 from icekit.sql import identifier
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
-from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT
-from icekit.tune.metrics_columns.measures import Footers
+from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, Footers
 from icekit.tune.metrics_columns.service import try_metrics
 from icekit.tune.place import Budget
 from tests.workshop import Workshop

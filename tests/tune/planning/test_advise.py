@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from icekit.engine.planner import PlannedScan
 from icekit.tune.answer import in_force
-from icekit.tune.planning import advise
+from icekit.tune.planning import service
 from icekit.tune.planning.measure import Encoding, Read, Rewritten, Storage, Timing, candidates
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
@@ -29,7 +29,7 @@ def rewritten(before: int, after: int) -> Rewritten:
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    (advice,) = advise.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
+    (advice,) = service.planning_mode(TABLE, FACTS, stated("local"), timings(10.0, 4.0))
 
     assert dict(advice.properties) == {"read.delete-planning-mode": "distributed", "read.data-planning-mode": "distributed"}
     assert advice.setting == "read.data-planning-mode"
@@ -38,22 +38,22 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
 
 
 def test_a_difference_within_noise_moves_nothing() -> None:
-    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(1.0, 0.5))[0].is_change
-    assert not advise.planning_mode(TABLE, FACTS, stated("local"), timings(20.0, 18.0))[0].is_change
-    assert not advise.planning_mode(TABLE, FACTS, LARGE, timings(9.0, 4.0))[0].is_change
-    assert not advise.planning_mode(TABLE, FACTS, LARGE, [])[0].is_change
+    assert not service.planning_mode(TABLE, FACTS, stated("local"), timings(1.0, 0.5))[0].is_change
+    assert not service.planning_mode(TABLE, FACTS, stated("local"), timings(20.0, 18.0))[0].is_change
+    assert not service.planning_mode(TABLE, FACTS, LARGE, timings(9.0, 4.0))[0].is_change
+    assert not service.planning_mode(TABLE, FACTS, LARGE, [])[0].is_change
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
     session = [("spark.sql.iceberg.data-planning-mode", "local")]
-    advice = advise.planning_mode(TABLE, FACTS, replace(LARGE, data_mode=in_force("m", session=session)), timings(10.0, 4.0))
+    advice = service.planning_mode(TABLE, FACTS, replace(LARGE, data_mode=in_force("m", session=session)), timings(10.0, 4.0))
 
     assert [a.sql for a in advice][1:] == ["RESET `spark.sql.iceberg.data-planning-mode`"]
     assert advice[1].undo == "SET `spark.sql.iceberg.data-planning-mode` = `local`"
 
 
 def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
-    (advice,) = advise.planning_mode(TABLE, FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
+    (advice,) = service.planning_mode(TABLE, FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
 
     assert (advice.setting, advice.current, advice.proposed) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB")
     assert advice.sql is None
@@ -62,17 +62,17 @@ def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
 def test_threads_are_named_where_storage_is_waited_for() -> None:
     slow = [Timing("1", 40.0), Timing("2", 20.0), Timing("4", 10.0), Timing("8", 5.0), Timing("16", 2.5)]
     few = replace(stated("local"), threads=2)
-    (advice,) = advise.worker_threads(few, slow)
+    (advice,) = service.worker_threads(few, slow)
 
     assert (advice.current, advice.proposed) == ("2", "16")
-    assert advise.worker_threads(replace(few, threads=16), slow) == ()
-    assert advise.worker_threads(few, [Timing("1", 0.5), Timing("2", 0.4), Timing("4", 0.1)]) == ()
-    assert advise.worker_threads(LARGE, slow) == ()
-    assert advise.worker_threads(few, []) == ()
+    assert service.worker_threads(replace(few, threads=16), slow) == ()
+    assert service.worker_threads(few, [Timing("1", 0.5), Timing("2", 0.4), Timing("4", 0.1)]) == ()
+    assert service.worker_threads(LARGE, slow) == ()
+    assert service.worker_threads(few, []) == ()
 
 
 def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
-    advice = advise.manifests(TABLE, FACTS, rewritten(80, 2))
+    advice = service.manifests(TABLE, FACTS, rewritten(80, 2))
 
     assert advice.sql is not None
     assert advice.sql.startswith("CALL `lake`.system.rewrite_manifests(")
@@ -80,14 +80,14 @@ def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
 
 
 def test_manifests_that_filters_skip_already_are_left() -> None:
-    assert not advise.manifests(TABLE, FACTS, rewritten(3, 1)).is_change
-    assert not advise.manifests(TABLE, FACTS, rewritten(40, 25)).is_change
-    assert not advise.manifests(TABLE, FACTS, None).is_change
+    assert not service.manifests(TABLE, FACTS, rewritten(3, 1)).is_change
+    assert not service.manifests(TABLE, FACTS, rewritten(40, 25)).is_change
+    assert not service.manifests(TABLE, FACTS, None).is_change
 
 
 def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
-    assert advise.object_storage(TABLE, FACTS, replace(S3, gets_per_second=20_000.0)).is_change
-    assert advise.object_storage(
+    assert service.object_storage(TABLE, FACTS, replace(S3, gets_per_second=20_000.0)).is_change
+    assert service.object_storage(
         TABLE, FACTS, replace(S3, gets_per_second=5_000.0, puts_per_commit=5_000, largest_prefix_share=1.0)
     ).is_change
 
@@ -97,12 +97,12 @@ def test_paths_stay_on_file_systems_at_low_rates_and_where_they_are_hashed() -> 
     # A backfill of many files by few tasks takes its time.
     assert not replace(S3, puts_per_commit=100_000).is_at_risk
     for storage in (FILES, S3, replace(busy, is_enabled=True), replace(busy, hashed_share=1.0), replace(busy, scheme="hdfs")):
-        assert not advise.object_storage(TABLE, FACTS, storage).is_change
+        assert not service.object_storage(TABLE, FACTS, storage).is_change
 
 
 def test_an_encoding_that_is_smaller_and_no_slower_is_advised_with_its_figures() -> None:
     smaller = Encoding("zstd 9", (("write.parquet.compression-level", "9"),), 700, 10.5, 5.0)
-    advice = advise.encoding(TABLE, FACTS, [NOW, smaller], 5)
+    advice = service.encoding(TABLE, FACTS, [NOW, smaller], 5)
 
     assert advice.properties == (("write.parquet.compression-level", "9"),)
     assert "saves 30 %" in advice.evidence
@@ -112,10 +112,10 @@ def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
     slow = Encoding("gzip", (("write.parquet.compression-codec", "gzip"),), 500, 10.0, 6.0)
     little = replace(slow, size_in_bytes=900, scan_seconds=5.0)
 
-    assert not advise.encoding(TABLE, FACTS, [NOW, slow], 5).is_change
-    assert not advise.encoding(TABLE, FACTS, [NOW, little], 5).is_change
-    assert not advise.encoding(TABLE, FACTS, [NOW], 5).is_change
-    assert not advise.encoding(TABLE, FACTS, [], 5).is_change
+    assert not service.encoding(TABLE, FACTS, [NOW, slow], 5).is_change
+    assert not service.encoding(TABLE, FACTS, [NOW, little], 5).is_change
+    assert not service.encoding(TABLE, FACTS, [NOW], 5).is_change
+    assert not service.encoding(TABLE, FACTS, [], 5).is_change
 
 
 def test_only_parquet_is_tried_in_other_ways() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.clone.removal import stale_clones
+from icekit.clone.clones import stale_clones
 from icekit.errors import ParameterError
 from icekit.show import tune_charts
 from icekit.tune.planning import measure, tune_planning
-from icekit.tune.planning.advise import MANIFEST_GAIN
+from icekit.tune.planning.service import MANIFEST_GAIN
 
 pytestmark = pytest.mark.spark
 
