@@ -40,7 +40,7 @@ LISTING_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """Where a table's metadata is, and how to read bytes from its storage."""
 
     metadata_location: str
@@ -56,7 +56,7 @@ class Tables(Protocol):
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, sorted; none if there is no such namespace."""
 
-    def source(self, table: Identifier) -> Source:
+    def source(self, table: Identifier) -> TableSource:
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class EmbeddedTables:
         """The tables of one namespace, by the embedded lake's catalog."""
         return [name for name in self.names() if name[:-1] == namespace]
 
-    def source(self, table: Identifier) -> Source:
+    def source(self, table: Identifier) -> TableSource:
         """Look the table up by namespace and name."""
         rows = self._query(
             "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
@@ -165,7 +165,7 @@ class EmbeddedTables:
             raise not_found(table, self.names())
         if rows[0][1] != "TABLE":
             raise view_given(table)
-        return Source(rows[0][0], read_local)
+        return TableSource(rows[0][0], read_local)
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -227,7 +227,7 @@ class SessionTables:
                 "Iceberg reads a damaged one again and again."
             ) from None
 
-    def source(self, table: Identifier) -> Source:
+    def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
         return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
 
@@ -235,7 +235,7 @@ class SessionTables:
         """The session is not icekit's to stop."""
 
 
-def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> Source:
+def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> TableSource:
     """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
     try:
         spark.sql(f"REFRESH TABLE {identifier(*table)}")
@@ -246,7 +246,7 @@ def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], lis
         raise explain(error, table, names) from None
 
 
-def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
+def _by_bridge(spark: SparkSession, table: Identifier) -> TableSource:
     loaded = load_table(spark, table)
     io = loaded.io()
 
@@ -256,10 +256,10 @@ def _by_bridge(spark: SparkSession, table: Identifier) -> Source:
         except Exception as error:
             raise explain(error, table) from None
 
-    return Source(str(loaded.operations().current().metadataFileLocation()), read)
+    return TableSource(str(loaded.operations().current().metadataFileLocation()), read)
 
 
-def _by_sql(spark: SparkSession, table: Identifier) -> Source:
+def _by_sql(spark: SparkSession, table: Identifier) -> TableSource:
     def read(location: str) -> bytes:
         path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
         try:
@@ -268,7 +268,7 @@ def _by_sql(spark: SparkSession, table: Identifier) -> Source:
             raise explain(error, table) from None
 
     newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
-    return Source(str(newest[0][0]), read)
+    return TableSource(str(newest[0][0]), read)
 
 
 # --- Find the tables of a catalog that a pyiceberg profile configures
@@ -356,7 +356,7 @@ class ProfileTables:
                 raise
             return []
 
-    def source(self, table: Identifier) -> Source:
+    def source(self, table: Identifier) -> TableSource:
         """Load the table through pyiceberg, which also reads its metadata file."""
         try:
             catalog = self.catalog
@@ -375,7 +375,7 @@ class ProfileTables:
                 return read_local(location)
             return reading(location, lambda: _read_all(io, location))
 
-        return Source(loaded.metadata_location, read)
+        return TableSource(loaded.metadata_location, read)
 
     def close(self) -> None:
         """Close the pyiceberg catalog, if it was opened."""

@@ -11,9 +11,9 @@ from icekit.saving import naming
 from icekit.terminal import say
 
 if TYPE_CHECKING:
-    from icekit.report import Run
+    from icekit.report import ReportRun
     from icekit.schedule.monitoring import Writers
-    from icekit.schedule.policy import Policy
+    from icekit.schedule.policy import SchedulePolicy
 
 _POLICY = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
@@ -87,7 +87,7 @@ def monitors(arguments: argparse.Namespace) -> Writers:
     return writers(arguments.junit, arguments.prometheus)
 
 
-def write_monitoring(run: Run, arguments: argparse.Namespace, monitors: Writers) -> None:
+def write_monitoring(run: ReportRun, arguments: argparse.Namespace, monitors: Writers) -> None:
     """Write the files that ``report`` was asked for."""
     if not monitors:
         return
@@ -122,7 +122,7 @@ def check_policy(arguments: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def _cleared(wanted: Policy, table: str) -> str:
+def _cleared(wanted: SchedulePolicy, table: str) -> str:
     """Let a table be worked on again; what was said against it."""
     from icekit.catalog import connect
     from icekit.compact.ledger import opened

@@ -125,7 +125,7 @@ class Claims(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Lease:
     """A claim that is kept alive; ``lost`` is set once it cannot be relied on any more."""
 
     table: str
@@ -136,7 +136,7 @@ class Held:
 @contextlib.contextmanager
 def claimed(
     ledger: Claims, table: str, run_id: str, uuid: str | None = None, *, interval: float = HEARTBEAT, lease: float = LEASE
-) -> Iterator[Held]:
+) -> Iterator[Lease]:
     """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
 
     Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
@@ -146,7 +146,7 @@ def claimed(
     # Taken before the claim is made, as its lease begins somewhere after this.
     sent = time.monotonic()
     ledger.claim(table, run_id, uuid)
-    held = Held(table, run_id, threading.Event())
+    held = Lease(table, run_id, threading.Event())
     ended = threading.Event()
 
     def arm(since: float) -> threading.Timer:
@@ -391,7 +391,7 @@ class Overtaken(Exception):
     """The row read back is not the one just put: another commit came between."""
 
 
-class Rows:
+class LedgerRows:
     """The rows of one ledger (named with its catalog); threads may share them."""
 
     def __init__(self, lake: Lake, name: Identifier, clock: Callable[[], int]) -> None:

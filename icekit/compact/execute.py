@@ -171,7 +171,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RewriteResult:
     """What the engine says of one call; it may misreport, so the table is asked as well."""
 
     failed_data_files: int = 0
@@ -202,7 +202,7 @@ class Stop:
             raise Stopped
 
 
-def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> Answer:
+def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> RewriteResult:
     """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
 
     Through the JVM bridge this is the action that the procedure itself runs, since ``CALL``
@@ -212,7 +212,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     """
     stop.sleep(0)  # raises where somebody did
     run = _by_bridge if has_bridge(spark) else _by_sql
-    told: list[Answer | BaseException] = []
+    told: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get('icekit.run-id', '')}-{action.action_id}")
 
     def work() -> None:
@@ -250,7 +250,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     return answer
 
 
-def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
+def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
     name = (action.catalog, *action.table)
     jvm: Any = spark._jvm
     # Iceberg sets it on whichever session is active when its source is first used, which may be one
@@ -273,7 +273,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         if action.branch:
             rewrite = rewrite.toBranch(action.branch)
         result = _with_tags(rewrite, tags).execute()
-        answer = Answer(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
+        answer = RewriteResult(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
         if action.options.get("remove-dangling-deletes") == "true":
             _drop_dangling(spark, actions, action, tags)
     elif action.procedure == "rewrite_position_delete_files":
@@ -283,7 +283,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         if action.where is not None:
             deletes = deletes.filter(filter_expression(spark, name, action.where))
         _with_tags(deletes, tags).execute()
-        answer = Answer()
+        answer = RewriteResult()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
@@ -292,10 +292,10 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
             # After the spec: its fields are what the names are looked up in.
             manifests = manifests.sortBy(java_list(spark, by))
         _with_tags(manifests, tags).execute()
-        answer = Answer()
+        answer = RewriteResult()
     elif action.procedure == CONVERT:
         convert_action(spark, action, tags)
-        answer = Answer()
+        answer = RewriteResult()
     else:
         return _by_sql(spark, action, tags)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
@@ -344,11 +344,11 @@ def _ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> A
     return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)
 
 
-def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Answer:
+def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
     del tags  # CALL has no way to pass them on
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
-    return Answer(int(told.get("failed_data_files_count") or 0), 0)
+    return RewriteResult(int(told.get("failed_data_files_count") or 0), 0)
 
 
 @contextlib.contextmanager

@@ -18,10 +18,10 @@ from icekit.compact.claims import (
     LEASE,
     ActionRecord,
     Claim,
-    Held,
+    Lease,
     Ledger,
+    LedgerRows,
     Overtaken,
-    Rows,
     RunRecord,
     claim_over,
     claimed,
@@ -45,7 +45,7 @@ __all__ = [
     "LEASE",
     "ActionRecord",
     "Claim",
-    "Held",
+    "Lease",
     "Ledger",
     "Owner",
     "RunRecord",
@@ -85,7 +85,7 @@ class TableLedger(Ledger):
 
     def __init__(self, lake: Lake, namespace: str = "icekit", *, clock: Callable[[], int] = now_ms) -> None:
         """``clock`` gives milliseconds since 1970."""
-        self._rows = Rows(lake, lake.sql_name(lake.identifier(f"{namespace}.ledger")), clock)
+        self._rows = LedgerRows(lake, lake.sql_name(lake.identifier(f"{namespace}.ledger")), clock)
         self._clock = clock
 
     def __repr__(self) -> str:

@@ -90,7 +90,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RewriteOrder:
     """How a rewrite orders rows: ``sort`` by columns with direction, or a curve through them.
 
     ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). No
@@ -133,7 +133,7 @@ class Action:
     partitions: tuple[Partition, ...] = ()
     partition_names: tuple[str, ...] = ()
     where: str | None = None
-    order: Order = Order()
+    order: RewriteOrder = RewriteOrder()
     options: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str | int | bool | tuple[str, ...]] = field(default_factory=dict)
     branch: str | None = None

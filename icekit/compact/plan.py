@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
-from icekit.compact.model import REWRITE_NOTHING, Action, Explained, LeftAlone, Order, Plan, Policy, Prediction
+from icekit.compact.model import REWRITE_NOTHING, Action, Explained, LeftAlone, Plan, Policy, Prediction, RewriteOrder
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
@@ -94,7 +94,7 @@ class Rewriting:
     facts: TableFacts
     limits: Thresholds
     policy: Policy
-    order: Order
+    order: RewriteOrder
     parallel: Mapping[str, str]
 
 
@@ -332,7 +332,7 @@ def plan(
     )
 
 
-def sort_by(facts: TableFacts, policy: Policy) -> Order:
+def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
     """The order a policy asks for: its columns, else the table's sort order, else its filter columns.
 
     Raises :class:`~icekit.errors.ParameterError` for an unknown column, or where none is known.
@@ -343,10 +343,10 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
             what = "order rows" if policy.strategy == "binpack" else policy.strategy
             raise ParameterError(f"There is no column {name!r} to {what} by{nearest(name, known) or '; there are ' + _some(known) + '.'}")
     if policy.strategy == "binpack":
-        return Order()
+        return RewriteOrder()
     wanted = policy.columns
     if not wanted and policy.strategy == "sort" and facts.sort_order:
-        return Order("sort")
+        return RewriteOrder("sort")
     if not wanted:
         wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
     if not wanted:
@@ -360,7 +360,7 @@ def sort_by(facts: TableFacts, policy: Policy) -> Order:
                 f"Spark cannot {policy.strategy} by {name!r}: a curve takes no column inside a struct, nor one with a dot or a backtick in its name; use the strategy sort."
             )
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
-    return Order(policy.strategy, tuple((known[name].names, direction) for name in wanted))
+    return RewriteOrder(policy.strategy, tuple((known[name].names, direction) for name in wanted))
 
 
 def _some(names: Iterable[str]) -> str:

@@ -174,7 +174,7 @@ SAMPLE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlanTrial:
     """What rewriting a sample on a clone came to, beside what the planner said of that sample."""
 
     planned: PlannedRewrite
@@ -221,7 +221,7 @@ def try_plan(
     return replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said)
 
 
-def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> Trial:
+def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
     sample = _sample(facts, action, sample_bytes)
     is_whole = sample is None
     moved = replace(action, table=copy.table)
@@ -246,7 +246,7 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
             f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed; nothing was run on the table itself. "
             "Run it without a trial to have it split and named, or make it smaller with max_action_bytes."
         )
-    return Trial(planned, came, seconds, is_whole)
+    return PlanTrial(planned, came, seconds, is_whole)
 
 
 def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple[Partition, ...], float] | None:
@@ -271,7 +271,7 @@ def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple
     return tuple(chosen), total / max(files, 1)
 
 
-def _corrected(p: Prediction, trial: Trial) -> Prediction:
+def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
     """A prediction scaled by what the sample came to."""
     done, planned = trial.actual, trial.planned
     if trial.is_whole:

@@ -24,7 +24,7 @@ _FACTS = TypeAdapter(TableFacts)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReportedHealth:
     """What a report says of one table, as read back from its document; ``findings`` are their ``name`` and ``severity``."""
 
     catalog: str
@@ -66,7 +66,7 @@ def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: P
     return write_json(path, document(facts, findings, thresholds))
 
 
-def read(path: Path) -> Outcome:
+def read(path: Path) -> ReportedHealth:
     """Read what a document says, for an index or a gate; raises ParameterError for another schema."""
     said = json.loads(path.read_text(encoding="utf-8"))
     if said.get("schema_version") != SCHEMA_VERSION:
@@ -76,7 +76,7 @@ def read(path: Path) -> Outcome:
     # Many tables' outcomes are held at once; all else of a finding is in the document.
     found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
     worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
-    return Outcome(said["catalog"], said["table"], said["status"], worst, found, said["totals"], said["seconds"])
+    return ReportedHealth(said["catalog"], said["table"], said["status"], worst, found, said["totals"], said["seconds"])
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:

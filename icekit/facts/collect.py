@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icekit.catalog import Lake
-    from icekit.catalog.tables import Source
+    from icekit.catalog.tables import TableSource
 
 
 # --- List files under a table's location that no snapshot references, and weigh them; delete nothing
@@ -214,7 +214,7 @@ def observe(
     )
 
 
-def load_metadata(source: Source) -> dict[str, Any]:
+def load_metadata(source: TableSource) -> dict[str, Any]:
     """The table's metadata JSON, compressed or not.
 
     Raises :class:`~icekit.errors.MetadataUnreadable` for what is no metadata, or is damaged: it says where.
@@ -257,7 +257,7 @@ def _bytes(settings: Iterable[Setting], name: str) -> int:
     return int(next(s.value for s in settings if s.name == name) or 0)
 
 
-def _manifests(snapshot: metadata.Json | None, source: Source, spec_ids: Collection[int]) -> list[Record]:
+def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]) -> list[Record]:
     if snapshot is None:
         return []
     location = snapshot.get("manifest-list")
@@ -290,7 +290,7 @@ def _roll_up(
     specs: Sequence[PartitionSpec],
     cut: Cut,
     manifests: Sequence[Record],
-    source: Source,
+    source: TableSource,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Rollup, int]:
     by_id = {spec.spec_id: spec for spec in specs}

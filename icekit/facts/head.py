@@ -18,7 +18,7 @@ from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.catalog.tables import Source
+    from icekit.catalog.tables import TableSource
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
     raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan anew.")
 
 
-def written_since(source: Source, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
+def written_since(source: TableSource, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
     Commits that only replace files (compactions) do not count. Reads the manifests that

@@ -25,13 +25,13 @@ from icekit.units import count, span
 
 if TYPE_CHECKING:
     from icekit.catalog.lake import Lake
-    from icekit.catalog.tables import Source
+    from icekit.catalog.tables import TableSource
 
 Json = Mapping[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
 #: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
-Load = Callable[["Source"], Json]
+Load = Callable[["TableSource"], Json]
 
 #: Choices: how long the tables of a catalog are compared, in seconds, and by how many threads.
 COMPARING_SECONDS = 900.0

@@ -1,6 +1,6 @@
 """What the lessons' cells call beside the package itself: begin on fresh tables, measure, compare, check an exercise."""
 
 from icekit.lessons.check import begin
-from icekit.lessons.measure import Comparison, Measured, Storage, compare, measure, storage
+from icekit.lessons.measure import BeforeAfter, FolderSize, QueryCost, compare, measure, storage
 
-__all__ = ["Comparison", "Measured", "Storage", "begin", "compare", "measure", "storage"]
+__all__ = ["BeforeAfter", "FolderSize", "QueryCost", "begin", "compare", "measure", "storage"]

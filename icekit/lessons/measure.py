@@ -26,7 +26,7 @@ RUNS = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Measured:
+class QueryCost:
     """What a query took: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is what its last run opened.
 
     A delete file counts in ``delete_files`` once for each data file that it is opened beside. ``bytes`` is
@@ -54,7 +54,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Storage:
+class FolderSize:
     """What lies in a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
 
     data_files: int
@@ -75,7 +75,7 @@ def seconds(number: float) -> str:
     return f"{number:.2f} s" if number >= 0.095 else f"{number * 1000:.0f} ms"
 
 
-def measure(lake: Lake, query: str, *, runs: int = RUNS) -> Measured:
+def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     """Run a query ``runs`` times, after once to warm up, and say what it costs.
 
     ``query`` must have few rows as its answer, which come to the driver. The files, manifests and the planning time are
@@ -96,7 +96,7 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> Measured:
         if run:
             planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
     opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
-    return Measured(
+    return QueryCost(
         query,
         statistics.median(took),
         tuple(took),
@@ -120,12 +120,12 @@ def _metrics(node: Any) -> dict[str, int]:
     return {name: int(metrics.apply(name).value()) for name in _METRICS if metrics.contains(name)}
 
 
-def storage(lake: Lake, table: str | Identifier) -> Storage:
+def storage(lake: Lake, table: str | Identifier) -> FolderSize:
     """Count what lies in the folder of a table of the embedded lake, also what no snapshot references any more."""
     name = lake.identifier(table) if isinstance(table, str) else table
     home = embedded(lake).joinpath("warehouse", *name)
     data, metadata = ([p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata"))
-    return Storage(len(data), sum(data), len(metadata), sum(metadata))
+    return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -141,7 +141,7 @@ _Figure = tuple[str, float, Callable[[float], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BeforeAfter:
     """Before and after of one query or one folder; displays as a small table. ``is_same_answer`` is None for a folder."""
 
     rows: tuple[tuple[str, str, str, str], ...]
@@ -160,24 +160,24 @@ class Comparison:
         return html.framed(html.table(_HEAD, self.rows, (False, True, True, True)), f"<p>{html.prose(self.note)}</p>")
 
 
-def compare(before: Measured | Storage, after: Measured | Storage) -> Comparison:
+def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
     """Set two measurements of the same query, or of the same table's folder, beside each other."""
     pairs = zip(_figures(before), _figures(after), strict=True)
     rows = tuple((name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs)
-    if isinstance(before, Measured) and isinstance(after, Measured):
+    if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
         runs = f"{seconds(min(before.runs))} to {seconds(max(before.runs))} before, {seconds(min(after.runs))} to {seconds(max(after.runs))} after"
         answer = "The answer is the same." if same else "The answer is not the same: rows have changed in between."
-        return Comparison(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
-    return Comparison(rows, None, "All files in the table's folder, referenced or not.")
+        return BeforeAfter(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
+    return BeforeAfter(rows, None, "All files in the table's folder, referenced or not.")
 
 
-def _warm(found: Measured) -> str:
+def _warm(found: QueryCost) -> str:
     return count(len(found.runs), "warm run")
 
 
-def _figures(found: Measured | Storage) -> Sequence[_Figure]:
-    if isinstance(found, Storage):
+def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
+    if isinstance(found, FolderSize):
         return (
             ("data and delete files", found.data_files, _count),
             ("bytes of data", found.data_bytes, size),

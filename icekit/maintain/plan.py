@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SpecManifests:
     """The manifests of one spec: of data and of delete files, which are never put together."""
 
     spec_id: int
@@ -61,20 +61,20 @@ def _stays(number: int, total: int, target_bytes: int) -> bool:
     return number == 0 or (number == 1 and total <= target_bytes)
 
 
-def layers(manifests: Sequence[Record]) -> tuple[Layer, ...]:
+def layers(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
     """The records of a manifest list as layers, by spec."""
     found = {}
     for spec_id in sorted({m["partition_spec_id"] for m in manifests}):
         of_spec = [m for m in manifests if m["partition_spec_id"] == spec_id]
         sizes = {deletes: [m["manifest_length"] for m in of_spec if is_delete_manifest(m) is deletes] for deletes in (False, True)}
-        found[spec_id] = Layer(spec_id, len(sizes[False]), sum(sizes[False]), len(sizes[True]), sum(sizes[True]))
+        found[spec_id] = SpecManifests(spec_id, len(sizes[False]), sum(sizes[False]), len(sizes[True]), sum(sizes[True]))
     return tuple(found.values())
 
 
-def layers_of_facts(facts: TableFacts) -> tuple[Layer, ...]:
+def layers_of_facts(facts: TableFacts) -> tuple[SpecManifests, ...]:
     """All manifests as those of the current spec, where no list tells."""
     m = facts.manifests
-    return (Layer(facts.default_spec_id, m.data_count, m.data_bytes, m.delete_count, m.delete_bytes),)
+    return (SpecManifests(facts.default_spec_id, m.data_count, m.data_bytes, m.delete_count, m.delete_bytes),)
 
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
@@ -102,7 +102,7 @@ def plan_maintenance(
     metadata: Json,
     now: dt.datetime,
     predict: Predict | None = None,
-    manifests: Sequence[Layer] | None = None,
+    manifests: Sequence[SpecManifests] | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
     """Plan what keeps a table well beside its data files; pure but for ``predict``, and nothing runs.
@@ -202,7 +202,7 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
     return Prediction(files, total, out, total, groups=groups, file_opens_saved=max(files - out, 0), unit="delete file")
 
 
-def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[Layer]) -> list[Action]:
+def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManifests]) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by what queries filter by."""
     fragmented, overlapping = "fragmented_manifests" in findings.names, "overlapping_manifests" in findings.names
     target = facts.int_setting("commit.manifest.target-size-bytes")
@@ -415,7 +415,7 @@ def plan_maintenance_table(
     )
 
 
-def manifest_layers(lake: Lake, table: tuple[str, ...], snapshot_id: int | None = None) -> tuple[Layer, ...]:
+def manifest_layers(lake: Lake, table: tuple[str, ...], snapshot_id: int | None = None) -> tuple[SpecManifests, ...]:
     """The manifests of a snapshot per spec, from its manifest list; of the current one without an id."""
     at = head(lake, table)
     wanted = at.snapshot_id if snapshot_id is None else snapshot_id

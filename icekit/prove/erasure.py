@@ -44,7 +44,7 @@ EXAMPLE_SNAPSHOTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FilesReached:
     """What one snapshot reaches of the files asked for: how many of each kind, and their rows."""
 
     data_file_count: int = 0
@@ -58,7 +58,7 @@ class Reach:
     """By path: how many snapshots reach it, and a few of them. By snapshot: what it holds."""
 
     paths: Mapping[str, tuple[int, tuple[int, ...]]]
-    snapshots: Mapping[int, Held]
+    snapshots: Mapping[int, FilesReached]
 
 
 def reachable_files(spark: SparkSession, table: Identifier, specs: Sequence[PartitionSpec], columns: Mapping[str, int]) -> DataFrame:
@@ -127,7 +127,7 @@ def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, 
         data = F.col("kind") == DATA
         counts = [F.count_if(F.col("kind") == kind) for kind in (DATA, EQUALITY_DELETES, POSITION_DELETES)]
         by_snapshot = held.groupBy("snapshot").agg(*counts, F.sum(F.when(data, F.col("row_count")).otherwise(0)))
-        snapshots = {row[0]: Held(*map(int, row[1:])) for row in by_snapshot.collect()}
+        snapshots = {row[0]: FilesReached(*map(int, row[1:])) for row in by_snapshot.collect()}
     finally:
         held.unpersist()
     return Reach(paths, snapshots)
@@ -374,7 +374,7 @@ class _Proof:
     def _time(self, snapshot_id: int) -> int:
         return int(self.snapshots.get(snapshot_id, {}).get("timestamp-ms", 0))
 
-    def _snapshot(self, snapshot_id: int, held: Held) -> SnapshotRows:
+    def _snapshot(self, snapshot_id: int, held: FilesReached) -> SnapshotRows:
         parts = [count(held.data_file_count, "data file")] * bool(held.data_file_count)
         parts += [count(held.equality_delete_file_count, "equality delete file")] * bool(held.equality_delete_file_count)
         parts += [count(held.position_delete_file_count, "position delete file")] * bool(held.position_delete_file_count)
@@ -387,7 +387,7 @@ class _Proof:
 
     def _situation(self, reach: Reach, asked: Sequence[RefRows], files: Sequence[FileRows]) -> erasure_result.Situation:
         main = next(r for r in asked if r.name == "main")
-        held = reach.snapshots.get(main.snapshot_id, Held()) if main.snapshot_id is not None else Held()
+        held = reach.snapshots.get(main.snapshot_id, FilesReached()) if main.snapshot_id is not None else FilesReached()
         live = main.row_count or 0
         orphaned = [f.modified_at_ms for f in files if f.kind == UNREFERENCED and f.modified_at_ms is not None]
         rewrite = held.data_row_count > live or self.properties.get("write.delete.mode") == "merge-on-read"

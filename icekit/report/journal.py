@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.compact.candidates import Wins
-from icekit.diagnose.document import Outcome, read
+from icekit.diagnose.document import ReportedHealth, read
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
 from icekit.history.store import Health
@@ -73,7 +73,7 @@ class Row:
     table: str
     status: str
     seconds: float
-    outcome: Outcome | None = None
+    outcome: ReportedHealth | None = None
     page: str | None = None
     error: str | None = None
     wins: Wins | None = None
@@ -82,7 +82,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReportRun:
     """What a report run left: a row per table, the index, the exit status, and the id it is known by.
 
     ``problems`` are of no table: globs that match nothing, a history that was not written.
@@ -121,7 +121,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedReport:
     """A run: its id, when it began, and the rows of tables that need not be done again."""
 
     run_id: str
@@ -132,7 +132,7 @@ class Begun:
 class Journal:
     """The file that a run writes to; use it in a ``with`` block, by one thread."""
 
-    def __init__(self, begun: Begun, tables: Sequence[str], options: Options, path: Path) -> None:
+    def __init__(self, begun: StartedReport, tables: Sequence[str], options: Options, path: Path) -> None:
         """Write the run's line and those of its rows that are done."""
         head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
         lines = [_line(head | {"options": _asked(options)}), *(_line(_plain(row)) for row in begun.done)]
@@ -159,14 +159,14 @@ class Journal:
             self._file.flush()
 
 
-def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> Begun:
+def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> StartedReport:
     """A new run; with ``options.resume`` the one that was interrupted, if there is one.
 
     Its tables with a complete report are not done again; those that failed are. A run that
     ended is not gone on with: a new one begins. Raises :class:`~icekit.errors.ParameterError` when the
     interrupted run was asked something else.
     """
-    new = Begun(f"{now:%Y%m%dT%H%M%SZ}-{random.token_hex(3)}", int(now.timestamp() * 1000))
+    new = StartedReport(f"{now:%Y%m%dT%H%M%SZ}-{random.token_hex(3)}", int(now.timestamp() * 1000))
     lines = _lines(path) if options.resume else []
     if not lines or lines[0].get("version") != _VERSION or any("ended" in line for line in lines):
         return new
@@ -177,7 +177,7 @@ def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime)
         )
     newest = {line["table"]: line for line in lines[1:] if "table" in line}
     rows = (_row(line, path.parent) for table, line in newest.items() if table in set(tables) and line["status"] in JUDGED)
-    return Begun(lines[0]["run_id"], lines[0]["started_ms"], tuple(row for row in rows if row is not None))
+    return StartedReport(lines[0]["run_id"], lines[0]["started_ms"], tuple(row for row in rows if row is not None))
 
 
 def _asked(options: Options) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from icekit.diagnose.document import Outcome, read
+from icekit.diagnose.document import ReportedHealth, read
 from icekit.errors import MetadataUnreadable
 from icekit.report.index import write_page
 from icekit.report.journal import Options
@@ -181,7 +181,7 @@ _LATER = "import matplotlib.pyplot, pandas"
 
 def rendered(
     kernel: Kernel, name: Identifier, facts_file: Path, options: Options, seconds: float | None = None, *, history: str = ""
-) -> tuple[Path, Outcome | None, str | None, Mapping[str, float]]:
+) -> tuple[Path, ReportedHealth | None, str | None, Mapping[str, float]]:
     """A table's page, what its document says (None if a cell failed) and why, and the seconds of both steps.
 
     Raises :class:`~icekit.report.observing.TimedOut`, the kernel killed, after so many seconds.

@@ -28,7 +28,7 @@ from icekit.history.store import Health, Store, health
 from icekit.history.trend import handed_over, opened
 from icekit.notebook import limits
 from icekit.report.index import write_index
-from icekit.report.journal import KERNELS, NAME, Journal, Options, Row, Run, begin, exit_status
+from icekit.report.journal import KERNELS, NAME, Journal, Options, ReportRun, Row, begin, exit_status
 from icekit.report.observing import Known, TimedOut, clear, kept, observed
 from icekit.report.rendering import Kernel, Kernels, imports, limited, rendered
 from icekit.saving import slug, write_text
@@ -222,7 +222,7 @@ class Part:
     known: Known | None = None
 
 
-def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> Run:
+def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> ReportRun:
     """Report on tables (names or globs); every report is written before the gate fails.
 
     One connection, and one Spark session where one is needed, serve all tables. Facts are collected
@@ -295,7 +295,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         finally:
             lost += remember(store, rows, progress)
             page = index()
-    return Run(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
+    return ReportRun(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
 
 
 def next_index(began: float, ended: float) -> float:

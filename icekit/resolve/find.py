@@ -15,7 +15,7 @@ from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import scalar
 from icekit.resolve.delete_files import entries
-from icekit.resolve.join import DATA, Entry, Keys, KeySet, keys_of
+from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
 from icekit.resolve.listing import File, Scope, files, scopes
 from icekit.sql import Identifier, identifier
 
@@ -47,7 +47,7 @@ class Found:
     at: At
     deletes: Sequence[File]
     data: Sequence[File]
-    keys: Keys
+    keys: DeleteKeys
     key_sets: Sequence[KeySet]
     kinds: Mapping[tuple[bool, tuple[int, ...]], int]
 

@@ -50,7 +50,7 @@ class KeyColumn:
 
 
 @dataclass(frozen=True)
-class Keys:
+class DeleteKeys:
     """All key columns of some delete files, by field id, and the schema that reads them and nothing else."""
 
     columns: Mapping[int, KeyColumn]
@@ -58,7 +58,7 @@ class Keys:
     last_column_id: int
 
 
-def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
+def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     """Find key columns in a table's schemas, the current one first, then the newest that has the field.
 
     A delete applies to rows by a column that was dropped as well, and under whatever name it
@@ -81,7 +81,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> Keys:
         columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), _is_required(schemas, field_id))
         _add(tops, path)
     every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
-    return Keys(columns, [_json(top) for top in tops.values()], max(every))
+    return DeleteKeys(columns, [_json(top) for top in tops.values()], max(every))
 
 
 def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
@@ -187,7 +187,7 @@ class Entry:
 
 
 @contextlib.contextmanager
-def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys, entries: Sequence[Entry]) -> Iterator[Identifier]:
+def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: DeleteKeys, entries: Sequence[Entry]) -> Iterator[Identifier]:
     """A key view of some files of a table (named with its catalog); gone afterwards, with the few files it wrote.
 
     Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
@@ -222,16 +222,18 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Keys,
         remove_folders(spark, scratch)
 
 
-def _shapes(keys: Keys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
+def _shapes(keys: DeleteKeys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
     """The key columns that come from partitions, as there are among the files: none first. Their places are the view's specs."""
     return [(), *sorted({_from_partition(keys, entry) for entry in entries} - {()})]
 
 
-def _from_partition(keys: Keys, entry: Entry) -> tuple[int, ...]:
+def _from_partition(keys: DeleteKeys, entry: Entry) -> tuple[int, ...]:
     return tuple(field_id for field_id, _ in entry.file.constants if field_id in keys.columns)
 
 
-def _metadata(table: Json, keys: Keys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]) -> Mapping[str, Any]:
+def _metadata(
+    table: Json, keys: DeleteKeys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]
+) -> Mapping[str, Any]:
     """The metadata of an empty table with the key columns and the four that tell of a file."""
     first = keys.last_column_id + 1
     columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
@@ -284,7 +286,7 @@ def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
     return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
 
 
-def _append(spark: SparkSession, view: Any, keys: Keys, shapes: Sequence[tuple[int, ...]], entries: Sequence[Entry]) -> None:
+def _append(spark: SparkSession, view: Any, keys: DeleteKeys, shapes: Sequence[tuple[int, ...]], entries: Sequence[Entry]) -> None:
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     mapper = iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()

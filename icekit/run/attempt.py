@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, Answer, Stop, Stopped, actual, deletes_left, execute, own_commits
+from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, RewriteResult, Stop, Stopped, actual, deletes_left, execute, own_commits
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.trial import ask_planner, narrowed, only_dangling, partitions_left
 from icekit.engine.bridge import has_bridge
@@ -63,7 +63,7 @@ class TooLarge(Exception):
 
 
 @dataclass
-class Progress:
+class ActionProgress:
     """What one action has come to so far; kept across its attempts."""
 
     starting_snapshot_id: int | None
@@ -95,7 +95,7 @@ class Runner:
         """The session that runs the actions."""
         return self.lake.spark
 
-    def complete(self, action: Action, progress: Progress) -> None:
+    def complete(self, action: Action, progress: ActionProgress) -> None:
         """Run an action until the table has nothing of it left; ``progress`` is filled on the way.
 
         Conflicts are retried with a fresh plan. Raises :class:`Conflict` when the attempts are
@@ -115,7 +115,7 @@ class Runner:
             with attempt:
                 self._attempt(action, progress)
 
-    def what_is_left(self, action: Action, progress: Progress) -> Action | None:
+    def what_is_left(self, action: Action, progress: ActionProgress) -> Action | None:
         """The action cut down to what the table still has of it; None when that is nothing.
 
         The planner selects what is left; but it may also select what the run itself has written: a
@@ -141,7 +141,7 @@ class Runner:
             return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
         return action
 
-    def _attempt(self, action: Action, progress: Progress) -> None:
+    def _attempt(self, action: Action, progress: ActionProgress) -> None:
         left = self.what_is_left(action, progress)
         if left is None:
             return
@@ -153,7 +153,7 @@ class Runner:
         progress.attempts += 1
         started = time.monotonic()
         failure: Exception | None = None
-        answer = Answer()
+        answer = RewriteResult()
         try:
             answer = execute(
                 self.spark, left, {RUN_TAG: self.run_id, ACTION_TAG: action.action_id}, stop=self.stop, tick=self._tick(action)
@@ -178,7 +178,7 @@ class Runner:
         elif answer.failed_data_files:
             raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in groups that failed; the engine only logs why")
 
-    def _reconcile(self, action: Action, progress: Progress, before: Head) -> Actual:
+    def _reconcile(self, action: Action, progress: ActionProgress, before: Head) -> Actual:
         """Read from the table what the attempt has committed, whatever the engine said."""
         now = head(self.lake, action.table, action.branch)
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
@@ -196,7 +196,7 @@ class Runner:
         progress.note(commits)
         return actual(c for c in commits if c["snapshot-id"] not in earlier)
 
-    def _partitions_of_before(self, action: Action, progress: Progress) -> Sequence[Partition] | None:
+    def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:
         """The action's partitions that still have data files from before the run; None where that cannot be told."""
         if has_bridge(self.spark) and progress.starting_sequence_number:
             return partitions_left(self.spark, action, progress.starting_sequence_number)
@@ -234,7 +234,7 @@ class Runner:
         return tick
 
 
-def _check(planned: PlannedRewrite, answer: Answer, committed: Actual) -> None:
+def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) -> None:
     """Compare plan and table: an engine under partial progress only logs what failed."""
     missing = planned.files_in - committed.files_in
     if missing <= 0:

@@ -30,7 +30,7 @@ from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
 from icekit.facts.metadata import settings
 from icekit.prove import Proof
-from icekit.run.attempt import Conflict, Limits, Progress, Runner, TooLarge
+from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarge
 from icekit.run.guard import Guard, guard_of
 from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name, literal
@@ -175,7 +175,7 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
 Say = Callable[[str], None]
 
 
-class Run:
+class CheckpointedRun:
     """One run: the claim, the record, the actions in order, the proof."""
 
     def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
@@ -293,7 +293,7 @@ class Run:
     def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run in its stead, if it was too large."""
         now = head(self.lake, self.plan.table, action.branch)
-        progress = Progress(now.snapshot_id, now.sequence_number)
+        progress = ActionProgress(now.snapshot_id, now.sequence_number)
         if record is not None and record.starting_snapshot_id is not None:
             # The run that was killed began earlier: what it has done is in the lineage.
             progress.starting_snapshot_id = record.starting_snapshot_id

@@ -21,7 +21,7 @@ from icekit.errors import IcekitError, ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.run.attempt import Limits
-from icekit.run.checkpointed import Run, Say, plan_of, refuse
+from icekit.run.checkpointed import CheckpointedRun, Say, plan_of, refuse
 from icekit.sql import Identifier, display_name
 
 #: Statuses of a run that has something left to do.
@@ -60,7 +60,7 @@ def run(
             # Also where nothing is left to do: that is no sign of a table that is well.
             refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
             return Outcome(plan, None, ())
-        return Run(lake, plan, run_id or new_run_id(), book, limits or Limits(), stop or Stop(), progress).start()
+        return CheckpointedRun(lake, plan, run_id or new_run_id(), book, limits or Limits(), stop or Stop(), progress).start()
 
 
 def resume(
@@ -105,7 +105,7 @@ def resume(
             # What the killed run left beside the table.
             with contextlib.suppress(IcekitError):
                 remove_stale(lake, stale_clones(lake, name))
-        found = Run(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
+        found = CheckpointedRun(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
         return found.resume(record)
 
 

@@ -22,8 +22,8 @@ from icekit.run import Limits, resume, run
 from icekit.run.checkpointed import plan_of
 from icekit.run.service import new_run_id
 from icekit.saving import slug, write_text
-from icekit.schedule.policy import ACTIONS, Budget, Rule
-from icekit.schedule.result import Begun, Health, Status, Step, Trouble, how_to_clear, mark, planned, ran
+from icekit.schedule.policy import ACTIONS, PassBudget, Rule
+from icekit.schedule.result import StartedRun, Status, Step, TableHealth, Trouble, how_to_clear, mark, planned, ran
 from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
 from icekit.schedule.triggers import Permit, Seen, stopping_at
 from icekit.sql import Identifier, display_name
@@ -34,7 +34,7 @@ CUT_SHORT = ("running", "stopped")
 
 
 @dataclass(frozen=True)
-class Work:
+class TableWork:
     """What acting on a table needs to know.
 
     ``permit`` is asked before each action; ``begin`` is told of a run before it begins; ``note`` gets each step as it
@@ -49,7 +49,7 @@ class Work:
     permit: Callable[[], Permit]
     now: Callable[[], dt.datetime]
     say: Say
-    begin: Callable[[Begun], None]
+    begin: Callable[[StartedRun], None]
     note: Callable[[Step], object]
     timeout: float | None = None
     known: Known | None = None
@@ -73,7 +73,7 @@ class Work:
         return Limits(prove=sampled(self.rule.actions[action].prove))
 
 
-def act(work: Work, studied: Studied, share: Share, *, dry_run: bool) -> None:
+def act(work: TableWork, studied: Studied, share: Share, *, dry_run: bool) -> None:
     """Go through the actions of a table's plans; ``work.note`` gets a step for each, run or not."""
     if studied.refusal:
         work.note(Step("maintain", "reported", studied.refusal))
@@ -128,7 +128,7 @@ def _wait(action: str, plan: Plan | None, share: Share, leave: Permit) -> str | 
     return None
 
 
-def unfinished(work: Work, begun: Begun) -> Step | None:
+def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
     """Go on with the run that an earlier pass of this policy began and did not end; None if that is not to be done.
 
     No other run is touched: neither a person's, nor this one once another has followed it. It is not resumed where
@@ -166,7 +166,7 @@ def unfinished(work: Work, begun: Begun) -> Step | None:
     return _guarded(begun.action, leave, work, go)
 
 
-def still(begun: Begun, rule: Rule, command: str) -> str | None:
+def still(begun: StartedRun, rule: Rule, command: str) -> str | None:
     """Why a run may not go on by what the rule says now; None if it may. Pure."""
     section = rule.actions.get(begun.action)
     if section is None or not section.execute:
@@ -176,7 +176,7 @@ def still(begun: Begun, rule: Rule, command: str) -> str | None:
     return None if begun.action == command else "it is of another kind than was noted"
 
 
-def _again(work: Work, action: str, share: Share) -> Plan | None:
+def _again(work: TableWork, action: str, share: Share) -> Plan | None:
     """The plan of an action for the table as it is now; what was done just now is not left alone."""
 
     def plan(lake: Lake) -> Plan | None:
@@ -188,17 +188,17 @@ def _again(work: Work, action: str, share: Share) -> Plan | None:
     return timely(work.lake, work.timeout, plan)
 
 
-def _tried(work: Work, share: Share, stop: Stop) -> Plan | None:
+def _tried(work: TableWork, share: Share, stop: Stop) -> Plan | None:
     """The plan of a compaction, tried on a clone; raises :class:`~icekit.compact.execute.Stopped`."""
     facts, findings = observed(work.lake, work.table, work.rule, work.known)
     return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share, trial=True, stop=stop)
 
 
-def _tried_only(work: Work, plan: Plan, share: Share, leave: Permit, why: str) -> Step:
+def _tried_only(work: TableWork, plan: Plan, share: Share, leave: Permit, why: str) -> Step:
     return _guarded("compact", leave, work, lambda stop: planned("compact", _tried(work, share, stop) or plan, why))
 
 
-def _run(work: Work, action: str, plan: Plan, share: Share, leave: Permit) -> Step:
+def _run(work: TableWork, action: str, plan: Plan, share: Share, leave: Permit) -> Step:
     work.say(f"{plan!r}\n")
 
     def go(stop: Stop) -> Step:
@@ -206,7 +206,7 @@ def _run(work: Work, action: str, plan: Plan, share: Share, leave: Permit) -> St
         if tried is None or not tried.actions:
             return Step(action, "reported", "its trial leaves nothing to do")
         run_id = new_run_id()
-        work.begin(Begun(run_id, action, mark(work.rule, action)))
+        work.begin(StartedRun(run_id, action, mark(work.rule, action)))
         outcome = run(
             work.lake,
             tried,
@@ -222,7 +222,7 @@ def _run(work: Work, action: str, plan: Plan, share: Share, leave: Permit) -> St
     return _guarded(action, leave, work, go)
 
 
-def _guarded(action: str, leave: Permit, work: Work, go: Callable[[Stop], Step]) -> Step:
+def _guarded(action: str, leave: Permit, work: TableWork, go: Callable[[Stop], Step]) -> Step:
     """Run until the leave ends; what goes wrong with the table becomes its step."""
     end = leave.end
     limit = getattr(work.rule.compact, "budget", None) if action == "compact" else None
@@ -273,8 +273,8 @@ class Table:
     why: str = ""
     steps: list[Step] = field(default_factory=list)
     studied: Studied = field(default_factory=lambda: Studied({}))
-    health: Health | None = None
-    before: Health | None = None
+    health: TableHealth | None = None
+    before: TableHealth | None = None
     start: Seen | None = None
     seconds: float = 0.0
     is_over: bool = False
@@ -328,7 +328,7 @@ class Table:
 # --- Share a pass's budget out among its tables: conversions first, then partitions of all tables by what they win
 
 
-def shares(budget: Budget, tables: list[Table], permit: Callable[[Table], Permit]) -> dict[str, Share]:
+def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Permit]) -> dict[str, Share]:
     """What each table gets of the pass's budget; conversions come first, as nothing else helps their tables."""
     spent = [step for one in tables for step in one.steps if step.run_id]
     left = less(budget, sum(step.bytes_in for step in spent), sum(step.files_in for step in spent))

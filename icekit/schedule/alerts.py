@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from icekit import secrets
 from icekit.errors import ParameterError, require
-from icekit.schedule.policy import Policy, Receiver
+from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, TableResult, how_to_clear
 from icekit.secrets import mask, scrub
 from icekit.units import count, span
@@ -53,7 +53,7 @@ class Message:
     told: Mapping[str, dict[str, Any] | None]
 
 
-def news(made: Pass, policy: Policy) -> list[News]:
+def news(made: Pass, policy: SchedulePolicy) -> list[News]:
     """What there is to tell of a pass; ``well`` is not among it, as it depends on what was told before."""
     found = []
     for one in made.tables:
@@ -102,7 +102,7 @@ def _mended(one: TableResult) -> str:
     return "mend what is named; the next pass tries again"
 
 
-def messages(made: Pass, policy: Policy, told: Mapping[str, Mapping[str, Mapping[str, Any]]], now_ms: int) -> list[Message]:
+def messages(made: Pass, policy: SchedulePolicy, told: Mapping[str, Mapping[str, Mapping[str, Any]]], now_ms: int) -> list[Message]:
     """A message for each receiver that there is something new for.
 
     ``told`` is, per receiver and table, what :class:`Message.told` said last. A table that was not looked at
@@ -134,7 +134,7 @@ def _knows(made: Pass) -> bool:
     return not made.is_dry_run and not made.interrupted and not made.failure
 
 
-def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: Policy) -> list[News]:
+def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: SchedulePolicy) -> list[News]:
     """Tables that a receiver was told ill of, and that are well now."""
     by_name = {one.table: one for one in made.tables}
     found = []
@@ -166,7 +166,7 @@ def _message(receiver: Receiver, tell: Sequence[News], made: Pass, told: Mapping
     return Message(receiver.name, title if tell else "", body + tail, bool(kinds["failed"] or kinds["unhealthy"]), told)
 
 
-def _where(one: TableResult, policy: Policy) -> str:
+def _where(one: TableResult, policy: SchedulePolicy) -> str:
     page = one.health.page if one.health else ""
     if not page:
         return str(policy.output)
@@ -185,7 +185,7 @@ _TELLING = "A policy with `notify`"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def urls(policy: Policy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Each receiver's URL with its secrets in place; they are masked in all that is shown or saved from now on.
 
     Raises :class:`~icekit.errors.ParameterError` for variables that are not set, all of them at once, and for a
@@ -209,7 +209,7 @@ def urls(policy: Policy, environment: Mapping[str, str] | None = None) -> dict[s
     return found
 
 
-def check_receivers(policy: Policy, environment: Mapping[str, str] | None = None) -> list[str]:
+def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> list[str]:
     """Check each receiver's address as far as it is known here; a sentence for each that needs a variable which is not set.
 
     A check may run where the secrets are not. Raises :class:`~icekit.errors.ParameterError` as :func:`urls` does.
@@ -307,7 +307,7 @@ class _Listening(logging.Handler):
 # --- Check where a policy writes, before a pass has done its work; nothing is made
 
 
-def check_places(policy: Policy) -> None:
+def check_places(policy: SchedulePolicy) -> None:
     """Refuse an output, or another file of the policy, that cannot be written; raises :class:`~icekit.errors.ParameterError` with all of them."""
     files = {
         "ledger": policy.ledger,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.errors import EXIT_CRASHED, require
 from icekit.saving import naming, write_text
-from icekit.schedule.result import FAILED, Health, Pass, Status, TableResult, health_of, unread
+from icekit.schedule.result import FAILED, Pass, Status, TableHealth, TableResult, health_of, unread
 from icekit.secrets import mask
 from icekit.terminal import harmless
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from icekit.report import Run
+    from icekit.report import ReportRun
 
 SEVERITIES = ("info", "warning", "critical")
 # Cases that are about the run itself; a table's name has a dot.
@@ -44,7 +44,7 @@ class Case:
     verdict: Verdict
     said: str
     seconds: float
-    health: Health | None = None
+    health: TableHealth | None = None
     is_unhealthy: bool = False
     rewritten_bytes: int = 0
 
@@ -75,7 +75,7 @@ def of_pass(made: Pass) -> Watched:
     )
 
 
-def of_report(run: Run, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
+def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
     """A report run: a case per row; its seconds are those of its tables together."""
     ended = ended or dt.datetime.now(dt.UTC)
     now = int(ended.timestamp() * 1000)

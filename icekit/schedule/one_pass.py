@@ -18,10 +18,10 @@ from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerU
 from icekit.facts.head import head
 from icekit.report import Known, Part
 from icekit.schedule import result as document
-from icekit.schedule.act import Say, Table, Work, act, let_go, shares, stop, unfinished, while_ending
+from icekit.schedule.act import Say, Table, TableWork, act, let_go, shares, stop, unfinished, while_ending
 from icekit.schedule.alerts import check_places, check_receivers, messages, send, urls
 from icekit.schedule.monitoring import Writers, of_pass, writers
-from icekit.schedule.policy import Policy, Rule
+from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import (
     Did,
     Pass,
@@ -45,7 +45,7 @@ from icekit.units import count
 Clock = Callable[[], dt.datetime]
 
 
-def run_pass(policy: Policy, state: State, *, dry_run: bool = False, clock: Clock | None = None, say: Say = print) -> Pass:
+def run_pass(policy: SchedulePolicy, state: State, *, dry_run: bool = False, clock: Clock | None = None, say: Say = print) -> Pass:
     """Go through a policy once; returns what was done.
 
     A table that fails does not stop the others. Nothing is written in a dry run. The caller holds the lock, tells
@@ -56,7 +56,7 @@ def run_pass(policy: Policy, state: State, *, dry_run: bool = False, clock: Cloc
 
 
 class _OnePass:
-    def __init__(self, policy: Policy, state: State, dry_run: bool, clock: Clock, say: Say) -> None:
+    def __init__(self, policy: SchedulePolicy, state: State, dry_run: bool, clock: Clock, say: Say) -> None:
         self.policy, self.state, self.dry_run, self.clock, self.say = policy, state, dry_run, clock, say
         self.started = clock()
         seconds = policy.budget.seconds
@@ -204,8 +204,8 @@ class _OnePass:
             self.state.fail(one.written, Trouble(step.action, step.said, marked, now_ms, times, step.is_unproved, looked_at))
         return step
 
-    def _work_on(self, one: Table) -> Work:
-        return Work(
+    def _work_on(self, one: Table) -> TableWork:
+        return TableWork(
             self.lake,
             one.name,
             one.rule,
@@ -318,7 +318,7 @@ class _OnePass:
 
 
 def run_policy(
-    policy: Policy,
+    policy: SchedulePolicy,
     *,
     dry_run: bool = False,
     junit: Path | None = None,
@@ -366,7 +366,7 @@ def run_policy(
     return made
 
 
-def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pass:
+def failed(policy: SchedulePolicy, problem: Exception, clock: Clock | None = None) -> Pass:
     """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
     status, said = EXIT_CRASHED, f"{type(problem).__name__}: {first_line(problem)}"
     if (known := outside(problem)) is not None:
@@ -375,13 +375,13 @@ def failed(policy: Policy, problem: Exception, clock: Clock | None = None) -> Pa
     return Pass(policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=said, failure_status=status)
 
 
-def _write(made: Pass, policy: Policy, monitors: Writers) -> list[Path]:
+def _write(made: Pass, policy: SchedulePolicy, monitors: Writers) -> list[Path]:
     written = [*document.write(made, policy.output)]
     watched = of_pass(made)
     return written + [write(watched, path) for write, path in monitors]
 
 
-def tell(made: Pass, policy: Policy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:
+def tell(made: Pass, policy: SchedulePolicy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:
     """Tell every receiver what is new for it; the pass, with who was told and who could not be."""
     now_ms = int((now or dt.datetime.now(dt.UTC)).timestamp() * 1000)
     try:

@@ -139,7 +139,7 @@ def by(read: Callable[[Any], Any]) -> BeforeValidator:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PassBudget:
     """What may be read, and how long work may go on; None where it has no limit."""
 
     bytes: int | None = None
@@ -147,9 +147,9 @@ class Budget:
     seconds: float | None = None
 
     @classmethod
-    def of(cls, value: Any) -> Budget:
+    def of(cls, value: Any) -> PassBudget:
         """Read ``200 GB``, ``500 files``, ``30 minutes``, or a list of one of each."""
-        if isinstance(value, Budget):
+        if isinstance(value, PassBudget):
             return value
         found: dict[str, Any] = {}
         for text in texts(value):
@@ -209,7 +209,7 @@ def _patience(value: Any) -> float:
 
 Flag = StrictBool
 Texts = Annotated[tuple[str, ...], by(texts)]
-Limits = Annotated[Budget, by(Budget.of)]
+Limits = Annotated[PassBudget, by(PassBudget.of)]
 Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
 #: Seconds.
@@ -267,7 +267,7 @@ class Compact(_Section):
     execute: Flag = False
     trial: Flag = False
     prove: Proved = "full"
-    budget: Limits = Budget()
+    budget: Limits = PassBudget()
     scope: Any = None
     strategy: Any = None
     columns: Any = None
@@ -420,7 +420,7 @@ class Monitoring(_Section):
     prometheus: Path | None = None
 
 
-class Policy(_Section):
+class SchedulePolicy(_Section):
     """A policy as a whole; paths are absolute, rules have the defaults in them."""
 
     version: Literal[1]
@@ -433,14 +433,14 @@ class Policy(_Section):
     history: str = ""
     timeout: Patience | None = None
     state: Path | None = None
-    budget: Limits = Budget()
+    budget: Limits = PassBudget()
     monitoring: Monitoring = Monitoring()
     notify: tuple[Receiver, ...] = ()
     exclude: Texts = ()
     tables: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _distinct(self) -> Policy:
+    def _distinct(self) -> SchedulePolicy:
         for what, names in (("rules", [r.name for r in self.tables]), ("receivers", [r.name for r in self.notify])):
             twice = sorted({n for n in names if names.count(n) > 1})
             if twice:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from icekit.errors import ParameterError, first_line, nearest
-from icekit.schedule.policy import ACTIONS, Budget, Policy, Receiver, Rule, Settings
+from icekit.schedule.policy import ACTIONS, PassBudget, Receiver, Rule, SchedulePolicy, Settings
 from icekit.units import count, span, stated
 
 # --- Read YAML as plain data, with the line that each key stands in, and refuse a key that is there twice
@@ -151,13 +151,13 @@ class PolicyError(ParameterError):
         )
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path) -> SchedulePolicy:
     """Read and check a policy; raises :class:`PolicyError` with every error, its line and the nearest known key."""
     path = path.expanduser().absolute()
     return parse_policy(read_text(path), path)
 
 
-def parse_policy(text: str, path: Path) -> Policy:
+def parse_policy(text: str, path: Path) -> SchedulePolicy:
     """As :func:`read_policy`, for a text that stands in ``path``."""
     marked = read_marked(text)
     problems = list(marked.problems)
@@ -187,10 +187,10 @@ def parse_policy(text: str, path: Path) -> Policy:
             problems += _of(Receiver, one, marked, ("notify", place))
     data.setdefault("name", path.stem)
     try:
-        policy = Policy.model_validate(data)
+        policy = SchedulePolicy.model_validate(data)
     except ValidationError as error:
         # What is wrong inside a rule or a receiver was said of it by itself.
-        problems += [p for p in _problems(Policy, error, marked, ()) if not re.match(r"(tables|notify)\[", p.key)]
+        problems += [p for p in _problems(SchedulePolicy, error, marked, ()) if not re.match(r"(tables|notify)\[", p.key)]
     if problems:
         raise PolicyError(path, problems)
     return _absolute(policy, path)
@@ -222,7 +222,7 @@ def _laid_over(defaults: Mapping[str, Any], rule: Mapping[str, Any]) -> dict[str
     return laid
 
 
-def _absolute(policy: Policy, path: Path) -> Policy:
+def _absolute(policy: SchedulePolicy, path: Path) -> SchedulePolicy:
     """Paths are meant from where the policy is, wherever the scheduler starts."""
 
     def at(given: Path | None) -> Path | None:
@@ -264,7 +264,7 @@ def _problems(model: type[BaseModel], error: ValidationError, marked: Marked, ba
 def _said(model: type[BaseModel], one: Any, place: Place) -> str:
     kind, given = one["type"], one.get("input")
     if kind == "extra_forbidden":
-        known = [*keys_at(model, place[:-1]), *([_DEFAULTS] if model is Policy and len(place) == 1 else [])]
+        known = [*keys_at(model, place[:-1]), *([_DEFAULTS] if model is SchedulePolicy and len(place) == 1 else [])]
         return f"there is no such key{nearest(str(place[-1]), known, count=1) or '; there are ' + ', '.join(known)}"
     if kind == "missing":
         return "this key is missing"
@@ -315,7 +315,7 @@ _DOES = {
 }
 
 
-def in_words(policy: Policy) -> str:
+def in_words(policy: SchedulePolicy) -> str:
     """What the policy would allow, for whoever reads it before it is trusted."""
     runs = [rule.name for rule in policy.tables if any(a.execute for a in rule.actions.values())]
     lines = [
@@ -374,7 +374,7 @@ def _rule(rule: Rule) -> list[str]:
     return said
 
 
-def _rest(policy: Policy) -> list[str]:
+def _rest(policy: SchedulePolicy) -> list[str]:
     said = [f"Reports: {policy.output}{' at ' + policy.url if policy.url else ''}"]
     for path, what in ((policy.monitoring.junit, "JUnit"), (policy.monitoring.prometheus, "Prometheus")):
         if path:
@@ -387,7 +387,7 @@ def _rest(policy: Policy) -> list[str]:
     return said or ["Nobody is told."]
 
 
-def _limits(budget: Budget) -> str:
+def _limits(budget: PassBudget) -> str:
     parts = [
         stated(budget.bytes) if budget.bytes is not None else "",
         count(budget.files, "file") if budget.files is not None else "",

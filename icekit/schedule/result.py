@@ -21,7 +21,7 @@ from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_U
 from icekit.notebook import gated
 from icekit.report import Options, Part, report
 from icekit.saving import versions, write_json, write_text
-from icekit.schedule.policy import Policy, Rule
+from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.units import count, moment, shorten, size, span
 
 #: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
@@ -107,7 +107,7 @@ class Did:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class TableHealth:
     """What a report said of a table: ``healthy`` or its most serious severity, its findings and its size then."""
 
     status: str
@@ -138,8 +138,8 @@ class TableResult:
     status: Status
     why: str
     fail_on: str = "never"
-    health: Health | None = None
-    before: Health | None = None
+    health: TableHealth | None = None
+    before: TableHealth | None = None
     steps: tuple[Step, ...] = ()
     seconds: float = 0.0
 
@@ -216,14 +216,14 @@ def unread(status: str) -> Status:
     return known.get(status, "crashed")
 
 
-def health_of(row: Any, reported_ms: int, page: str) -> Health | None:
+def health_of(row: Any, reported_ms: int, page: str) -> TableHealth | None:
     """The health in a row of :func:`icekit.report.report`; None for a table that could not be read."""
     said = row.outcome
     if said is None:
         return None
     data = said.totals["data"]
     deletes = [total for kind, total in said.totals.items() if kind != "data"]
-    return Health(
+    return TableHealth(
         said.status,
         tuple((f["name"], f["severity"]) for f in said.findings),
         data["file_count"],
@@ -239,7 +239,7 @@ def health_of(row: Any, reported_ms: int, page: str) -> Health | None:
 # --- Write a table's result as plain data, for the record of passes and for pass.json, and read its health back
 
 
-_HEALTH = TypeAdapter(Health)
+_HEALTH = TypeAdapter(TableHealth)
 
 
 def as_data(result: TableResult) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def kept(result: TableResult, rule: Rule, snapshot_id: int | None) -> dict[str, 
     return as_data(result) | {"by": _mark(rule), "snapshot_id": snapshot_id}
 
 
-def same_report(document: dict[str, Any] | None, rule: Rule, snapshot_id: int | None) -> Health | None:
+def same_report(document: dict[str, Any] | None, rule: Rule, snapshot_id: int | None) -> TableHealth | None:
     """The health of a table whose last report would come out the same now: same snapshot, same rule, and not yet passed."""
     if not document or snapshot_id is None or document.get("snapshot_id") != snapshot_id or document.get("by") != _mark(rule):
         return None
@@ -266,7 +266,7 @@ def _mark(rule: Rule) -> str:
     return hashlib.sha256(rule.model_dump_json(exclude={"hours", "quiet_hours"}).encode()).hexdigest()[:16]
 
 
-def health_in(document: dict[str, Any] | None) -> Health | None:
+def health_in(document: dict[str, Any] | None) -> TableHealth | None:
     """The health that a kept result holds; None without one, or where another version wrote it."""
     if not document or not document.get("health"):
         return None
@@ -404,14 +404,14 @@ def _said(one: TableResult) -> list[str]:
 # --- Report on a rule's tables in a pass, before and after what is run on them
 
 
-def folder(policy: Policy, rule: Rule, *, after: bool) -> Path:
+def folder(policy: SchedulePolicy, rule: Rule, *, after: bool) -> Path:
     """Where a rule's pages lie: ``output/RULE``, and ``output/RULE/after`` for the tables that the pass changed."""
     return policy.output / rule.name / "after" if after else policy.output / rule.name
 
 
 def reported(
-    policy: Policy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
-) -> tuple[dict[str, tuple[str, Health | None, str | None]], Sequence[str]]:
+    policy: SchedulePolicy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
+) -> tuple[dict[str, tuple[str, TableHealth | None, str | None]], Sequence[str]]:
     """Status, health and error of each table's report, and what went wrong with none of them."""
     output = folder(policy, rule, after=after)
     options = Options(
@@ -426,7 +426,7 @@ def reported(
     )
     run = report(tables, options, progress=say, part=part)
     now = int(time.time() * 1000)
-    found: dict[str, tuple[str, Health | None, str | None]] = {}
+    found: dict[str, tuple[str, TableHealth | None, str | None]] = {}
     for row in run.rows:
         page = (output / row.page).relative_to(policy.output).as_posix() if row.page else ""
         found[row.table] = (row.status, health_of(row, now, page), row.error)
@@ -505,7 +505,7 @@ _FIRST_HOURS, _MOST_HOURS = 3, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedRun:
     """A run that a policy has begun: ``mark`` is what its rule said then (:func:`mark`)."""
 
     run_id: str

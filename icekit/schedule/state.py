@@ -18,8 +18,8 @@ from urllib.parse import quote
 from icekit.compact.ledger import default_path
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, LedgerUnusable, require
 from icekit.saving import is_sqlite
-from icekit.schedule.policy import Policy
-from icekit.schedule.result import Begun, Did, Trouble
+from icekit.schedule.policy import SchedulePolicy
+from icekit.schedule.result import Did, StartedRun, Trouble
 from icekit.schedule.triggers import Seen
 from icekit.secrets import mask_data
 from icekit.units import moment, span
@@ -38,7 +38,7 @@ _TABLES = (
 _ACTIONS = 500
 
 
-def state_path(policy: Policy) -> Path:
+def state_path(policy: SchedulePolicy) -> Path:
     """The policy's ``state``, else a file of its own beside the default ledger: by its name and its output's folder."""
     if policy.state is not None:
         return policy.state
@@ -68,12 +68,12 @@ class State:
         found = self._one("SELECT last FROM tables WHERE name = ?", table)
         return json.loads(found) if found else None
 
-    def begun(self, table: str) -> Begun | None:
+    def begun(self, table: str) -> StartedRun | None:
         """The run that a pass has begun on a table and not ended."""
         found = self._note("begun", table)
-        return Begun(**found) if found else None
+        return StartedRun(**found) if found else None
 
-    def begin(self, table: str, begun: Begun) -> None:
+    def begin(self, table: str, begun: StartedRun) -> None:
         """Note, before it begins, which run is this policy's."""
         self._keep_note("begun", table, asdict(begun))
 

@@ -20,7 +20,7 @@ from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.report import Known
-from icekit.schedule.policy import Budget, Compact, Convert, Maintain, Rule
+from icekit.schedule.policy import Compact, Convert, Maintain, PassBudget, Rule
 from icekit.sql import Identifier
 from icekit.units import span
 
@@ -66,7 +66,7 @@ def offers(plan: Plan, found: Sequence[Candidate]) -> tuple[Offer, ...]:
     return tuple(Offer(c.file_opens_saved, c.bytes_in, c.files_in) for c in found if planned.issuperset(c.partitions))
 
 
-def less(budget: Budget, bytes_in: int, files_in: int = 0) -> Budget:
+def less(budget: PassBudget, bytes_in: int, files_in: int = 0) -> PassBudget:
     """What is left of a budget after something was read."""
     return replace(
         budget,
@@ -75,7 +75,7 @@ def less(budget: Budget, bytes_in: int, files_in: int = 0) -> Budget:
     )
 
 
-def share_out(wanted: Mapping[str, Sequence[Offer]], budget: Budget) -> dict[str, Share]:
+def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict[str, Share]:
     """What each table gets of a budget.
 
     Partitions of all tables stand in one queue, by win per byte; one that is dearer than what is left is passed

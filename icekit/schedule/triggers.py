@@ -15,7 +15,7 @@ from icekit.compact.execute import RUN_TAG, Stop
 from icekit.errors import nearest
 from icekit.facts.metadata import Json, choose_snapshot, lineage, settings, snapshots_by_id
 from icekit.facts.rollup import min_file_size
-from icekit.schedule.policy import Policy, Rule, Trigger, begins, until
+from icekit.schedule.policy import Rule, SchedulePolicy, Trigger, begins, until
 from icekit.sql import Identifier
 from icekit.units import count, span
 
@@ -183,7 +183,7 @@ class Assigned:
     unmatched: tuple[str, ...] = ()
 
 
-def assign(policy: Policy, names: Sequence[Identifier]) -> Assigned:
+def assign(policy: SchedulePolicy, names: Sequence[Identifier]) -> Assigned:
     """The first matching rule of each table, in the catalog's order.
 
     A rule matches by ``match`` and not by ``exclude``; what the policy excludes no rule takes.

@@ -28,7 +28,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.sql import display_name
-from icekit.tune.advisory_size.advise import Step
+from icekit.tune.advisory_size.advise import SizeStep
 from icekit.tune.advisory_size.written import Written
 from icekit.tune.file_sizes import made
 from icekit.tune.merge.model import Review, summary
@@ -160,17 +160,17 @@ def _label(written: Written) -> str:
     return count(written.files, "file") + (f", {percent(share)} well-sized" if share else "")
 
 
-def _commits(answer: FileSizes) -> list[tuple[str, Step]]:
-    found: list[tuple[str, Step]] = []
+def _commits(answer: FileSizes) -> list[tuple[str, SizeStep]]:
+    found: list[tuple[str, SizeStep]] = []
     if answer.next_before is not None:
-        found.append(("usual", Step("as it is", None, answer.next_before)))
+        found.append(("usual", SizeStep("as it is", None, answer.next_before)))
         if answer.next_after is not None and answer.next_after is not answer.next_before:
-            found.append(("usual", Step("as advised", None, answer.next_after)))
+            found.append(("usual", SizeStep("as advised", None, answer.next_after)))
     if answer.size_trial is not None:
-        found.append(("large", Step("as it is", None, answer.size_trial.before)))
+        found.append(("large", SizeStep("as it is", None, answer.size_trial.before)))
         candidate, chosen = answer.size_trial.chosen
         if chosen is not answer.size_trial.before:
-            found.append(("large", Step("as advised", candidate.size_in_bytes if candidate else None, chosen)))
+            found.append(("large", SizeStep("as advised", candidate.size_in_bytes if candidate else None, chosen)))
     return found
 
 

@@ -15,7 +15,7 @@ from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, set_properties, transform_of, unset_properties
 
 if TYPE_CHECKING:
-    from icekit.tune.layout.model import Field, Order
+    from icekit.tune.layout.model import Field, LayoutOrder
 
 DISTRIBUTION = "write.distribution-mode"
 #: Partitions that one portion names at most, so that its predicate can be read and planned: a stated choice.
@@ -59,7 +59,7 @@ def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
     return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
 
 
-def rewrite_order(columns: Mapping[str, Column], order: Order) -> str:
+def rewrite_order(columns: Mapping[str, Column], order: LayoutOrder) -> str:
     """An order as ``rewrite_data_files`` takes it in ``sort_order``."""
     if not order.is_curve:
         return _terms(columns, order.columns)
@@ -70,7 +70,7 @@ def rewrite(
     catalog: str,
     table: Identifier,
     columns: Mapping[str, Column],
-    order: Order | None,
+    order: LayoutOrder | None,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
     *,

@@ -21,7 +21,7 @@ from icekit.tune.place import Budget, Place
 from icekit.tune.statement import scan
 from icekit.tune.write_mode import Variant, choose_write_mode
 from icekit.tune.write_mode.history import Shape, synthetic
-from icekit.tune.write_mode.trial import Measured, compact, prepare, write
+from icekit.tune.write_mode.trial import VariantMeasures, compact, prepare, write
 from icekit.units import size
 from tests.bench.measure import Others, show
 
@@ -137,7 +137,7 @@ def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Vari
     """Run a cycle in each mode, in turns; of two scans after each commit the shorter counts."""
     workload = synthetic(lake, facts, shape, commits)
     cycles = [Cycle() for _ in variants]
-    measured = [Measured(variant) for variant in variants]
+    measured = [VariantMeasures(variant) for variant in variants]
     budget = Budget(7200, 2**40)
     with ExitStack() as stack:
         places = [Place(stack.enter_context(clone(lake, facts.table)).table, 0) for _ in variants]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
-from icekit.compact.model import Order
+from icekit.compact.model import RewriteOrder
 from icekit.compact.plan import sort_by
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
@@ -120,7 +120,7 @@ def test_ordering_rows_names_strategy_and_columns() -> None:
 def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -> None:
     sorted_by = of(small(), sort_order=(SortField("carrier", "identity", "asc", "nulls-first"),), filter_columns=("amount",))
 
-    assert sort_by(sorted_by, Policy(strategy="sort")) == Order("sort")
+    assert sort_by(sorted_by, Policy(strategy="sort")) == RewriteOrder("sort")
     assert sort_by(sorted_by, Policy(strategy="hilbert")).by == ((("carrier",), ""),)
     assert sort_by(sorted_by, Policy(strategy="hilbert")).sql == "hilbert(`carrier`)"
     assert sort_by(of(small(), filter_columns=("amount",)), Policy(strategy="zorder")).sql == "zorder(`amount`)"

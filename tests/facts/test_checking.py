@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.tables import Source
+from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
 from icekit.errors import MetadataUnreadable
 from icekit.facts.checking import check
@@ -294,7 +294,7 @@ RAW: dict[str, tuple[bytes, str]] = {
 def test_metadata_that_is_right_is_read(name: str) -> None:
     raw = gzip.compress(json.dumps(RIGHT[name]).encode())
 
-    assert load_metadata(Source("/t/v2.metadata.json", lambda _: raw)) == RIGHT[name]
+    assert load_metadata(TableSource("/t/v2.metadata.json", lambda _: raw)) == RIGHT[name]
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -310,7 +310,7 @@ def test_a_file_that_is_no_metadata_is_refused_by_name_with_the_way_out(name: st
     raw, said = RAW[name]
 
     with pytest.raises(MetadataUnreadable, match=rf"/t/v2.metadata.json.*{said}.*register_table"):
-        load_metadata(Source("/t/v2.metadata.json", lambda _: raw))
+        load_metadata(TableSource("/t/v2.metadata.json", lambda _: raw))
 
 
 @pytest.mark.spark

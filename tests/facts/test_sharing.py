@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables, Source
+from icekit.catalog.tables import EmbeddedTables, TableSource
 from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing
@@ -171,7 +171,7 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: La
             self.listings += 1
             return [name for name in super().names() if is_listed or self.listings == 1 or name != ("db", "b")]
 
-        def source(self, table: Identifier) -> Source:
+        def source(self, table: Identifier) -> TableSource:
             if table == ("db", "b"):
                 raise TableNotFound("There is no table db.b.")
             return super().source(table)
@@ -212,7 +212,7 @@ def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, creat
     create("b")
     is_over = threading.Event()
 
-    def load(source: Source) -> Any:
+    def load(source: TableSource) -> Any:
         if "/b/" in source.metadata_location:
             is_over.wait(600)
         return load_metadata(source)
@@ -229,7 +229,7 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, cr
     create("late", f"{create('c')}/inside")
     read: list[str] = []
 
-    def load(source: Source) -> Any:
+    def load(source: TableSource) -> Any:
         read.append(source.metadata_location)
         return load_metadata(source)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables, ProfileTables, Source
+from icekit.catalog.tables import EmbeddedTables, ProfileTables, TableSource
 from icekit.diagnose import SYMPTOMS
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab import TABLES, build, flights
@@ -31,13 +31,13 @@ class StubTables(EmbeddedTables):
         super().__init__(Path("nowhere"))
         self.metadata = metadata
 
-    def source(self, table: Identifier) -> Source:
+    def source(self, table: Identifier) -> TableSource:
         def read(location: str) -> bytes:
             if self.metadata is None:
                 raise MetadataUnreadable(f"{location} is gone.")
             return self.metadata
 
-        return Source(f"{table[-1]}.metadata.json", read)
+        return TableSource(f"{table[-1]}.metadata.json", read)
 
 
 def lake_of(metadata: bytes | None) -> Lake:

@@ -10,9 +10,9 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
 from icekit.errors import ParameterError
-from icekit.lessons import Measured, Storage, compare, measure, storage
+from icekit.lessons import FolderSize, QueryCost, compare, measure, storage
 
-SLOW = Measured("SELECT 1", 1.5, (1.4, 1.5, 9.0), 0.2, 112, 0, 24, 800 * 1024, ("(1,)",))
+SLOW = QueryCost("SELECT 1", 1.5, (1.4, 1.5, 9.0), 0.2, 112, 0, 24, 800 * 1024, ("(1,)",))
 QUICK = replace(SLOW, seconds=0.25, runs=(0.2, 0.25, 0.3), planning_seconds=0.02, data_files=5, manifests=30)
 
 
@@ -59,9 +59,9 @@ def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
 
-    assert storage(lake, "lab.t") == Storage(1, 10, 2, 7)
+    assert storage(lake, "lab.t") == FolderSize(1, 10, 2, 7)
     assert repr(storage(lake, "lab.t")) == "In the folder are 1 data or delete file of 10 B and 2 metadata files of 7 B."
-    assert [row[:3] for row in compare(Storage(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
+    assert [row[:3] for row in compare(FolderSize(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
         ("data and delete files", "4", "1"),
         ("bytes of data", "40 B", "10 B"),
         ("metadata files", "2", "2"),

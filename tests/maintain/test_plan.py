@@ -12,7 +12,7 @@ from icekit.compact.model import Plan
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
-from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, Layer, cluster_by, layers, plan_maintenance
+from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, SpecManifests, cluster_by, layers, plan_maintenance
 from icekit.maintain.retention import Retention
 from tests.factories import (
     FIRST_DAY,
@@ -90,7 +90,7 @@ def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
 
 
 def test_manifests_are_rewritten_spec_by_spec_and_in_proportion_to_their_bytes() -> None:
-    plan = planned(sick(filter_columns=("event_time",)), "fragmented_manifests", manifests=(Layer(0, 100, 20 * MIB, 30, 9 * MIB),))
+    plan = planned(sick(filter_columns=("event_time",)), "fragmented_manifests", manifests=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
 
     (action,) = plan.actions
     assert (action.prediction.files_in, action.prediction.files_out, action.prediction.unit) == (130, 3 + 2, "manifest")
@@ -99,10 +99,10 @@ def test_manifests_are_rewritten_spec_by_spec_and_in_proportion_to_their_bytes()
 
 
 def test_a_manifest_that_is_alone_stays() -> None:
-    layer = Layer(0, 1, MIB, 12, MIB)
+    layer = SpecManifests(0, 1, MIB, 12, MIB)
 
     assert (layer.files_in(8 * MIB), layer.files_out(8 * MIB)) == (12, 1)
-    assert not Layer(0, 2, MIB).is_fragmented(8 * MIB)
+    assert not SpecManifests(0, 2, MIB).is_fragmented(8 * MIB)
 
 
 def test_manifests_are_counted_by_spec_and_content() -> None:
@@ -112,7 +112,7 @@ def test_manifests_are_counted_by_spec_and_content() -> None:
         {"partition_spec_id": 1, "content": 0, "manifest_length": 9},
     ]
 
-    assert layers(records) == (Layer(0, 1, 5, 1, 7), Layer(1, 1, 9))
+    assert layers(records) == (SpecManifests(0, 1, 5, 1, 7), SpecManifests(1, 1, 9))
 
 
 def test_expiry_says_what_time_travel_is_lost_and_what_is_protected() -> None:

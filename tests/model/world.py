@@ -43,8 +43,8 @@ _CROSSINGS = (
     (attempt, "execute"),
     # Between the state that a rewrite begins from and its commit.
     (execution, "_ordered"),
-    (checkpointed.Run, "_part"),
-    (checkpointed.Run, "_proof"),
+    (checkpointed.CheckpointedRun, "_part"),
+    (checkpointed.CheckpointedRun, "_proof"),
 )
 
 

@@ -253,7 +253,7 @@ def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_status_is_the_gravest_that_happened(statuses: list[str], fail_on: str, status: int) -> None:
-    outcome = document.Outcome("lake", "t", "", None, (), {}, 0.0)
+    outcome = document.ReportedHealth("lake", "t", "", None, (), {}, 0.0)
     rows = [
         Row("t", s, 0.0, dataclasses.replace(outcome, worst=Severity[s.upper()]) if s in {"warning", "critical"} else None)
         for s in statuses

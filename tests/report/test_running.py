@@ -23,13 +23,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.compact.candidates import Wins
-from icekit.diagnose.document import Outcome, save_facts
+from icekit.diagnose.document import ReportedHealth, save_facts
 from icekit.ending import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
-from icekit.report.journal import Begun, Journal, begin
+from icekit.report.journal import Journal, StartedReport, begin
 from icekit.report.observing import TimedOut, observed
 from icekit.report.rendering import ENGINE, Kernel, Kernels, limited
 from icekit.report.running import Crew, next_index, remember
@@ -299,12 +299,12 @@ def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
     facts = table_facts(table=tuple(table.split(".")))
     write(facts, diagnose(facts), Thresholds(), output / f"{table}.json")
     (output / f"{table}.html").write_text("page")
-    outcome = Outcome("prod", table, status, None, (), {}, 0.1)
+    outcome = ReportedHealth("prod", table, status, None, (), {}, 0.1)
     return Row(table, status, 1.5, outcome, f"{table}.html", wins=Wins(files_gone=3), health=record(1, table), stages={"observe": 0.5})
 
 
-def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None) -> Begun:
-    begun = Begun("run1", 1000)
+def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None) -> StartedReport:
+    begun = StartedReport("run1", 1000)
     with Journal(begun, ["db.t", "db.u", "db.v"], options or Options(), path) as kept:
         for row in rows:
             kept.add(row)

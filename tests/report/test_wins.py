@@ -10,7 +10,7 @@ import pytest
 
 from icekit import Thresholds, diagnose
 from icekit.compact.candidates import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
-from icekit.diagnose.document import Outcome
+from icekit.diagnose.document import ReportedHealth
 from icekit.facts.collect import weighed
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.history.store import Lately
@@ -136,7 +136,7 @@ def test_totals_leave_out_what_is_not_known() -> None:
 
 
 def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
-    outcome = Outcome("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
+    outcome = ReportedHealth("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
     won = Wins(spared=spared, scan_cost=100, expirable_bytes=frees)
     return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField
 
 from icekit.api import Lake, connect
 from icekit.schedule.one_pass import _OnePass
-from icekit.schedule.policy import Policy
+from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.state import State, state_path
 from tests.schedule.making import NOW, policy
 
@@ -32,10 +32,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     found.close()
 
 
-def by(tmp_path: Path, text: str = "", **top: str) -> Policy:
+def by(tmp_path: Path, text: str = "", **top: str) -> SchedulePolicy:
     """A policy whose files are the test's own."""
     return policy(text, output=str(tmp_path / "out"), state=str(tmp_path / "passes.db"), ledger=str(tmp_path / "ledger.db"), **top)
 
 
-def one_pass(wanted: Policy, *, clock: Callable[[], dt.datetime] | None = None, say: Callable[[str], None] | None = None) -> _OnePass:
+def one_pass(
+    wanted: SchedulePolicy, *, clock: Callable[[], dt.datetime] | None = None, say: Callable[[str], None] | None = None
+) -> _OnePass:
     return _OnePass(wanted, State(state_path(wanted)), False, clock or (lambda: NOW), say or (lambda _: None))

@@ -6,22 +6,22 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-from icekit.schedule.policy import Policy
+from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import Health, Pass, Step, TableResult
+from icekit.schedule.result import Pass, Step, TableHealth, TableResult
 
 NOW = dt.datetime(2026, 1, 14, 12, 0, tzinfo=dt.UTC)  # a Wednesday
 NOW_MS = int(NOW.timestamp() * 1000)
 HERE = Path("/policies/policy.yaml")
 
 
-def policy(text: str = "", **top: str) -> Policy:
+def policy(text: str = "", **top: str) -> SchedulePolicy:
     """A policy of one rule, with more YAML after it."""
     more = "".join(f"{key}: {value}\n" for key, value in top.items())
     return parse_policy(f"version: 1\n{more}tables:\n  - name: all\n    match: '*'\n{text}", HERE)
 
 
-def health(status: str = "critical", *findings: str, **changed: Any) -> Health:
+def health(status: str = "critical", *findings: str, **changed: Any) -> TableHealth:
     named = tuple((name, status) for name in findings or (() if status == "healthy" else ("small_files",)))
     given: dict[str, Any] = {
         "status": status,
@@ -34,7 +34,7 @@ def health(status: str = "critical", *findings: str, **changed: Any) -> Health:
         "reported_ms": NOW_MS,
         "page": "all/db.t.html",
     }
-    return Health(**given | changed)
+    return TableHealth(**given | changed)
 
 
 def result(table: str = "db.t", **changed: Any) -> TableResult:

@@ -6,7 +6,7 @@ from typing import Any
 
 from icekit.schedule.alerts import messages
 from icekit.schedule.one_pass import failed
-from icekit.schedule.policy import Policy
+from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.result import Pass
 from tests.schedule.making import NOW, NOW_MS, health, made, policy, result, step
 
@@ -16,7 +16,7 @@ UNHEALTHY = result(health=health("critical", "small_files"), fail_on="critical")
 FAILED = result("db.f", status="failed", steps=(step(status="failed", said="commit 17 was refused"),))
 
 
-def told(one: Pass, by: Policy, before: dict[str, Any] | None = None, now_ms: int = NOW_MS) -> Any:
+def told(one: Pass, by: SchedulePolicy, before: dict[str, Any] | None = None, now_ms: int = NOW_MS) -> Any:
     found = messages(one, by, {"team": before or {}}, now_ms)
     return found[0] if found else None
 

@@ -8,7 +8,7 @@ from icekit.compact.plan import plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.schedule.act import leaves_for_budget
-from icekit.schedule.policy import Budget
+from icekit.schedule.policy import PassBudget
 from icekit.schedule.study import Offer, Share, offers, share_out
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
@@ -16,22 +16,22 @@ CHEAP, DEAR = Offer(10, 100, 5), Offer(10, 1000, 50)
 
 
 def test_without_a_limit_every_table_has_its_plan() -> None:
-    assert share_out({"a": [CHEAP], "b": []}, Budget(seconds=5)) == {"a": Share(), "b": Share()}
+    assert share_out({"a": [CHEAP], "b": []}, PassBudget(seconds=5)) == {"a": Share(), "b": Share()}
 
 
 def test_the_best_win_per_byte_is_bought_first_whichever_table_has_it() -> None:
-    shares = share_out({"a": [DEAR, CHEAP], "b": [CHEAP]}, Budget(bytes=250))
+    shares = share_out({"a": [DEAR, CHEAP], "b": [CHEAP]}, PassBudget(bytes=250))
     assert shares == {"a": Share(100, None, cut=True), "b": Share(100, None)}
 
 
 def test_what_is_too_dear_is_passed_over_for_what_is_not() -> None:
-    shares = share_out({"a": [Offer(100, 200, 1)], "b": [Offer(1, 50, 1)]}, Budget(bytes=100))
+    shares = share_out({"a": [Offer(100, 200, 1)], "b": [Offer(1, 50, 1)]}, PassBudget(bytes=100))
     assert shares["a"].is_nothing
     assert shares["b"] == Share(50, None)
 
 
 def test_files_are_a_limit_of_their_own() -> None:
-    shares = share_out({"a": [CHEAP, CHEAP]}, Budget(files=9))
+    shares = share_out({"a": [CHEAP, CHEAP]}, PassBudget(files=9))
     assert shares == {"a": Share(None, 5, cut=True)}
 
 

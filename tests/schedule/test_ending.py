@@ -21,7 +21,7 @@ from icekit.errors import CatalogUnreachable
 from icekit.schedule import act
 from icekit.schedule.act import Table, let_go, while_ending
 from icekit.schedule.one_pass import run_policy
-from icekit.schedule.result import EXIT_STOPPED, Begun, Step, mark
+from icekit.schedule.result import EXIT_STOPPED, StartedRun, Step, mark
 from icekit.schedule.state import State, state_path
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import policy
@@ -229,7 +229,7 @@ def test_a_resumed_run_that_the_end_broke_off_is_remembered_for_the_next_pass(
 ) -> None:
     wanted = by(tmp_path, "    compact: {execute: true}\n")
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
-    passing.state.begin("db.a", Begun("run-1", "compact", mark(wanted.tables[0], "compact")))
+    passing.state.begin("db.a", StartedRun("run-1", "compact", mark(wanted.tables[0], "compact")))
 
     def broken_off(*_: Any) -> Step:
         passing.ending.is_asked = True

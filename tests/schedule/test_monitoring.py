@@ -9,9 +9,9 @@ from pathlib import Path
 from junitparser import JUnitXml
 from prometheus_client.parser import text_string_to_metric_families
 
-from icekit.diagnose.document import Outcome
+from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Severity
-from icekit.report import Row, Run
+from icekit.report import ReportRun, Row
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
 from icekit.schedule.result import Did, Pass, document, page, text, write
 from tests.schedule.making import NOW_MS, health, made, result, step
@@ -76,16 +76,16 @@ def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     totals = {"data": {"file_count": 3, "size_in_bytes": 30, "record_count": 300}}
     found = ({"name": "small_files", "severity": "critical"},)
     rows = (
-        Row("db.ill", "critical", 1.5, Outcome("prod", "db.ill", "critical", Severity.CRITICAL, found, totals, 0.1), "db.ill.html"),
+        Row("db.ill", "critical", 1.5, ReportedHealth("prod", "db.ill", "critical", Severity.CRITICAL, found, totals, 0.1), "db.ill.html"),
         Row("db.gone", "misconfigured", 0.1, error="There is no table db.gone."),
     )
-    watched = of_report(Run(rows, tmp_path / "index.html", 2), "prod", "critical")
+    watched = of_report(ReportRun(rows, tmp_path / "index.html", 2), "prod", "critical")
     xml = JUnitXml.fromfile(str(write_junit(watched, tmp_path / "j.xml")))
     assert [type(case.result[0]).__name__ for suite in xml for case in suite] == ["Failure", "Error"]
     metrics = values(write_prometheus(watched, tmp_path / "p.prom"))
     assert (metrics["icekit_last_run_exit_status", ""], metrics["icekit_table_data_files", "db.ill"]) == (2, 3)
-    assert not of_report(Run(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
-    lost = of_report(Run(rows[:1], tmp_path, 2, problems=("No table matches 'x.*'.",)), "prod", "never")
+    assert not of_report(ReportRun(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
+    lost = of_report(ReportRun(rows[:1], tmp_path, 2, problems=("No table matches 'x.*'.",)), "prod", "never")
     assert [(case.table, case.verdict) for case in lost.cases] == [("db.ill", "passed"), ("report", "error")]
     assert ("icekit_table_failed", "report") not in values(write_prometheus(lost, tmp_path / "p.prom"))
 

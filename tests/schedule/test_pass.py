@@ -14,9 +14,9 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.compact.execute import Stop
 from icekit.schedule.one_pass import run_policy
-from icekit.schedule.policy import Policy
+from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import Begun, Pass, TableResult, mark
+from icekit.schedule.result import Pass, StartedRun, TableResult, mark
 from icekit.schedule.state import State, state_path
 from tests.compact.tables import Table
 
@@ -52,7 +52,9 @@ def _somebody_elses_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iter
     gc.collect()
 
 
-def passed(policy: Policy, hour: int, *, dry_run: bool = False, said: list[str] | None = None) -> tuple[Pass, dict[str, TableResult]]:
+def passed(
+    policy: SchedulePolicy, hour: int, *, dry_run: bool = False, said: list[str] | None = None
+) -> tuple[Pass, dict[str, TableResult]]:
     """One pass at an hour of a day, and its results by table."""
     heard = said if said is not None else []
     made = run_policy(policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=heard.append)
@@ -113,7 +115,7 @@ def test_what_a_pass_began_and_did_not_end_goes_on_first(lake: Lake, scratch: st
     outcome = cut.run(cut.plan(max_action_partitions=1), stop=stop, progress=after_the_first)
     assert outcome.status == "stopped"
     assert outcome.run_id is not None
-    state.begin("scratch.cut", Begun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
+    state.begin("scratch.cut", StartedRun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
     # As a kill leaves it: the next pass knows of it only by the two records.
     said: list[str] = []
     found = passed(policy, 23, said=said)[1]["scratch.cut"]
@@ -132,7 +134,7 @@ def test_a_run_that_a_person_began_is_left_to_the_person(lake: Lake, scratch: st
     there = len(mine.data_files())
     # A pass had begun a run of its own before, and was stopped.
     state = State(state_path(policy))
-    state.begin("scratch.mine", Begun("another", "compact", mark(policy.tables[0], "compact")))
+    state.begin("scratch.mine", StartedRun("another", "compact", mark(policy.tables[0], "compact")))
     said: list[str] = []
 
     found = passed(policy, 15, said=said)[1]["scratch.mine"]

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.schedule import PolicyError, read_policy
-from icekit.schedule.policy import Budget, Compact, Maintain, Rule
+from icekit.schedule.policy import Compact, Maintain, PassBudget, Rule
 from icekit.schedule.reading import in_words, parse_policy
 from icekit.schedule.recipes import example
 from tests.schedule.making import HERE, policy
@@ -128,7 +128,7 @@ tables:
     first, second = read.tables
     assert first.compact is not None
     assert (first.fail_on, dict(first.thresholds)) == ("warning", {"snapshots": 60, "min_file_size_ratio": 0.5})
-    assert (first.compact.execute, first.compact.budget, first.compact.leave_alone) == (True, Budget(files=500), "2 hours")
+    assert (first.compact.execute, first.compact.budget, first.compact.leave_alone) == (True, PassBudget(files=500), "2 hours")
     assert list(first.actions) == ["compact", "maintain"]
     assert (second.actions, second.fail_on) == ({}, "never")
 

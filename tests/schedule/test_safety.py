@@ -19,11 +19,11 @@ from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.facts.head import head
 from icekit.run import clear
 from icekit.run.checkpointed import kept as kept_plan
-from icekit.schedule.act import Table, Work, act, shares, still, stopped_by, unfinished
+from icekit.schedule.act import Table, TableWork, act, shares, still, stopped_by, unfinished
 from icekit.schedule.act import stop as stop_all
 from icekit.schedule.one_pass import run_policy
-from icekit.schedule.policy import Policy
-from icekit.schedule.result import Begun, Step, Trouble, mark, ran
+from icekit.schedule.policy import SchedulePolicy
+from icekit.schedule.result import StartedRun, Step, Trouble, mark, ran
 from icekit.schedule.state import State, state_path
 from icekit.schedule.study import Offer, Share, Studied
 from icekit.schedule.triggers import Permit
@@ -42,9 +42,9 @@ def plan(table: str = "a") -> Plan:
     return Plan("lake", ("db", table), None, None, None, (dataclasses.replace(REWRITE, table=("db", table)),))
 
 
-def work(lake: Lake | None, wanted: Policy, **changed: Any) -> tuple[Work, list[Step]]:
+def work(lake: Lake | None, wanted: SchedulePolicy, **changed: Any) -> tuple[TableWork, list[Step]]:
     steps: list[Step] = []
-    made = Work(lake, ("db", "a"), wanted.tables[0], wanted.ledger, lambda: Permit(True), lambda: NOW, lambda _: None, lambda _: None, steps.append)  # type: ignore[arg-type]  # fmt: skip
+    made = TableWork(lake, ("db", "a"), wanted.tables[0], wanted.ledger, lambda: Permit(True), lambda: NOW, lambda _: None, lambda _: None, steps.append)  # type: ignore[arg-type]  # fmt: skip
     return dataclasses.replace(made, **changed), steps
 
 
@@ -53,7 +53,7 @@ def test_a_run_goes_on_only_by_a_rule_that_says_what_it_said_when_the_run_began(
         return policy(f"    maintain: {{{section}}}\n{more}").tables[0]
 
     then = rule("execute: true, keep: 1 day")
-    begun = Begun("r", "maintain", mark(then, "maintain"))
+    begun = StartedRun("r", "maintain", mark(then, "maintain"))
     assert still(begun, then, "maintain") is None
     assert still(begun, rule("execute: true, keep: 1 day, prove: 5"), "maintain") is None
     for now in (
@@ -71,7 +71,7 @@ def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path:
     wanted = by(tmp_path, COMPACT)
     said: list[str] = []
     doing, _ = work(lake, wanted, permit=lambda: Permit(False, "not now"), say=said.append)
-    own = Begun("own", "compact", mark(wanted.tables[0], "compact"))
+    own = StartedRun("own", "compact", mark(wanted.tables[0], "compact"))
     record = RunRecord("own", "lake.db.a", None, "stopped", 5, None, None, kept_plan(plan()), "host", 1, None)
     with opened(wanted.ledger, lake) as book:
         book.save_run(record)

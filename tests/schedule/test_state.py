@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
-from icekit.schedule.result import Begun, Did, Trouble, health_in, kept, same_report
+from icekit.schedule.result import Did, StartedRun, Trouble, health_in, kept, same_report
 from icekit.schedule.state import AnotherPass, State, one_at_a_time, state_path
 from icekit.schedule.triggers import Seen
 from tests.schedule.making import health, policy, result, step
@@ -40,8 +40,8 @@ def test_a_table_counts_as_passed_only_when_it_is_said(tmp_path: Path) -> None:
 def test_the_run_that_began_stays_until_it_has_ended_and_what_failed_until_it_is_cleared(tmp_path: Path) -> None:
     state, trouble = State(tmp_path / "s.db"), Trouble("compact", "not proved", "m", 5, 2, is_unproved=True)
     for run_id in ("one", "two"):
-        state.begin("a.b", Begun(run_id, "compact", "m"))
-        assert state.begun("a.b") == Begun(run_id, "compact", "m")
+        state.begin("a.b", StartedRun(run_id, "compact", "m"))
+        assert state.begun("a.b") == StartedRun(run_id, "compact", "m")
     state.fail("a.b", trouble)
     state.ended("a.b")
     assert (state.begun("a.b"), state.trouble("a.b"), state.troubled()) == (None, trouble, ("a.b",))
@@ -67,8 +67,8 @@ def test_a_record_of_an_earlier_version_is_read_and_gets_what_it_has_not(tmp_pat
         db.execute("DROP TABLE actions")
         db.commit()
     assert (state.begun("a.b"), state.seen("a.b"), state.lately()) == (None, SEEN, ())
-    state.begin("a.b", Begun("r", "compact", "m"))
-    assert state.begun("a.b") == Begun("r", "compact", "m")
+    state.begin("a.b", StartedRun("r", "compact", "m"))
+    assert state.begun("a.b") == StartedRun("r", "compact", "m")
 
 
 def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from icekit.facts.model import TableFacts
 from icekit.show import tune_charts as charts
-from icekit.tune.advisory_size.trial import Candidate, SizeTrial, chain
-from icekit.tune.advisory_size.written import Source, Written
+from icekit.tune.advisory_size.trial import SizeCandidate, SizeTrial, chain
+from icekit.tune.advisory_size.written import TrialRows, Written
 from icekit.tune.answer import Advice, answer_html, answer_text, to_set
-from icekit.tune.distribution.advise import ModeTrial, Tried
+from icekit.tune.distribution.advise import ModeTrial, TriedMode
 from icekit.tune.distribution.modes import Cohort, Cohorts, Predicted, cadence, modes, until_sick
 from icekit.tune.file_sizes import FileSizes, interval
 from tests.factories import MIB, TARGET, commit, history, partition, table_facts
@@ -26,10 +26,10 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
     facts = facts or table_facts()
     rhythm = cadence(facts)
     first, *rest = tried or (written(),)
-    source = Source("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
-    trial = SizeTrial(source, TARGET, first, first, tuple((Candidate(900 * MIB, "one file a task"), w) for w in rest))
+    source = TrialRows("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
+    trial = SizeTrial(source, TARGET, first, first, tuple((SizeCandidate(900 * MIB, "one file a task"), w) for w in rest))
     mode_trial = ModeTrial(
-        "append", "a usual commit", "hash", None, (Tried("none", Predicted("none", 8, "so"), SMALL), Tried("hash", None, first))
+        "append", "a usual commit", "hash", None, (TriedMode("none", Predicted("none", 8, "so"), SMALL), TriedMode("hash", None, first))
     )
     made = FileSizes(
         table=TABLE,

@@ -14,40 +14,40 @@ from icekit.tune.layout.model import (
     ZORDER,
     BloomCheck,
     BloomTrial,
-    Candidate,
     Field,
+    LayoutCandidate,
+    LayoutOrder,
     Level,
-    Order,
+    OrderDepth,
     Orders,
-    Spread,
-    Step,
-    Tried,
+    PartitionSpread,
+    TriedLayout,
     Worn,
 )
 from icekit.tune.layout.specs import own_order, propose
 from tests import factories
 
 DAY = (Field("event_time", "day"),)
-SORTED, TWO = Order(SORT, ("carrier",)), Order(HILBERT, ("carrier", "event_id"))
+SORTED, TWO = LayoutOrder(SORT, ("carrier",)), LayoutOrder(HILBERT, ("carrier", "event_id"))
 ORDERS = Orders(
     1.0,
     None,
     (
-        Step(SORTED, 0.5, ((SORTED, 0.5),)),
-        Step(TWO, 0.12, ((TWO, 0.12), (Order(ZORDER, TWO.columns), 0.2), (Order(SORT, TWO.columns), 0.45))),
+        OrderDepth(SORTED, 0.5, ((SORTED, 0.5),)),
+        OrderDepth(TWO, 0.12, ((TWO, 0.12), (LayoutOrder(ZORDER, TWO.columns), 0.2), (LayoutOrder(SORT, TWO.columns), 0.45))),
     ),
-    Step(TWO, 0.12, ((TWO, 0.12),)),
+    OrderDepth(TWO, 0.12, ((TWO, 0.12),)),
 )
 CANDIDATES = [
-    Candidate(DAY, 0.12, Spread(10, 2e9, 2e9), fits=True),
-    Candidate((), 0.12, Spread(1, 2e10, 2e10), fits=True),
-    Candidate((Field("event_time", "hour"),), 0.1, Spread(240, 8e7, 9e7), fits=False),
+    LayoutCandidate(DAY, 0.12, PartitionSpread(10, 2e9, 2e9), fits=True),
+    LayoutCandidate((), 0.12, PartitionSpread(1, 2e10, 2e10), fits=True),
+    LayoutCandidate((Field("event_time", "hour"),), 0.1, PartitionSpread(240, 8e7, 9e7), fits=False),
 ]
 LEVELS = (
     Level("carrier = '<b>'", "stated", ("carrier",), 2.0, 1, 1.0, 1.0, 0.0, 40.0, 1.0),
     Level("event_time = ?", "declared", ("event_time",), 1.0, 8, 0.1, None, None, None, None),
 )
-TRIED = Tried(DAY, TWO, 1.0, 0.14, 40, 41, 20_000_000_000, 20_000_000_000, 90.0, is_sample=True, scale=4.0)
+TRIED = TriedLayout(DAY, TWO, 1.0, 0.14, 40, 41, 20_000_000_000, 20_000_000_000, 90.0, is_sample=True, scale=4.0)
 
 
 def layout(**given: Any) -> Layout:
@@ -89,7 +89,7 @@ def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> No
 
 
 def test_a_layout_that_is_left_says_so() -> None:
-    own = Orders(0.05, None, (Step(SORTED, 0.05, ((SORTED, 0.05),)),), Step(SORTED, 0.05, ((SORTED, 0.05),)))
+    own = Orders(0.05, None, (OrderDepth(SORTED, 0.05, ((SORTED, 0.05),)),), OrderDepth(SORTED, 0.05, ((SORTED, 0.05),)))
 
     said = layout(orders=own, tried=None, share_now=0.05)
 

@@ -8,9 +8,9 @@ from icekit.engine.planner import PlannedScan
 from icekit.show.tune_charts import cost_chart, measured_table, parts_chart, sensitivity_table
 from icekit.tune.answer import answer_html, answer_text
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workload, write_history
-from icekit.tune.write_mode.model import Comparison, Costs, Variant, advise, current_variant, sensitivity
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant, advise, current_variant, sensitivity
 from icekit.tune.write_mode.service import WriteModeChoice
-from icekit.tune.write_mode.trial import Measured, Trial
+from icekit.tune.write_mode.trial import VariantMeasures, WriteModeTrial
 from tests import factories
 
 COW, MOR = Variant(COPY_ON_WRITE, 2), Variant(MERGE_ON_READ, 2, "file")
@@ -20,10 +20,10 @@ COSTS = (Costs(COW, 20.0, 0.0, 1.0), Costs(MOR, 4.0, 0.01, 50, touched_share=0.5
 def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeChoice:
     facts = factories.table_facts()
     history = write_history([])
-    comparison = None if stopped else Comparison(COSTS, 2.0, 10)
+    comparison = None if stopped else CostComparison(COSTS, 2.0, 10)
     measured = (
-        Measured(COW, [20.0], scan_seconds=[2.0], planned=PlannedScan(40, 2**30, 0)),
-        Measured(MOR, [4.0], scan_seconds=[2.5], planned=PlannedScan(40, 2**30, 50), compaction_seconds=5.0),
+        VariantMeasures(COW, [20.0], scan_seconds=[2.0], planned=PlannedScan(40, 2**30, 0)),
+        VariantMeasures(MOR, [4.0], scan_seconds=[2.5], planned=PlannedScan(40, 2**30, 50), compaction_seconds=5.0),
     )
     table = ("lake", *facts.table)
     return WriteModeChoice(
@@ -36,7 +36,7 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
         current_variant(facts, "merge"),
         reads,
         "as stated",
-        Trial(Workload("merge", "your MERGE", (), is_synthetic=False), measured, None, 60.0, 1.0, stopped),
+        WriteModeTrial(Workload("merge", "your MERGE", (), is_synthetic=False), measured, None, 60.0, 1.0, stopped),
         comparison,
         "as stated",
         sensitivity(comparison, reads) if comparison and reads is not None else (),

@@ -1,6 +1,6 @@
 """Forecast what equality deletes take to read, and turn them into position deletes."""
 
-from icekit.compact.equality_deletes.forecast import HeapForecast, KeyColumn, KeySample, PartitionHeap, forecast_heap
+from icekit.compact.equality_deletes.forecast import HeapForecast, KeyColumnHeap, KeySample, PartitionHeap, forecast_heap
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.equality_deletes.sampling import forecast_table, sample_keys
 from icekit.compact.equality_deletes.stock import StockRun, stock_rewrite
@@ -9,7 +9,7 @@ from icekit.engine.cluster import Executor
 __all__ = [
     "Executor",
     "HeapForecast",
-    "KeyColumn",
+    "KeyColumnHeap",
     "KeySample",
     "PartitionHeap",
     "StockRun",

@@ -141,7 +141,7 @@ ASSUMED_BYTES = text_bytes(40)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
+class KeyColumnHeap:
     """A column of the key; ``heap_bytes`` is that of its mean value, known by its ``type``, a ``sample``, or ``assumed``."""
 
     field_id: int
@@ -162,7 +162,7 @@ class KeySample:
     share more keys, so it is an overestimate for partitions of many files.
     """
 
-    columns: tuple[KeyColumn, ...] = ()
+    columns: tuple[KeyColumnHeap, ...] = ()
     distinct_share: float | None = None
     file_count: int = 0
     record_count: int = 0
@@ -174,7 +174,7 @@ class KeySample:
 class Key:
     """The columns of the key that takes the most heap of those that the table is deleted by."""
 
-    columns: tuple[KeyColumn, ...]
+    columns: tuple[KeyColumnHeap, ...]
 
     @property
     def value_bytes(self) -> float:
@@ -197,17 +197,17 @@ def largest_key(facts: TableFacts, sample: KeySample | None) -> Key:
 
 def _unknown(sample: KeySample | None) -> Key:
     """Facts of an earlier version hold no field ids."""
-    return Key(sample.columns if sample and sample.columns else (KeyColumn(0, "", "", ASSUMED_BYTES, "assumed"),))
+    return Key(sample.columns if sample and sample.columns else (KeyColumnHeap(0, "", "", ASSUMED_BYTES, "assumed"),))
 
 
-def _column(field_id: int, by_id: dict[int, Column], sampled: dict[int, KeyColumn]) -> KeyColumn:
+def _column(field_id: int, by_id: dict[int, Column], sampled: dict[int, KeyColumnHeap]) -> KeyColumnHeap:
     if field_id in sampled:
         return sampled[field_id]
     column = by_id.get(field_id)
     size = fixed_bytes(column.type) if column else None
     if column is None or size is None:
-        return KeyColumn(field_id, column.name if column else "", column.type if column else "", ASSUMED_BYTES, "assumed")
-    return KeyColumn(field_id, column.name, column.type, size, "type")
+        return KeyColumnHeap(field_id, column.name if column else "", column.type if column else "", ASSUMED_BYTES, "assumed")
+    return KeyColumnHeap(field_id, column.name, column.type, size, "type")
 
 
 def key_columns(facts: TableFacts) -> dict[int, Column]:
@@ -380,7 +380,7 @@ class HeapForecast:
     table: tuple[str, ...]
     snapshot_id: int | None
     executor: Executor
-    key: tuple[KeyColumn, ...] = ()
+    key: tuple[KeyColumnHeap, ...] = ()
     distinct_basis: Literal["sample", "upper bound"] = "upper bound"
     sample_file_count: int = 0
     list_bytes: float = 0.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.compact.equality_deletes.forecast import (
     ASSUMED_BYTES,
     HeapForecast,
-    KeyColumn,
+    KeyColumnHeap,
     KeySample,
     binary_bytes,
     fixed_bytes,
@@ -182,13 +182,13 @@ def _measure(table: pa.Table, columns: Mapping[int, Column], lengths: dict[int, 
         lengths[int(name)][1] += table.num_rows
 
 
-def _key_column(column: Column, measured: Sequence[float] | None) -> KeyColumn:
+def _key_column(column: Column, measured: Sequence[float] | None) -> KeyColumnHeap:
     fixed = fixed_bytes(column.type)
     if fixed is not None:
-        return KeyColumn(column.field_id, column.name, column.type, fixed, "type")
+        return KeyColumnHeap(column.field_id, column.name, column.type, fixed, "type")
     if not measured or not measured[1]:
-        return KeyColumn(column.field_id, column.name, column.type, ASSUMED_BYTES, "assumed")
-    return KeyColumn(column.field_id, column.name, column.type, round(measured[0] / measured[1], 1), "sample")
+        return KeyColumnHeap(column.field_id, column.name, column.type, ASSUMED_BYTES, "assumed")
+    return KeyColumnHeap(column.field_id, column.name, column.type, round(measured[0] / measured[1], 1), "sample")
 
 
 def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from icekit.catalog import EMBEDDED
-from icekit.schedule.policy import Policy
+from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import read_policy
 
 _HERE = Path(__file__).parent
@@ -88,7 +88,7 @@ def left_out(kind: str, file: Path) -> str | None:
     return f"{_SECRET} is set here, and is not in the recipe, as it may hold secrets; put it into {file.expanduser().absolute().with_suffix('.env')}."
 
 
-def environment(policy: Policy) -> dict[str, str]:
+def environment(policy: SchedulePolicy) -> dict[str, str]:
     """What must be in the environment of a pass for it to find what this process finds."""
     found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
     if "JAVA_HOME" not in found and (java := shutil.which("java")):
@@ -101,7 +101,7 @@ def environment(policy: Policy) -> dict[str, str]:
 
 
 def _submit(
-    policy: Policy, file: Path, name: str, fill: Mapping[str, str], python: Path, carried: Mapping[str, str], env_file: Path
+    policy: SchedulePolicy, file: Path, name: str, fill: Mapping[str, str], python: Path, carried: Mapping[str, str], env_file: Path
 ) -> str:
     import pyspark
 

@@ -17,7 +17,7 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SizeStep:
     """A trial's commit in words, for tables and charts: ``advisory`` is None for the size in force."""
 
     name: str
@@ -25,12 +25,12 @@ class Step:
     written: Written
 
 
-def steps(trial: SizeTrial) -> tuple[Step, ...]:
+def steps(trial: SizeTrial) -> tuple[SizeStep, ...]:
     """The commits of a trial in order: as it is, with the distribution advised, with each size."""
-    found = [Step("as it is", None, trial.before)]
+    found = [SizeStep("as it is", None, trial.before)]
     if trial.base is not trial.before:
-        found.append(Step("distribution advised", None, trial.base))
-    return (*found, *(Step(f"advisory size {size(c.size_in_bytes)}", c.size_in_bytes, w) for c, w in trial.tried))
+        found.append(SizeStep("distribution advised", None, trial.base))
+    return (*found, *(SizeStep(f"advisory size {size(c.size_in_bytes)}", c.size_in_bytes, w) for c, w in trial.tried))
 
 
 def advise(table: Identifier, facts: TableFacts, chain: Chain, mode: str, trial: SizeTrial | None) -> tuple[Advice, ...]:

@@ -11,7 +11,7 @@ from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sql import Identifier, identifier, set_properties
-from icekit.tune.advisory_size.written import TOLERANCE, Source, Written, write
+from icekit.tune.advisory_size.written import TOLERANCE, TrialRows, Written, write
 from icekit.tune.answer import InForce, in_force
 from icekit.tune.place import Budget, BudgetSpent
 from icekit.units import count, percent, size
@@ -43,7 +43,7 @@ _STEP = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SizeCandidate:
     """An advisory size to try; bytes, for the target it was worked out at."""
 
     size_in_bytes: int
@@ -62,7 +62,7 @@ def rolled_bytes(tried: Sequence[Written]) -> int:
     return min(max(near, default=target), target)
 
 
-def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> Candidate | None:
+def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> SizeCandidate | None:
     """The advisory size to try next, after those tried (None: what is in force), None when there is no better guess.
 
     First one file a task by the measured ratio, then the same by the ratio measured with it, then
@@ -80,11 +80,11 @@ def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> Candidate | N
     one = rounded(room * rolled * ratio)
     if not any(abs(one / other - 1) <= _SAME for other in sizes):
         measured = f"{ratio:.2f} bytes of shuffle for a byte of file, and the writer begins another file at {percent(rolled / target)} of the target"
-        return Candidate(one, f"one file a task: {measured}" + (", with more room as some tasks left a sliver" if slivers else ""))
+        return SizeCandidate(one, f"one file a task: {measured}" + (", with more room as some tasks left a sliver" if slivers else ""))
     for files in SEVERAL:
         several = rounded(files * target * ratio)
         if several > max(sizes) * (1 + _SAME):
-            return Candidate(several, f"{files} files a task, cut by the writer, as fewer a task did not come out")
+            return SizeCandidate(several, f"{files} files a task, cut by the writer, as fewer a task did not come out")
     return None
 
 
@@ -330,15 +330,15 @@ class SizeTrial:
     holds too few files of that. ``stopped`` says why sizes were left untried.
     """
 
-    source: Source
+    source: TrialRows
     target_bytes: int
     before: Written
     base: Written
-    tried: tuple[tuple[Candidate, Written], ...]
+    tried: tuple[tuple[SizeCandidate, Written], ...]
     stopped: str | None = None
 
     @property
-    def chosen(self) -> tuple[Candidate | None, Written]:
+    def chosen(self) -> tuple[SizeCandidate | None, Written]:
         """The size that came nearest to the target, None for the one in force, and what it made."""
         size_in_bytes, written = best([(None, self.base), *((c.size_in_bytes, w) for c, w in self.tried)])
         return next((c for c, _ in self.tried if c.size_in_bytes == size_in_bytes), None), written
@@ -348,7 +348,7 @@ def try_sizes(
     lake: Lake,
     facts: TableFacts,
     place: Identifier,
-    source: Source,
+    source: TrialRows,
     target_bytes: int,
     distribution: str | None,
     advisory_bytes: int,
@@ -373,7 +373,7 @@ def try_sizes(
     progress(f"as it is: {said(before)}")
     under = {DISTRIBUTION_SESSION: distribution} if distribution else {}
     base = made({**now, **under}) if under else before
-    tried: list[tuple[Candidate, Written]] = []
+    tried: list[tuple[SizeCandidate, Written]] = []
     stopped = None
     try:
         while (candidate := next_candidate([(None, base), *((c.size_in_bytes, w) for c, w in tried)])) is not None:
@@ -385,7 +385,7 @@ def try_sizes(
     return SizeTrial(source, target_bytes, before, base, tuple(tried), stopped)
 
 
-def insert(lake: Lake, place: Identifier, source: Source) -> str:
+def insert(lake: Lake, place: Identifier, source: TrialRows) -> str:
     """The statement that writes a trial's rows."""
     return f"INSERT INTO {identifier(*lake.sql_name(place))} {source.sql}"
 

@@ -223,7 +223,7 @@ _ALONE = str(2**40)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TrialRows:
     """Rows to write: ``sql`` reads them, ``size_in_bytes`` is what they take in the table now.
 
     ``as_written`` tells whether the tasks are those of the writer that wrote the rows first.
@@ -237,7 +237,7 @@ class Source:
     as_written: bool
 
 
-def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int) -> Source | None:
+def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int) -> TrialRows | None:
     """The rows of a recent append of median size; None where the snapshots have none, or it is too large.
 
     ``tasks`` read the rows of a commit that brought them together: how they came to its writer nobody knows.
@@ -258,7 +258,7 @@ def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int
         options["file-open-cost"] = _ALONE
     hint = "" if scattered else f"/*+ REPARTITION({max(1, tasks)}) */ "
     how = "one task for each file it left" if scattered else f"read by {count(max(1, tasks), 'task')}, in no order"
-    return Source(
+    return TrialRows(
         f"the rows of a usual commit again ({commit.added_records or 0:,} rows, {how})",
         f"SELECT {hint}* FROM {identifier(*table)} {_with(options)}",
         added,
@@ -279,7 +279,7 @@ def aim(facts: TableFacts, sample_bytes: int) -> int:
 
 def large(
     facts: TableFacts, table: Identifier, data_files: str, *, target_bytes: int, sample_bytes: int, shuffled: bool = True
-) -> Source | None:
+) -> TrialRows | None:
     """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows.
 
     Where they are to be ``shuffled`` they are read by tasks of a quarter of the target, as Spark's splits of
@@ -310,7 +310,7 @@ def large(
     options = {"versionAsOf": str(facts.snapshot_id), **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
-    return Source(
+    return TrialRows(
         f"{kept} in one commit ({size(share * total)} as they are now, read by tasks of {size(split) if shuffled else 'a split'})",
         f"SELECT * FROM {identifier(*table)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
         round(share * total),

@@ -1,6 +1,6 @@
 """Distribution mode: the mode in force and why, the files each mode makes, and where small files came from."""
 
-from icekit.tune.distribution.advise import ModeTrial, Tried
+from icekit.tune.distribution.advise import ModeTrial, TriedMode
 from icekit.tune.distribution.modes import (
     HASH,
     MODES,
@@ -9,9 +9,9 @@ from icekit.tune.distribution.modes import (
     Cadence,
     Cohort,
     Cohorts,
+    CommitSpread,
     Mode,
     Predicted,
-    Spread,
     Until,
     cadence,
     cohorts,
@@ -28,11 +28,11 @@ __all__ = [
     "Cadence",
     "Cohort",
     "Cohorts",
+    "CommitSpread",
     "Mode",
     "ModeTrial",
     "Predicted",
-    "Spread",
-    "Tried",
+    "TriedMode",
     "Until",
     "cadence",
     "cohorts",

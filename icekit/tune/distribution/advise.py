@@ -13,9 +13,9 @@ from icekit.facts.where import transformed
 from icekit.sql import Identifier
 from icekit.tune import ddl
 from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, Chain, insert, said
-from icekit.tune.advisory_size.written import Source, Written, write
+from icekit.tune.advisory_size.written import TrialRows, Written, write
 from icekit.tune.answer import OPTION, SESSION, Advice, overriding, to_set
-from icekit.tune.distribution.modes import HASH, MODES, NONE, RANGE, ROLLS_AT, Mode, Predicted, Spread, predict
+from icekit.tune.distribution.modes import HASH, MODES, NONE, RANGE, ROLLS_AT, CommitSpread, Mode, Predicted, predict
 from icekit.tune.place import Budget
 from icekit.units import count, percent, size
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedMode:
     """A mode with what it was predicted to make (None: not predicted) and what it made."""
 
     mode: str
@@ -42,15 +42,15 @@ class ModeTrial:
     operation: str
     described: str
     in_force: str
-    spread: Spread | None
-    tried: tuple[Tried, ...]
+    spread: CommitSpread | None
+    tried: tuple[TriedMode, ...]
 
-    def of(self, mode: str) -> Tried | None:
+    def of(self, mode: str) -> TriedMode | None:
         """What a mode came to; None if it was not tried."""
         return next((t for t in self.tried if t.mode == mode), None)
 
 
-def spread_of(lake: Lake, facts: TableFacts, source: Source, target_bytes: int, budget: Budget) -> Spread:
+def spread_of(lake: Lake, facts: TableFacts, source: TrialRows, target_bytes: int, budget: Budget) -> CommitSpread:
     """Count the pairs of task and partition that have rows, as the writer would meet them; one row comes back."""
     terms = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields]
     parts = ", ".join(t for t in terms if t is not None)
@@ -65,7 +65,7 @@ def spread_of(lake: Lake, facts: TableFacts, source: Source, target_bytes: int, 
                       FROM (SELECT spark_partition_id() AS t, {place} AS p, count(*) AS n FROM ({source.sql}) GROUP BY 1, 2) GROUP BY p)"""
         ).collect()[0]
     rows = int(row.rows)
-    return Spread(
+    return CommitSpread(
         int(row.tasks),
         int(row.partitions),
         rows,
@@ -85,7 +85,7 @@ def row_bytes(facts: TableFacts) -> float:
 
 
 def try_modes(
-    lake: Lake, facts: TableFacts, place: Identifier, source: Source, chain: Chain, budget: Budget, progress: Callable[[str], None]
+    lake: Lake, facts: TableFacts, place: Identifier, source: TrialRows, chain: Chain, budget: Budget, progress: Callable[[str], None]
 ) -> ModeTrial:
     """Write the same rows under each mode that the table can have; the session's mode is lent, so that it wins over the table's."""
     spread = spread_of(lake, facts, source, facts.target_bytes, budget)
@@ -99,7 +99,7 @@ def try_modes(
     # The ratio of a shuffle that was seen; Iceberg's guess until one was.
     ratio = next((w.ratio for w in made.values() if w.ratio), None) or chain.ratio
     predicted = {p.mode: p for p in predict(spread, chain, ratio)}
-    tried = tuple(Tried(mode, predicted[mode], written) for mode, written in made.items())
+    tried = tuple(TriedMode(mode, predicted[mode], written) for mode, written in made.items())
     return ModeTrial("append", source.described, chain.mode, spread, tried)
 
 
@@ -123,7 +123,7 @@ def try_statement(
         written = write(lake, place, statement(lake.sql_name(place)), target, budget, settings={DISTRIBUTION_SESSION: mode})
         progress(f"{operation} under {mode}: {said(written)}, {written.delete_files:,} delete files")
         # A shuffle in the search for what changes is none of the writer's.
-        found.append(Tried(mode, None, replace(written, shuffle=None) if mode == NONE else written))
+        found.append(TriedMode(mode, None, replace(written, shuffle=None) if mode == NONE else written))
     return ModeTrial(operation, described, now, None, tuple(found))
 
 
@@ -225,10 +225,10 @@ def _leave(mode: Mode, trial: ModeTrial) -> str:
     return f"Leave it as it is: {made}{f', {others}' if others else ''}, of {trial.described}."
 
 
-def _files(tried: Tried) -> str:
+def _files(tried: TriedMode) -> str:
     mean = tried.written.mean_bytes
     return f"{count(tried.written.files, 'file')}{f' of {size(mean)}' if mean is not None else ''}"
 
 
-def _predicted(tried: Tried) -> str:
+def _predicted(tried: TriedMode) -> str:
     return "an unknown number of" if tried.predicted is None else f"{tried.predicted.files:,}"

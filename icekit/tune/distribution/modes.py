@@ -264,7 +264,7 @@ ROLLS_AT = 0.93
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class CommitSpread:
     """How the rows of a commit lie before any shuffle.
 
     ``pairs`` are the (task, partition) pairs that have rows, ``none_files`` and ``hash_files`` the files
@@ -296,7 +296,7 @@ class Predicted:
     how: str
 
 
-def predict(spread: Spread, chain: Chain, ratio: float) -> tuple[Predicted, ...]:
+def predict(spread: CommitSpread, chain: Chain, ratio: float) -> tuple[Predicted, ...]:
     """The files under none, hash and range; ``ratio`` is of shuffle bytes to file bytes.
 
     Range draws its bounds from a sample, so that each bound may cut a partition in two.

@@ -12,7 +12,20 @@ from icekit.sql import Identifier, display_name
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, Answer, Shown
 from icekit.tune.layout.clustering import fields_of
-from icekit.tune.layout.model import SORT, BloomCheck, BloomTrial, Candidate, Field, Level, Order, Orders, Sizing, Tried, Worn, spec_name
+from icekit.tune.layout.model import (
+    SORT,
+    BloomCheck,
+    BloomTrial,
+    Field,
+    LayoutCandidate,
+    LayoutOrder,
+    Level,
+    Orders,
+    Sizing,
+    TriedLayout,
+    Worn,
+    spec_name,
+)
 from icekit.tune.layout.specs import MARGIN, Proposal, is_tiny, own_order, pays
 from icekit.units import count, percent, size
 
@@ -27,10 +40,10 @@ def advise(
     facts: TableFacts,
     proposal: Proposal,
     orders: Orders,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LayoutCandidate],
     worn: Sequence[Worn],
     share_now: float,
-    tried: Tried | None,
+    tried: TriedLayout | None,
     *,
     was_tried: bool,
 ) -> tuple[Advice, ...]:
@@ -50,7 +63,7 @@ def advise(
     return tuple(found)
 
 
-def borne_out(facts: TableFacts, proposal: Proposal, tried: Tried | None, was_tried: bool) -> bool:
+def borne_out(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None, was_tried: bool) -> bool:
     """Tell whether the trial keeps what the sample promised; without one that should have been, it does not."""
     if tried is None:
         return not was_tried
@@ -69,10 +82,10 @@ def _spec(
     facts: TableFacts,
     current: tuple[Field, ...],
     spec: tuple[Field, ...],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LayoutCandidate],
     share_now: float,
     proposal: Proposal,
-    tried: Tried | None,
+    tried: TriedLayout | None,
 ) -> Advice:
     now = spec_name(current)
     by_spec = {c.spec: c for c in candidates}
@@ -121,12 +134,12 @@ def _spec(
 def _order(
     table: Identifier,
     facts: TableFacts,
-    order: Order | None,
+    order: LayoutOrder | None,
     proposal: Proposal,
     orders: Orders,
     spec: tuple[Field, ...],
     share_now: float,
-    tried: Tried | None,
+    tried: TriedLayout | None,
     *,
     is_kept: bool,
 ) -> Advice:
@@ -184,7 +197,7 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
     return f"Filters read {percent(share_now)} of the bytes now; {best}, which saves too little."
 
 
-def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: Sequence[Worn], tried: Tried | None) -> Advice:
+def _old_data(table: Identifier, facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Worn], tried: TriedLayout | None) -> Advice:
     columns = {c.name: c for c in facts.columns}
     catalog, name = table[0], table[1:]
     # Without a new order, by the one that is there.
@@ -226,12 +239,12 @@ def _old_data(table: Identifier, facts: TableFacts, order: Order | None, worn: S
     )
 
 
-def _minutes(tried: Tried, facts: TableFacts) -> str:
+def _minutes(tried: TriedLayout, facts: TableFacts) -> str:
     seconds = tried.seconds * facts.data.size_in_bytes / max(tried.bytes_before, 1)
     return f"{seconds:,.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
 
 
-def verified(tried: Tried | None) -> str | None:
+def verified(tried: TriedLayout | None) -> str | None:
     """What the trial showed, in words; None without one."""
     if tried is None:
         return None
@@ -261,12 +274,12 @@ class Layout(Answer):
     is_measured: bool
     sampled_rows: int
     orders: Orders
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LayoutCandidate, ...]
     worn: tuple[Worn, ...]
     blooms: tuple[BloomCheck, ...]
     bloom_trials: tuple[BloomTrial, ...]
     sizing: Sizing | None
-    tried: Tried | None
+    tried: TriedLayout | None
     notes: tuple[str, ...]
 
     def summary(self) -> str:

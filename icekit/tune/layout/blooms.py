@@ -15,7 +15,7 @@ from icekit.sql import Identifier, unset_properties
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.filters.model import EQUALITY, Filter, leaves
 from icekit.tune.layout.model import BloomCheck, BloomTrial
-from icekit.tune.layout.rows import Column
+from icekit.tune.layout.rows import SampleColumn
 from icekit.units import count, percent, size
 
 ENABLED, FPP, NDV = (f"write.parquet.bloom-filter-{what}.column." for what in ("enabled", "fpp", "ndv"))
@@ -34,7 +34,7 @@ _TYPES = ("int", "long", "float", "double", "string", "date", "timestamp", "uuid
 
 
 def check(
-    facts: TableFacts, filters: Iterable[Filter], columns: Mapping[str, Column], by_bounds: Mapping[str, float]
+    facts: TableFacts, filters: Iterable[Filter], columns: Mapping[str, SampleColumn], by_bounds: Mapping[str, float]
 ) -> tuple[BloomCheck, ...]:
     """Judge each column that filters ask by equality, and each that has a bloom filter.
 
@@ -131,7 +131,7 @@ def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomT
     return to_set(table, facts.properties, settings(facts, one), current=now, evidence=what, name=setting, verified=verified)
 
 
-def _unknown(name: str, is_asked: bool, column: Column | None, has_filters: bool, facts: TableFacts) -> str | None:
+def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters: bool, facts: TableFacts) -> str | None:
     """Why nothing can be said of a bloom filter; None where something can. What is not known is no reason to take it off."""
     if not has_filters:
         return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
@@ -142,7 +142,13 @@ def _unknown(name: str, is_asked: bool, column: Column | None, has_filters: bool
 
 
 def _against(
-    name: str, is_asked: bool, column: Column | None, distinct: float, distinct_bytes: float, by_bounds: float | None, facts: TableFacts
+    name: str,
+    is_asked: bool,
+    column: SampleColumn | None,
+    distinct: float,
+    distinct_bytes: float,
+    by_bounds: float | None,
+    facts: TableFacts,
 ) -> str | None:
     if not is_asked:
         return f"no filter asks for a value of {name} by = or IN"
@@ -170,7 +176,7 @@ def _rows_a_group(facts: TableFacts) -> float:
     return min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9)
 
 
-def _width(column: Column | None) -> float:
+def _width(column: SampleColumn | None) -> float:
     """Bytes of a value in a dictionary: a text has its length and four more."""
     if column is None or not len(column.distinct):
         return 8.0

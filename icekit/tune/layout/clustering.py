@@ -21,7 +21,7 @@ from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune.answer import Advice
 from icekit.tune.filters.model import Filter, sql
-from icekit.tune.layout.model import Field, Level, Sizing, Values, Worn, may_match
+from icekit.tune.layout.model import Field, FieldValues, Level, Sizing, Worn, may_match
 from icekit.tune.layout.rows import weighted
 from icekit.units import count, size
 
@@ -52,7 +52,7 @@ def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filte
             continue
         sizes = np.array([g.size_in_bytes for g in groups], dtype=float)
         fields = [
-            Values.of(Field(f.source, f.transform), kinds[f.source], [g.partition.values[place] for g in groups])
+            FieldValues.of(Field(f.source, f.transform), kinds[f.source], [g.partition.values[place] for g in groups])
             for place, f in enumerate(spec.fields)
             if f.source in kinds and f.transform != "void"
         ]

@@ -112,7 +112,7 @@ _TIMES: dict[tuple[str, bool], Transform] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class FieldValues:
     """One partition field's values, an element a partition; ``kind`` is the type of its source column."""
 
     field: Field
@@ -120,14 +120,14 @@ class Values:
     values: Any
 
     @classmethod
-    def of(cls, field: Field, kind: str, values: Sequence[Scalar]) -> Values:
+    def of(cls, field: Field, kind: str, values: Sequence[Scalar]) -> FieldValues:
         """Hold values, which may be None, so that they compare."""
         array = np.empty(len(values), dtype=object)
         array[:] = [_comparable(v, kind) for v in values]
         return cls(field, kind, array)
 
 
-def may_match(node: Node, fields: Sequence[Values], partitions: int) -> Any:
+def may_match(node: Node, fields: Sequence[FieldValues], partitions: int) -> Any:
     """Which of so many partitions may hold rows that a filter asks for: an array of booleans."""
     if isinstance(node, All):
         return np.logical_and.reduce([may_match(part, fields, partitions) for part in node.parts])
@@ -141,7 +141,7 @@ def may_match(node: Node, fields: Sequence[Values], partitions: int) -> Any:
     return found
 
 
-def _asked(leaf: Leaf, of: Values) -> Any:
+def _asked(leaf: Leaf, of: FieldValues) -> Any:
     present = np.array([v is not None for v in of.values], dtype=bool)
     if leaf.op == "is null":
         return ~present
@@ -163,7 +163,7 @@ def _asked(leaf: Leaf, of: Values) -> Any:
     return found
 
 
-def _compared(leaf: Leaf, of: Values, transform: Transform, there: Any) -> Any:
+def _compared(leaf: Leaf, of: FieldValues, transform: Transform, there: Any) -> Any:
     value, op = leaf.values[0], leaf.op
     # Of whole numbers x < v is x <= v - 1, which may fall into the unit before.
     if of.kind in _WHOLE and op in {"<", ">"} and isinstance(value, int):
@@ -195,7 +195,7 @@ SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LayoutOrder:
     """An order of rows within a partition: ``kind`` is sort, zorder or hilbert."""
 
     kind: str
@@ -214,7 +214,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class PartitionSpread:
     """Partitions that a spec would have (those not sampled estimated), and the mean and largest bytes of one."""
 
     partitions: int
@@ -249,12 +249,12 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OrderDepth:
     """Orders by so many columns: ``shares`` of the bytes that filters would read, by kind; the best is ``order``."""
 
-    order: Order
+    order: LayoutOrder
     share: float
-    shares: tuple[tuple[Order, float], ...]
+    shares: tuple[tuple[LayoutOrder, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +266,13 @@ class Orders:
 
     as_they_came: float
     own: float | None
-    steps: tuple[Step, ...]
-    best: Step | None
+    steps: tuple[OrderDepth, ...]
+    best: OrderDepth | None
     is_coarse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LayoutCandidate:
     """A partition spec tried on the sample: the share of bytes that filters would read, and its partitions.
 
     ``order`` is that of rows within, None for as they came; ``fits`` tells that partitions are well filled.
@@ -280,9 +280,9 @@ class Candidate:
 
     spec: tuple[Field, ...]
     share: float
-    spread: Spread
+    spread: PartitionSpread
     fits: bool
-    order: Order | None = None
+    order: LayoutOrder | None = None
 
     @property
     def name(self) -> str:
@@ -334,11 +334,11 @@ class BloomTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedLayout:
     """A layout written to a trial's place: shares of bytes that the filters read before and after, and what writing took."""
 
     spec: tuple[Field, ...]
-    order: Order | None
+    order: LayoutOrder | None
     share_before: float
     share_after: float
     files_before: int

@@ -19,7 +19,7 @@ from icekit.tune.filters.model import Filter
 from icekit.tune.filters.read import Sample
 from icekit.tune.filters.skipping import Bounds, truncated
 from icekit.tune.filters.skipping import may_match as may_hold
-from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, Order, Spread, Values, function, may_match
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, FieldValues, LayoutOrder, PartitionSpread, function, may_match
 
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
 #
@@ -99,7 +99,7 @@ _LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class SampleColumn:
     """A column of the sample: its distinct values in order, and each row's place among them, -1 for null."""
 
     kind: str
@@ -107,7 +107,7 @@ class Column:
     ranks: Any
 
     @classmethod
-    def of(cls, values: Sequence[Any], kind: str) -> Column:
+    def of(cls, values: Sequence[Any], kind: str) -> SampleColumn:
         """Hold a sample's values; not-a-number counts as null, as bounds leave it out."""
         present = np.array([v is not None and v == v for v in values], dtype=bool)
         kept = [v for v, there in zip(values, present, strict=True) if there]
@@ -143,14 +143,14 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SampleRows:
     """A sample of a table of ``table_rows`` rows and ``table_bytes`` bytes, whose files are to be of ``target_bytes``.
 
     ``cut`` is the length that bounds of texts are cut off at, by column; ``blind`` columns have no bounds, ``nested`` ones lie
     inside a struct.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, SampleColumn]
     rows: int
     table_rows: int
     table_bytes: int
@@ -168,15 +168,15 @@ class Rows:
         target_bytes: int,
         modes: Mapping[str, str] | None = None,
         nested: Collection[str] = (),
-    ) -> Rows:
+    ) -> SampleRows:
         """Hold a sample; ``kinds`` are types and ``modes`` metrics modes (``truncate(16)``), by column."""
         modes = modes or {}
         cut = {name: int(found[1]) for name, mode in modes.items() if (found := re.fullmatch(r"truncate\((\d{1,9})\)", mode))}
-        columns = {name: Column.of(values, kinds[name]) for name, values in drawn.columns.items()}
+        columns = {name: SampleColumn.of(values, kinds[name]) for name, values in drawn.columns.items()}
         blind = {name for name, mode in modes.items() if mode in {"none", "counts"}}
         return cls(columns, drawn.rows, drawn.total_rows, size_in_bytes, target_bytes, cut, blind, nested)
 
-    def spread(self, spec: Sequence[Field]) -> Spread:
+    def spread(self, spec: Sequence[Field]) -> PartitionSpread:
         """How the table's bytes would be spread over the partitions of a spec."""
         codes, values = self._partitions(spec)
         found = len(values[0].values) if values else 1
@@ -185,12 +185,12 @@ class Rows:
         unseen = once * (once - 1) / (2 * (twice + 1)) if self.rows < self.table_rows else 0.0
         number = min(float(self.table_rows), found + unseen)
         largest = float(counts.max()) / max(self.rows, 1) * self.table_bytes
-        return Spread(round(number), self.table_bytes / max(number, 1.0), largest)
+        return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest)
 
-    def read(self, spec: Sequence[Field], order: Order | None, filters: Sequence[Filter]) -> Read:
+    def read(self, spec: Sequence[Field], order: LayoutOrder | None, filters: Sequence[Filter]) -> LayoutRead:
         """What the filters read of a table that is partitioned and ordered so; without an order rows stay in that of the sample."""
         if not self.rows:
-            return Read({}, 1.0, 1, False)
+            return LayoutRead({}, 1.0, 1, False)
         codes, values = self._partitions(spec)
         keys = [] if order is None else self._keys(order)
         placed = np.lexsort((*reversed(keys), codes)) if keys or values else np.arange(self.rows)
@@ -204,17 +204,17 @@ class Rows:
             if values:
                 hit = hit & may_match(one.tree, values, len(values[0].values))[of_partition]
             shares[one] = float(weights[hit].sum())
-        return Read(shares, weighted(shares), len(starts), scaled)
+        return LayoutRead(shares, weighted(shares), len(starts), scaled)
 
     @cached_property
-    def _by_spec(self) -> dict[tuple[Field, ...], tuple[Any, list[Values]]]:
+    def _by_spec(self) -> dict[tuple[Field, ...], tuple[Any, list[FieldValues]]]:
         return {}
 
     def knows(self, spec: Sequence[Field]) -> bool:
         """Tell whether each field of a spec can be worked out from the sample."""
         return all(f.column in self.columns and function(f.transform, self.columns[f.column].kind) is not None for f in spec)
 
-    def _partitions(self, spec: Sequence[Field]) -> tuple[Any, list[Values]]:
+    def _partitions(self, spec: Sequence[Field]) -> tuple[Any, list[FieldValues]]:
         """Each row's partition as a number, and the values of the partitions, a field each; fields of unknown columns are left out."""
         # Asked for with every order and every spread, and slow for a column of many values.
         key = tuple(spec)
@@ -222,7 +222,7 @@ class Rows:
             self._by_spec[key] = self._partitioned(key)
         return self._by_spec[key]
 
-    def _partitioned(self, spec: Sequence[Field]) -> tuple[Any, list[Values]]:
+    def _partitioned(self, spec: Sequence[Field]) -> tuple[Any, list[FieldValues]]:
         found: list[tuple[Field, str, Any, list[Any]]] = []
         for field in spec:
             column = self.columns.get(field.column)
@@ -238,7 +238,7 @@ class Rows:
         if not found:
             return np.zeros(self.rows, dtype=np.int64), []
         stacked, codes = np.unique(np.stack([f[2] for f in found]), axis=1, return_inverse=True)
-        return codes.reshape(-1), [Values.of(f, kind, [names[i] for i in stacked[n]]) for n, (f, kind, _, names) in enumerate(found)]
+        return codes.reshape(-1), [FieldValues.of(f, kind, [names[i] for i in stacked[n]]) for n, (f, kind, _, names) in enumerate(found)]
 
     def _files(self, counts: Any) -> tuple[Any, Any, bool]:
         """Where each file begins, and its partition; and whether files had to be taken larger than they would be."""
@@ -254,7 +254,7 @@ class Rows:
         ]
         return np.array(starts, dtype=np.int64), np.repeat(np.arange(len(counts)), files), bool((wanted > most).any())
 
-    def _keys(self, order: Order) -> list[Any]:
+    def _keys(self, order: LayoutOrder) -> list[Any]:
         there = [name for name in order.columns if name in self.columns]
         if order.kind == SORT or len(there) < 2:
             return [self.columns[name].ranks for name in there]
@@ -280,7 +280,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class LayoutRead:
     """What filters read of a layout: ``share`` of the bytes on average (by weight), ``shares`` each; of ``files`` files.
 
     ``is_coarse`` tells that there would be more files than a sample of this size can tell apart.

@@ -28,8 +28,8 @@ from icekit.tune.layout import clustering
 from icekit.tune.layout.advise import OLD_DATA, Layout, advise, borne_out
 from icekit.tune.layout.blooms import settings
 from icekit.tune.layout.clustering import fields_of, levels, plans, share_read, worn_partitions
-from icekit.tune.layout.model import BloomCheck, BloomTrial, Candidate, Field, Order, Orders, Tried, Worn
-from icekit.tune.layout.rows import Rows
+from icekit.tune.layout.model import BloomCheck, BloomTrial, Field, LayoutCandidate, LayoutOrder, Orders, TriedLayout, Worn
+from icekit.tune.layout.rows import SampleRows
 from icekit.tune.layout.specs import PAYS, Proposal, candidates, choose, own_order, propose, score, with_own_orders
 from icekit.tune.place import Budget, BudgetSpent, Place, places
 
@@ -50,14 +50,14 @@ LOOKUPS = 8
 
 
 #: A spec, and an order of rows within its partitions; None for the table's own.
-Change = tuple[tuple[Field, ...], Order | None]
+Change = tuple[tuple[Field, ...], LayoutOrder | None]
 
 
 @dataclass
-class Trial:
+class LayoutTrial:
     """What was tried; ``stopped`` says why it is not whole."""
 
-    tried: Tried | None = None
+    tried: TriedLayout | None = None
     blooms: dict[str, BloomTrial] = field(default_factory=dict)
     stopped: str | None = None
 
@@ -75,14 +75,14 @@ def run_trial(
     sample_bytes: int,
     budget: Budget,
     progress: Callable[[str], None],
-) -> Trial:
+) -> LayoutTrial:
     """Write the layout that is proposed (a spec and an order; None to keep both) to a place of its own, then bloom filters.
 
     ``unset`` are properties that are advised to go, as bloom filters that serve nobody. ``filters`` are as found and ``bound`` with values, ``share_now`` what they read of the table. A table of more than
     ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
     after the change is compared with what they read there before it.
     """
-    trial = Trial()
+    trial = LayoutTrial()
     try:
         is_large = facts.data.size_in_bytes > sample_bytes
         with places(lake, facts, 1, sample_bytes=sample_bytes, always_sample=is_large, budget=budget, progress=progress) as stack:
@@ -106,7 +106,7 @@ def _try(
     bound: Sequence[Filter],
     change: Change | None,
     blooms: Sequence[BloomCheck],
-    trial: Trial,
+    trial: LayoutTrial,
     share_now: float,
     budget: Budget,
     progress: Callable[[str], None],
@@ -157,7 +157,7 @@ def _lay_out(
     files_before: int,
     budget: Budget,
     progress: Callable[[str], None],
-) -> Tried | None:
+) -> TriedLayout | None:
     """Write the layout; None where no filter could be planned on it."""
     spark, columns = lake.spark, {c.name: c for c in facts.columns}
     table, (spec, order) = lake.sql_name(place.table), change
@@ -174,7 +174,7 @@ def _lay_out(
     read = share_read(after, plans(spark, table, after, asked, progress))
     if read is None:
         return None
-    return Tried(
+    return TriedLayout(
         spec,
         order,
         share_before,
@@ -334,7 +334,7 @@ def _answer(
 ) -> Layout:
     full, current, own = lake.sql_name(facts.table), fields_of(facts.default_spec), own_order(facts)
     columns = {c.name: c for c in facts.columns}
-    rows = Rows.of(
+    rows = SampleRows.of(
         drawn,
         {name: columns[name].type for name in drawn.columns},
         facts.data.size_in_bytes,
@@ -361,7 +361,7 @@ def _answer(
         _, again = _tried(
             lake, facts, found, bound, Proposal(current, None, share_now), orders, checks, share_now, budget, most_sampled, trial, progress
         )
-        ran = Trial(ran.tried, again.blooms, ran.stopped or again.stopped)
+        ran = LayoutTrial(ran.tried, again.blooms, ran.stopped or again.stopped)
     sizing = clustering.sizing(facts, cluster_of(lake.spark).task_heap_bytes)
     version = clustering.version(full, facts)
     advice = (
@@ -405,12 +405,12 @@ def _tried(
     most_sampled: int,
     trial: bool,
     progress: Callable[[str], None],
-) -> tuple[Proposal, Trial]:
+) -> tuple[Proposal, LayoutTrial]:
     """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""
     current, wanted = fields_of(facts.default_spec), [c for c in checks if c.reason is None and not c.is_there]
     change = proposal.change(current)
     if not trial or (change is None and not wanted):
-        return proposal, Trial()
+        return proposal, LayoutTrial()
     limited = partial(
         run_trial, unset=blooming.wasted(facts, checks), share_now=share_now, sample_bytes=most_sampled, budget=budget, progress=progress
     )
@@ -428,14 +428,14 @@ def _tried(
 
 def _compared(
     facts: TableFacts,
-    rows: Rows,
-    own: Order | None,
+    rows: SampleRows,
+    own: LayoutOrder | None,
     found: Filters,
     bound: Sequence[Filter],
     opened: dict[Filter, PlannedScan],
     most: int,
     budget: Budget,
-) -> tuple[Orders, list[Candidate], float, list[str]]:
+) -> tuple[Orders, list[LayoutCandidate], float, list[str]]:
     """Orders and specs on the sample, what filters read now, and what time did not suffice for.
 
     Without filters or rows there is nothing to compare.

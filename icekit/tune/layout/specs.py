@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from icekit.facts.model import TableFacts
 from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Filter, leaves
-from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Candidate, Field, Order, Orders, Step, Tried
-from icekit.tune.layout.rows import Rows, takes
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, LayoutCandidate, LayoutOrder, OrderDepth, Orders, TriedLayout
+from icekit.tune.layout.rows import SampleRows, takes
 
 # --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
 #
@@ -24,11 +24,11 @@ MOST_SORT_COLUMNS = 8
 
 
 def choose(
-    rows: Rows,
+    rows: SampleRows,
     spec: Sequence[Field],
     filters: Sequence[Filter],
     columns: Sequence[str],
-    own: Order | None,
+    own: LayoutOrder | None,
     *,
     most: int,
     files: int,
@@ -44,7 +44,7 @@ def choose(
     # Within a partition an identity column has one value.
     fixed = {f.column for f in spec if f.transform == "identity"}
     open_ = [c for c in columns if c not in fixed and c in rows.columns and len(rows.columns[c].distinct) > 1][:MOST_SORT_COLUMNS]
-    steps: list[Step] = []
+    steps: list[OrderDepth] = []
     while open_ and len(steps) < most:
         chosen = steps[-1].order.columns if steps else ()
         step = _best(rows, spec, filters, chosen, [c for c in open_ if c not in chosen], check)
@@ -64,18 +64,18 @@ def pays(before: float, after: float, files: int, margin: float = PAYS) -> bool:
 
 
 def _best(
-    rows: Rows, spec: Sequence[Field], filters: Sequence[Filter], chosen: tuple[str, ...], more: Sequence[str], check: Check
-) -> Step | None:
-    tried: dict[Order, float] = {}
+    rows: SampleRows, spec: Sequence[Field], filters: Sequence[Filter], chosen: tuple[str, ...], more: Sequence[str], check: Check
+) -> OrderDepth | None:
+    tried: dict[LayoutOrder, float] = {}
     for column in more:
         columns = (*chosen, column)
-        orders = [Order(SORT, columns)]
+        orders = [LayoutOrder(SORT, columns)]
         if len(columns) > 1:
             # The first columns of a sort weigh most; a column may serve better before those chosen.
-            orders.append(Order(SORT, (column, *chosen)))
+            orders.append(LayoutOrder(SORT, (column, *chosen)))
             # Iceberg's curves take top-level columns only (SparkZOrderFileRewriteRunner).
             if all(takes(rows.columns[c].kind) and c not in rows.nested for c in columns):
-                orders += [Order(ZORDER, columns), Order(HILBERT, columns)]
+                orders += [LayoutOrder(ZORDER, columns), LayoutOrder(HILBERT, columns)]
         for order in orders:
             check()
             tried[order] = rows.read(spec, order, filters).share
@@ -85,10 +85,10 @@ def _best(
     curve = min((o for o in tried if o.kind != SORT), key=lambda o: tried[o], default=None)
     # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
     best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
-    by_kind: dict[str, Order] = {}
+    by_kind: dict[str, LayoutOrder] = {}
     for order in sorted(tried, key=lambda o: tried[o]):
         by_kind.setdefault(order.kind, order)
-    return Step(best, tried[best], tuple((o, tried[o]) for o in by_kind.values()))
+    return OrderDepth(best, tried[best], tuple((o, tried[o]) for o in by_kind.values()))
 
 
 _TIMES = ("year", "month", "day", "hour")
@@ -106,7 +106,7 @@ TINY, MANY = 0.25, 16
 WITH_OWN_ORDER = 3
 
 
-def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
+def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
     """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask.
 
     None but the current one where a field of it cannot be worked out from the sample: what it rules out is not known then.
@@ -133,28 +133,28 @@ def candidates(rows: Rows, current: Sequence[Field], filters: Sequence[Filter], 
 
 
 def score(
-    rows: Rows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: Order | None, check: Check = bool
-) -> list[Candidate]:
+    rows: SampleRows, specs: Sequence[tuple[Field, ...]], filters: Sequence[Filter], order: LayoutOrder | None, check: Check = bool
+) -> list[LayoutCandidate]:
     """What the filters would read of each spec with an order within its partitions, in the order given; ``check`` comes before each."""
     found = []
     for spec in specs:
         check()
         spread = rows.spread(spec)
         fits = not spec or spread.mean_bytes >= WELL_FILLED * rows.target_bytes
-        found.append(Candidate(spec, rows.read(spec, order, filters).share, spread, fits, order))
+        found.append(LayoutCandidate(spec, rows.read(spec, order, filters).share, spread, fits, order))
     return found
 
 
 def with_own_orders(
-    rows: Rows,
-    scored: Sequence[Candidate],
+    rows: SampleRows,
+    scored: Sequence[LayoutCandidate],
     filters: Sequence[Filter],
     columns: Sequence[str],
     *,
     most: int,
     files: int,
     check: Check = bool,
-) -> list[Candidate]:
+) -> list[LayoutCandidate]:
     """The same, with the best order of its own for each of the few best specs that fit, where that pays; never for the first."""
     best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
     found = []
@@ -165,7 +165,7 @@ def with_own_orders(
     return found
 
 
-def best(scored: Sequence[Candidate]) -> Candidate | None:
+def best(scored: Sequence[LayoutCandidate]) -> LayoutCandidate | None:
     """The spec of well-filled partitions that is read least of; of near equals the one with fewer fields and partitions."""
     fitting = [c for c in scored if c.fits]
     if not fitting:
@@ -174,12 +174,12 @@ def best(scored: Sequence[Candidate]) -> Candidate | None:
     return min((c for c in fitting if c.share <= least * 1.05 + 1e-9), key=lambda c: (len(c.spec), c.spread.partitions, c.share))
 
 
-def is_tiny(candidate: Candidate, target_bytes: int) -> bool:
+def is_tiny(candidate: LayoutCandidate, target_bytes: int) -> bool:
     """Tell whether a spec has many partitions that are too small for a file of a good size."""
     return candidate.spread.partitions >= MANY and candidate.spread.mean_bytes < TINY * target_bytes
 
 
-def _neighbours(field: Field, rows: Rows) -> list[Field]:
+def _neighbours(field: Field, rows: SampleRows) -> list[Field]:
     kind = rows.columns[field.column].kind
     if field.name in _TIMES:
         return [Field(field.column, t) for t in _units(kind) if t != field.transform]
@@ -193,7 +193,7 @@ def _units(kind: str) -> tuple[str, ...]:
     return _TIMES[:3] if kind == "date" else _TIMES
 
 
-def _fields(rows: Rows, column: str, filters: Sequence[Filter]) -> list[Field]:
+def _fields(rows: SampleRows, column: str, filters: Sequence[Filter]) -> list[Field]:
     """Fields that serve what filters ask of a column."""
     of, asked = rows.columns[column], [leaf for f in filters for leaf in leaves(f.tree) if leaf.column == column]
     kinds = {leaf.kind for leaf in asked}
@@ -214,13 +214,13 @@ def _fields(rows: Rows, column: str, filters: Sequence[Filter]) -> list[Field]:
     return found
 
 
-def _buckets(rows: Rows) -> int:
+def _buckets(rows: SampleRows) -> int:
     """A power of two that makes partitions of one to two target sizes."""
     wanted = max(1.0, rows.table_bytes / max(rows.target_bytes, 1))
     return int(min(max(2 ** int(wanted).bit_length() // 2, FEWEST_BUCKETS), MOST_BUCKETS))
 
 
-def _width(rows: Rows, column: str) -> int:
+def _width(rows: SampleRows, column: str) -> int:
     """A power of ten that makes partitions of a target size or more, were the values spread evenly."""
     distinct = rows.columns[column].distinct
     span = int(distinct[-1]) - int(distinct[0]) + 1
@@ -247,18 +247,18 @@ class Proposal:
     """
 
     spec: tuple[Field, ...]
-    order: Order | None
+    order: LayoutOrder | None
     share: float
     is_worn: bool = False
     coarser: bool = False
 
-    def change(self, current: Sequence[Field]) -> tuple[tuple[Field, ...], Order | None] | None:
+    def change(self, current: Sequence[Field]) -> tuple[tuple[Field, ...], LayoutOrder | None] | None:
         """The spec and the order (None: the table's own) that a trial writes; None where nothing is proposed."""
         if self.spec == tuple(current) and self.order is None and not self.is_worn:
             return None
         return self.spec, self.order
 
-    def simpler(self, orders: Orders, tried: Tried | None) -> Proposal | None:
+    def simpler(self, orders: Orders, tried: TriedLayout | None) -> Proposal | None:
         """A plain sort in place of a curve that a trial shows to be no better; None where there is nothing simpler to try."""
         if tried is None or self.order is None or self.order.kind == SORT or not orders.steps:
             return None
@@ -268,7 +268,12 @@ class Proposal:
 
 
 def propose(
-    facts: TableFacts, current: tuple[Field, ...], own: Order | None, orders: Orders, candidates: Sequence[Candidate], share_now: float
+    facts: TableFacts,
+    current: tuple[Field, ...],
+    own: LayoutOrder | None,
+    orders: Orders,
+    candidates: Sequence[LayoutCandidate],
+    share_now: float,
 ) -> Proposal:
     """What the sample speaks for, against what filters read now; ``candidates`` have the current spec first."""
     files = facts.data.file_count
@@ -298,11 +303,11 @@ def propose(
     return keep
 
 
-def own_order(facts: TableFacts) -> Order | None:
+def own_order(facts: TableFacts) -> LayoutOrder | None:
     """The table's sort order, as far as its first fields are plain columns; None without one."""
     columns: list[str] = []
     for field in facts.sort_order:
         if field.transform != "identity":
             break
         columns.append(field.source)
-    return Order(SORT, tuple(columns)) if columns else None
+    return LayoutOrder(SORT, tuple(columns)) if columns else None

@@ -200,7 +200,7 @@ class Equality:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class SourceValues:
     """What the source has for one equality: its values if they are few, else how many and their bounds."""
 
     equality: Equality
@@ -212,7 +212,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class MergeKeys:
     """The equalities that can be used, why others cannot, and the source as a Java plan.
 
     ``unstable`` is what makes the source give other rows each time it is read.
@@ -224,11 +224,11 @@ class Keys:
     unstable: str | None = None
 
 
-def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Keys:
+def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> MergeKeys:
     """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as Iceberg knows it."""
     join = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
-        return Keys((), ("the condition of ON is no equality of columns",), None)
+        return MergeKeys((), ("the condition of ON is no equality of columns",), None)
     target, source = (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
     found: list[Equality] = []
     refused: list[str] = []
@@ -245,7 +245,7 @@ def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Keys:
                 break
     if not found and not refused:
         refused.append("ON sets no column of the target equal to an expression of the source")
-    return Keys(tuple(found), tuple(refused), source, unstable_of(source))
+    return MergeKeys(tuple(found), tuple(refused), source, unstable_of(source))
 
 
 def _conjuncts(expression: Any) -> Iterator[Any]:
@@ -334,7 +334,7 @@ def _expressions(node: Any) -> Iterator[Any]:
     return (listed.apply(place) for place in range(int(listed.size())))
 
 
-def values_of(spark: SparkSession, keys: Keys) -> tuple[Values, ...]:
+def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
     """What the source has for each equality: one aggregation of the source, and one more for each with few values."""
     if not keys.equalities:
         return ()
@@ -356,11 +356,11 @@ def values_of(spark: SparkSession, keys: Keys) -> tuple[Values, ...]:
             rows = listed.limit(MOST_VALUES + 1).collect()
             few = tuple(scalar(r[0]) for r in rows) if len(rows) <= MOST_VALUES else None
         count = len(few) if few is not None else int(about)
-        found.append(Values(equality, count, there < row[0], scalar(low), scalar(high), few))
+        found.append(SourceValues(equality, count, there < row[0], scalar(low), scalar(high), few))
     return tuple(found)
 
 
-def units_of(spark: SparkSession, keys: Keys, place: int, transform: str, most: int) -> tuple[int, ...] | None:
+def units_of(spark: SparkSession, keys: MergeKeys, place: int, transform: str, most: int) -> tuple[int, ...] | None:
     """The years, months, days or hours, counted from 1970, that the source has for one equality; None if they are too many."""
     frame = _projected(spark, keys)
     type_name = frame.schema.fields[place].dataType.typeName()
@@ -383,7 +383,7 @@ def units_of(spark: SparkSession, keys: Keys, place: int, transform: str, most: 
     return tuple(sorted(int(r[0]) for r in rows)) if len(rows) <= most else None
 
 
-def _projected(spark: SparkSession, keys: Keys) -> DataFrame:
+def _projected(spark: SparkSession, keys: MergeKeys) -> DataFrame:
     """The source's side of each equality as ``k0, k1, …``."""
     from pyspark.sql import DataFrame
 

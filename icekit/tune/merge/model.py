@@ -125,7 +125,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MergeRun:
     """One statement run on a clone: what it really opened and shuffled."""
 
     seconds: float
@@ -136,15 +136,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MergeTrial:
     """Two ways of running the same MERGE, each on a clone of its own.
 
     ``unstable`` is what makes the statement write other values each time, as ``current_timestamp()`` does.
     """
 
     what: str
-    before: Run
-    after: Run
+    before: MergeRun
+    after: MergeRun
     unstable: str | None = None
 
     @property
@@ -387,7 +387,7 @@ class Review:
     partitioned_join: PartitionedJoin
     lines: tuple[Line, ...]
     unstable: str | None = None
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[MergeTrial, ...] = ()
     stopped: str | None = None
 
     @property
@@ -437,13 +437,13 @@ def summary(review: Review) -> str:
     return said + "."
 
 
-def trial_lines(trial: Trial) -> list[str]:
+def trial_lines(trial: MergeTrial) -> list[str]:
     """A trial as lines: what was compared, and the figures of both."""
     head, rows = trial_table(trial)
     return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in aligned((head, *rows)))]
 
 
-def verdict(trial: Trial) -> str:
+def verdict(trial: MergeTrial) -> str:
     """What a trial shows of the rows."""
     if trial.is_same:
         return "both left the same rows"
@@ -452,7 +452,7 @@ def verdict(trial: Trial) -> str:
     return "the two left DIFFERENT rows; do not use it, and report it"
 
 
-def trial_table(trial: Trial) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def trial_table(trial: MergeTrial) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows of a trial."""
     rows: list[tuple[str, ...]] = [
         (name, f"{run.files:,}", size(run.size_in_bytes), size(run.shuffle_bytes), f"{run.seconds:.1f} s", run.rows)
@@ -476,7 +476,7 @@ def _card(line: Line) -> str:
     return f'<div class="finding info">{heading}<p>{html.prose(line.said)}</p>{html.statements(line.sql)}</div>'
 
 
-def _trial(trial: Trial) -> str:
+def _trial(trial: MergeTrial) -> str:
     head, rows = trial_table(trial)
     kind, mark = (
         ("fine", "✔ same rows") if trial.is_same else ("warning", "▲ not compared") if trial.unstable else ("critical", "✖ different rows")

@@ -21,7 +21,7 @@ from icekit.prove.fingerprint import fingerprint
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 from icekit.tune.merge.engine import keys_of, planned, read_plan, unstable_writes, whole
-from icekit.tune.merge.model import Review, Run, Trial, lines
+from icekit.tune.merge.model import MergeRun, MergeTrial, Review, lines
 from icekit.tune.merge.rewrite import partitioned_join, partitioning, rewrite
 from icekit.tune.place import Budget, BudgetSpent
 from icekit.tune.statement import Statement, literal_count, parse
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 256 * 2**20
 
 
-def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tuple[tuple[Trial, ...], str | None]:
+def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tuple[tuple[MergeTrial, ...], str | None]:
     """Run what a review offers beside the statement as it is, each on a clone of the target; the clones are gone afterwards.
 
     What is offered runs first, so that a warm session speaks for the statement as it is. A small
     table's statements are run once more before that, unmeasured: starting up would outweigh them.
     Returns the trials that were finished, and why there are no more if the budget was spent.
     """
-    trials: list[Trial] = []
+    trials: list[MergeTrial] = []
     target = review.total.size_in_bytes
     try:
         if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
             run_on_clone(where, review.statement, budget, target)
-        before: Run | None = None
+        before: MergeRun | None = None
         if review.rewrite is not None:
             with session_of(where) as spark:
                 narrower = parse(spark, review.rewrite.sql)
             after = run_on_clone(where, narrower, budget, target)
             before = run_on_clone(where, review.statement, budget, target)
-            trials.append(Trial("narrower ON", before, after, review.unstable))
+            trials.append(MergeTrial("narrower ON", before, after, review.unstable))
         if review.partitioned_join.settings:
             after = run_on_clone(where, review.statement, budget, target, dict(review.partitioned_join.settings))
             before = before or run_on_clone(where, review.statement, budget, target)
-            trials.append(Trial("storage-partitioned join", before, after, review.unstable))
+            trials.append(MergeTrial("storage-partitioned join", before, after, review.unstable))
     except BudgetSpent as error:
         return tuple(trials), str(error)
     return tuple(trials), None
@@ -66,7 +66,7 @@ def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tu
 
 def run_on_clone(
     where: Lake | SparkSession, statement: Statement, budget: Budget, size_in_bytes: int, settings: Mapping[str, str] | None = None
-) -> Run:
+) -> MergeRun:
     """Run a statement on a clone of its target, under settings lent to the session for it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -94,7 +94,7 @@ def run_on_clone(
         with budget.watching(spark):
             rows = fingerprint(spark, (*on, *branch))[()]
     files = sum(f for f, _ in read)
-    return Run(seconds, files, sum(b for _, b in read), shuffled, str(rows))
+    return MergeRun(seconds, files, sum(b for _, b in read), shuffled, str(rows))
 
 
 def _measured(plan: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]:

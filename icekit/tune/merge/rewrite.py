@@ -21,7 +21,7 @@ from icekit.facts.files import Scalar
 from icekit.facts.where import among, between, in_units
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier, transform_of
-from icekit.tune.merge.engine import Keys, Values, engine_plan, units_of, values_of
+from icekit.tune.merge.engine import MergeKeys, SourceValues, engine_plan, units_of, values_of
 from icekit.tune.merge.model import Added, EnginePlan, PartitionedJoin, Rewrite
 from icekit.tune.statement import Statement, narrowed
 
@@ -35,7 +35,7 @@ _MOST_UNITS = 1_000
 _TIMES = ("hour", "day", "month", "year")
 
 
-def rewrite(spark: SparkSession, statement: Statement, keys: Keys, before: EnginePlan) -> tuple[Rewrite | None, str]:
+def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: EnginePlan) -> tuple[Rewrite | None, str]:
     """The narrowed statement if it opens fewer bytes of the target, else why there is none.
 
     The source is read: once for all bounds, once more for each column with few values, and
@@ -125,7 +125,7 @@ def _predicate(statement: Statement, held: Sequence[_Held]) -> str:
 class _Held:
     """What the source holds for one equality, ready to be asked of the target and of the source."""
 
-    values: Values
+    values: SourceValues
     form: str
     write: Callable[[str], list[str]]
 
@@ -141,7 +141,7 @@ class _Held:
         return f"coalesce({self.predicate(term)}, {'false' if self.values.equality.is_null_safe else 'true'})"
 
 
-def _held(spark: SparkSession, statement: Statement, keys: Keys, place: int, values: Values) -> _Held | str:
+def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int, values: SourceValues) -> _Held | str:
     """Ranges of a time that the target is partitioned by, else the values if they are few, else their bounds."""
     equality = values.equality
     kind = equality.type
@@ -217,7 +217,7 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: Keys) -> PartitionedJoin:
+def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: MergeKeys) -> PartitionedJoin:
     """Whether the target's shuffle can go, and by which settings or which layout of the source."""
     if before.join is None or (not before.is_target_shuffled and "SortMerge" not in before.join):
         return PartitionedJoin(is_used=False, is_possible=False)
@@ -250,7 +250,7 @@ def _now(spark: SparkSession, key: str) -> str | None:
     return "-1" if key.endswith("Threshold") and value.rstrip("b") == "-1" else value
 
 
-def _layout(spark: SparkSession, statement: Statement, keys: Keys) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the layout lacks, and SQL for a source that would do."""
     table = load_table(spark, statement.target)
     fields = partitioning(table)
@@ -282,7 +282,7 @@ def _layout(spark: SparkSession, statement: Statement, keys: Keys) -> tuple[tupl
     return tuple(lacks), _create(statement, usable, keys)
 
 
-def _create(statement: Statement, usable: list[tuple[str, str]], keys: Keys) -> tuple[str, ...]:
+def _create(statement: Statement, usable: list[tuple[str, str]], keys: MergeKeys) -> tuple[str, ...]:
     """A table with the source's rows in the target's partitioning, for the columns that ON has."""
     by_column = {e.column: e for e in keys.equalities}
     named: dict[str, str] = {}
@@ -301,7 +301,7 @@ def _said(fields: list[tuple[str, str]]) -> str:
     return ", ".join(column if transform == "identity" else f"{transform}({column})" for column, transform in fields)
 
 
-def _source_tables(keys: Keys) -> Iterator[Identifier]:
+def _source_tables(keys: MergeKeys) -> Iterator[Identifier]:
     """The Iceberg tables that the source reads, if it reads nothing else."""
     if keys.source is None:
         return

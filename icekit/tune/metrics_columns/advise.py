@@ -36,9 +36,9 @@ from icekit.tune.metrics_columns.model import (
     SORT,
     ColumnBytes,
     EntryBytes,
+    MetricsTrial,
     Prefix,
     Skipping,
-    Trial,
     files_said,
     rank,
     truncate,
@@ -282,7 +282,7 @@ def colliding(distinct: Iterable[str], length: int) -> float:
 # --- What a trial says of advice: it stands with what was shown, or it is taken back where a filter would lose. Pure
 
 
-def confirmed(advice: Sequence[Advice], trial: Trial) -> tuple[Advice, ...]:
+def confirmed(advice: Sequence[Advice], trial: MetricsTrial) -> tuple[Advice, ...]:
     """The advice, each change with what the trial showed; nothing to change where any filter read more files than before."""
     if trial.losses:
         worst = max(trial.losses, key=lambda f: f.after - f.before)
@@ -303,7 +303,7 @@ def confirmed(advice: Sequence[Advice], trial: Trial) -> tuple[Advice, ...]:
     return tuple(found)
 
 
-def showed(trial: Trial) -> str | None:
+def showed(trial: MetricsTrial) -> str | None:
     """What a trial showed, as the end of a sentence; None where it came to nothing."""
     if trial.before is None or trial.after is None or trial.shrinks is None:
         return None

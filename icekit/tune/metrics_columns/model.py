@@ -144,7 +144,7 @@ class Manifests:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MetricsTrial:
     """What a clone showed. ``files`` of ``total_files`` data files had their entries written anew, first as they are, then as advised.
 
     ``stopped`` says why it is not whole, None where it is.
@@ -211,7 +211,7 @@ class MetricsColumns(Answer):
     filters: Filters
     skipping: tuple[Skipping, ...]
     prefixes: tuple[Prefix, ...]
-    trial: Trial | None
+    trial: MetricsTrial | None
     notes: tuple[str, ...]
 
     def summary(self) -> str:

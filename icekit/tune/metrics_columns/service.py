@@ -35,7 +35,7 @@ from icekit.tune.metrics_columns.advise import (
     skipping,
     undeclared,
 )
-from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, Prefix, Skipping, Trial
+from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, MetricsTrial, Prefix, Skipping
 from icekit.tune.place import Budget, BudgetSpent, Place, places
 from icekit.units import count, percent
 
@@ -65,7 +65,7 @@ def try_metrics(
     sample_bytes: int,
     budget: Budget,
     progress: Callable[[str], None],
-) -> Trial:
+) -> MetricsTrial:
     """What ``properties`` make of a clone's manifests and of the files that ``filters`` (text, SQL, weight) read there.
 
     On a table of more than a thousand data files the entries of so many are written anew, and the rest stays as it is.
@@ -94,7 +94,7 @@ def try_metrics(
             read = [FilterReads(text, weight, first[sql], entries.reads(sql)) for text, sql, weight in filters]
     except BudgetSpent as error:
         stopped = str(error)
-    trial = Trial(done, total, before, after, tuple(read), time.monotonic() - started, is_sample, stopped)
+    trial = MetricsTrial(done, total, before, after, tuple(read), time.monotonic() - started, is_sample, stopped)
     if trial.shrinks is not None:
         progress(
             f"tried on a clone: entries of {count(done, 'data file')}, manifests {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks > 0 else 'larger'}"
@@ -277,7 +277,7 @@ def tune_metrics_columns(
         unknown = "the filters ask for no column whose bounds Iceberg could skip by"
     advice = advise(facts, name, Measures(entry, skips, prefixes, unknown))
     properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
-    tried: Trial | None = None
+    tried: MetricsTrial | None = None
     if trial and bridged and stopped is None and facts.data.file_count and any(a.is_change for a in advice):
         tried = try_metrics(
             lake, facts, properties, _planned_filters(facts, bound), sample_bytes=bytes_read, budget=budget, progress=progress

@@ -43,7 +43,7 @@ BYTES_PER_THREAD = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ManifestsRead:
     """The manifests of data or of deletes that a scan reads: their number and bytes."""
 
     count: int
@@ -60,8 +60,8 @@ class Circumstances:
     ``deletes`` are the manifests, ``slots`` the task slots there really are.
     """
 
-    data: Layer
-    deletes: Layer
+    data: ManifestsRead
+    deletes: ManifestsRead
     may_have_equality_deletes: bool
     threads: int
     parallelism: int
@@ -92,7 +92,7 @@ def is_too_small_a_result(c: Circumstances) -> bool:
     return c.max_result_bytes < LEAST_RESULT_BYTES
 
 
-def _decide(kind: str, c: Circumstances, layer: Layer, mode: InForce) -> Decision:
+def _decide(kind: str, c: Circumstances, layer: ManifestsRead, mode: InForce) -> Decision:
     if is_too_small_a_result(c):
         said = "0, which stands for no limit and counts as 0 here" if c.max_result_bytes == 0 else size(c.max_result_bytes)
         return Decision(
@@ -112,7 +112,7 @@ def _decide(kind: str, c: Circumstances, layer: Layer, mode: InForce) -> Decisio
     return Decision(kind, DISTRIBUTED, (many,))
 
 
-def _for_local(c: Circumstances, layer: Layer) -> Iterator[str]:
+def _for_local(c: Circumstances, layer: ManifestsRead) -> Iterator[str]:
     """What speaks for the driver when the mode is auto: any one is enough."""
     if c.may_have_equality_deletes:
         yield "equality deletes may apply, which need column statistics of every data file in the driver"
@@ -283,7 +283,7 @@ MOST_FILTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PlannedFilter:
     """Planning one filter, as SQL (None: a full scan), on the manifests as they are, and rewritten."""
 
     text: str | None
@@ -303,7 +303,7 @@ class Rewritten:
     count_after: int
     bytes_before: int
     bytes_after: int
-    reads: tuple[Read, ...]
+    reads: tuple[PlannedFilter, ...]
 
     @property
     def mean_before(self) -> float:
@@ -316,7 +316,7 @@ class Rewritten:
         return _mean((r.after.manifests, r) for r in self.reads)
 
 
-def _mean(opened: Iterable[tuple[int, Read]]) -> float:
+def _mean(opened: Iterable[tuple[int, PlannedFilter]]) -> float:
     every = list(opened)
     some = [(n, read) for n, read in every if read.text is not None] or every
     weight = sum(read.weight for _, read in some)
@@ -348,7 +348,7 @@ def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Seque
         rewritten.data_count,
         facts.manifests.data_bytes,
         rewritten.data_bytes,
-        tuple(Read(text, weight, b, a) for (text, weight), b, a in zip(asked, before, after, strict=True)),
+        tuple(PlannedFilter(text, weight, b, a) for (text, weight), b, a in zip(asked, before, after, strict=True)),
     )
 
 
@@ -469,8 +469,8 @@ def circumstances(spark: SparkSession, facts: TableFacts) -> Circumstances:
     state: Any = spark._jsparkSession.sessionState()
     parallelism = int(context.defaultParallelism())
     return Circumstances(
-        data=Layer(facts.manifests.data_count, facts.manifests.data_bytes),
-        deletes=Layer(facts.manifests.delete_count, facts.manifests.delete_bytes),
+        data=ManifestsRead(facts.manifests.data_count, facts.manifests.data_bytes),
+        deletes=ManifestsRead(facts.manifests.delete_count, facts.manifests.delete_bytes),
         may_have_equality_deletes=facts.total(Kind.EQUALITY_DELETES).file_count > 0,
         threads=int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE),
         parallelism=max(parallelism, int(state.conf().numShufflePartitions())),

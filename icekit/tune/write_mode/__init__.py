@@ -1,11 +1,11 @@
 """Merge-on-read or copy-on-write: what each would cost this table, where they break even, and what to set."""
 
 from icekit.tune.write_mode.history import WriteHistory, write_history
-from icekit.tune.write_mode.model import Comparison, Costs, Variant, best_cycle, commits_until, sensitivity
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, sensitivity
 from icekit.tune.write_mode.service import WriteModeChoice, choose_write_mode
 
 __all__ = [
-    "Comparison",
+    "CostComparison",
     "Costs",
     "Variant",
     "WriteHistory",

@@ -114,7 +114,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CostComparison:
     """The variants measured, and the circumstances that they are compared in.
 
     ``read_seconds`` is a scan without deletes. ``commits`` are those between two compactions; None
@@ -135,7 +135,7 @@ class Comparison:
             return self.commits
         return 1 if costs.variant.is_copy_on_write else best_cycle(costs, reads)
 
-    def within(self, format_version: int) -> Comparison:
+    def within(self, format_version: int) -> CostComparison:
         """The comparison of a format version's variants alone."""
         return replace(self, costs=tuple(c for c in self.costs if c.variant.format_version == format_version))
 
@@ -193,7 +193,7 @@ def commits_until(costs: Costs, read_seconds: float, share: float, *, most: int 
     return next((n for n in range(1, most + 1) if costs.penalty(n) > share * read_seconds), None)
 
 
-def sensitivity(comparison: Comparison, reads: float) -> tuple[Changed, ...]:
+def sensitivity(comparison: CostComparison, reads: float) -> tuple[Changed, ...]:
     """The answer with each input halved and doubled."""
     found = []
     for name, change in _INPUTS.items():
@@ -211,7 +211,7 @@ def is_robust(changes: Iterable[Changed], winner: Variant) -> bool:
     return all(change.winner.mode == winner.mode for change in changes)
 
 
-def _each(comparison: Comparison, change: Callable[[Costs], Costs]) -> Comparison:
+def _each(comparison: CostComparison, change: Callable[[Costs], Costs]) -> CostComparison:
     return replace(comparison, costs=tuple(map(change, comparison.costs)))
 
 
@@ -224,7 +224,7 @@ def _when(copying: bool, factor: float) -> Callable[[Costs], Costs]:
 
 
 _CADENCE = "commits between compactions"
-_Change = Callable[[Comparison, float, float], tuple[Comparison, float]]
+_Change = Callable[[CostComparison, float, float], tuple[CostComparison, float]]
 _INPUTS: dict[str, _Change] = {
     "reads per commit": lambda c, r, f: (c, r * f),
     _CADENCE: lambda c, r, f: (replace(c, commits=max(1, round(c.commits * f)) if c.commits else None), r),
@@ -243,12 +243,12 @@ def _reached(share: float, commits: float) -> float:
     return float(1 - (1 - min(max(share, 0.0), 1.0)) ** commits)
 
 
-def steps(comparison: Comparison, reads: Sequence[float]) -> dict[str, list[float]]:
+def steps(comparison: CostComparison, reads: Sequence[float]) -> dict[str, list[float]]:
     """The cost per commit of each variant at several reads per commit: the lines of a chart."""
     return {c.variant.name: [comparison.per_commit(c, r).total for r in reads] for c in comparison.costs}
 
 
-def even_sentence(comparison: Comparison) -> str:
+def even_sentence(comparison: CostComparison) -> str:
     """Where the two modes break even."""
     found = comparison.main_break_even()
     if found is None:
@@ -292,7 +292,7 @@ def advise(
     facts: TableFacts,
     table: Identifier,
     history: WriteHistory,
-    comparison: Comparison,
+    comparison: CostComparison,
     operation: str,
     reads: float | None,
     *,
@@ -321,7 +321,7 @@ def advise(
 
 
 def _mode(
-    table: Identifier, facts: TableFacts, operation: str, current: Variant, comparison: Comparison, reads: float | None, margin: float
+    table: Identifier, facts: TableFacts, operation: str, current: Variant, comparison: CostComparison, reads: float | None, margin: float
 ) -> Advice:
     setting = f"write.{operation}.mode"
     even = even_sentence(comparison).rstrip(".")
@@ -348,7 +348,7 @@ def _mode(
     return to_set(table, facts.properties, sets, current=current.mode, evidence=saves, breaks=breaks)
 
 
-def _granularity(table: Identifier, facts: TableFacts, comparison: Comparison, mode: str, reads: float, margin: float) -> list[Advice]:
+def _granularity(table: Identifier, facts: TableFacts, comparison: CostComparison, mode: str, reads: float, margin: float) -> list[Advice]:
     per_file, per_partition = (comparison.of(Variant("merge-on-read", 2, kind)) for kind in ("file", "partition"))
     if facts.format_version >= 3 or mode != "merge-on-read" or per_file is None or per_partition is None:
         return []
@@ -368,7 +368,7 @@ def _version(
     table: Identifier,
     facts: TableFacts,
     operation: str,
-    comparison: Comparison,
+    comparison: CostComparison,
     here: Sequence[Costs],
     current: Variant,
     reads: float,
@@ -411,7 +411,7 @@ def _isolation(facts: TableFacts, operation: str, history: WriteHistory) -> Advi
     return Advice(setting, now, now, said)
 
 
-def _cadence(comparison: Comparison, costs: Costs, reads: float | None) -> Advice:
+def _cadence(comparison: CostComparison, costs: Costs, reads: float | None) -> Advice:
     until = commits_until(costs, comparison.read_seconds, READS_COST_MORE)
     more = f"a read costs {percent(READS_COST_MORE)} more"
     said = f"after {count(until, 'commit')} {more}" if until is not None else f"{more} at no number of commits that was considered"

@@ -25,7 +25,7 @@ from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workloa
 from icekit.tune.write_mode.model import (
     MAX_CYCLE,
     Changed,
-    Comparison,
+    CostComparison,
     Costs,
     Variant,
     advise,
@@ -34,12 +34,12 @@ from icekit.tune.write_mode.model import (
     is_robust,
     sensitivity,
 )
-from icekit.tune.write_mode.trial import Measured, Trial, clean, compare, is_lost_in_noise, prepare, run_trial
+from icekit.tune.write_mode.trial import VariantMeasures, WriteModeTrial, clean, compare, is_lost_in_noise, prepare, run_trial
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.tune.write_mode.trial import Measured
+    from icekit.tune.write_mode.trial import VariantMeasures
 
 
 # --- What the choice of a write mode came to, in figures, words and tables
@@ -60,8 +60,8 @@ class WriteModeChoice(Answer):
     current: Variant
     reads: float | None
     reads_from: str
-    trial: Trial
-    comparison: Comparison | None
+    trial: WriteModeTrial
+    comparison: CostComparison | None
     cycle_from: str
     sensitivity: tuple[Changed, ...]
     margin: float
@@ -210,7 +210,7 @@ def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:
     ]
 
 
-def _row(m: Measured) -> tuple[str, ...]:
+def _row(m: VariantMeasures) -> tuple[str, ...]:
     return (
         m.variant.name,
         _seconds(m.write),
@@ -234,7 +234,7 @@ def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _measured(m: Measured) -> dict[str, Any]:
+def _measured(m: VariantMeasures) -> dict[str, Any]:
     return {
         "mode": m.variant.name,
         "format_version": m.variant.format_version,
@@ -248,7 +248,7 @@ def _measured(m: Measured) -> dict[str, Any]:
     }
 
 
-def _costs(comparison: Comparison, costs: Costs, reads: float | None) -> dict[str, Any]:
+def _costs(comparison: CostComparison, costs: Costs, reads: float | None) -> dict[str, Any]:
     cost = comparison.per_commit(costs, reads) if reads is not None else None
     model = {k: v for k, v in asdict(costs).items() if k != "variant"}
     return {
@@ -259,7 +259,7 @@ def _costs(comparison: Comparison, costs: Costs, reads: float | None) -> dict[st
     }
 
 
-def _even(comparison: Comparison) -> float | None:
+def _even(comparison: CostComparison) -> float | None:
     found = comparison.main_break_even()
     return _finite(found[2]) if found else None
 
@@ -365,7 +365,7 @@ def choose_write_mode(
                 )
         except BudgetSpent as error:
             nothing = Workload(kind, "not begun", (), is_synthetic=said is None)
-            trial = Trial(nothing, (), read_filter, time.monotonic() - started, 1.0, str(error))
+            trial = WriteModeTrial(nothing, (), read_filter, time.monotonic() - started, 1.0, str(error))
     comparison, cycle_from = compare(trial, history, compact_every)
     advice: tuple[Advice, ...] = ()
     changes: tuple[Changed, ...] = ()

@@ -22,7 +22,7 @@ from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune.place import Budget, BudgetSpent, Place
 from icekit.tune.statement import scan
 from icekit.tune.write_mode.history import MERGE_ON_READ, OPERATIONS, Change, Workload, WriteHistory, change
-from icekit.tune.write_mode.model import Comparison, Costs, Variant
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ _WARM_UP_SECONDS = 20.0
 
 
 @dataclass
-class Measured:
+class VariantMeasures:
     """What one variant came to; lists have an element per commit or per repetition, seconds on the wall."""
 
     variant: Variant
@@ -85,14 +85,14 @@ class EqualityCost:
 
 
 @dataclass(frozen=True)
-class Trial:
+class WriteModeTrial:
     """What was measured; ``stopped`` says why it is not whole, ``scale`` by how much the table is larger than a sample.
 
     ``equality`` is None for a table without equality deletes.
     """
 
     workload: Workload
-    measured: tuple[Measured, ...]
+    measured: tuple[VariantMeasures, ...]
     filter: str | None
     seconds: float
     scale: float
@@ -111,10 +111,10 @@ def run_trial(
     progress: Callable[[str], None],
     cold: Sequence[Place] = (),
     upserted: Place | None = None,
-) -> Trial:
+) -> WriteModeTrial:
     """Measure each variant at its place after a run that is not measured at the ``cold`` ones, and equality deletes at ``upserted``. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
     started = time.monotonic()
-    measured = {variant: Measured(variant) for variant in places}
+    measured = {variant: VariantMeasures(variant) for variant in places}
     stopped: str | None = None
     equality: EqualityCost | None = None
     try:
@@ -142,7 +142,7 @@ def run_trial(
         stopped = str(error)
         progress(f"stopped: {stopped}; what follows rests on the part that was measured")
     scale = max((place.scale for place in places.values()), default=1.0)
-    return Trial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped, equality)
+    return WriteModeTrial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped, equality)
 
 
 def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
@@ -154,7 +154,7 @@ def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
 
 
 def write(
-    lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: Measured, budget: Budget, size_in_bytes: int
+    lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: VariantMeasures, budget: Budget, size_in_bytes: int
 ) -> None:
     """Run one statement and measure it. It may write the whole table; what the last commit wrote is the better guess."""
     before = head(lake, table).snapshot_id
@@ -180,7 +180,7 @@ def run_statement(spark: SparkSession, sql: str) -> None:
         ) from error
 
 
-def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: Measured, budget: Budget) -> None:
+def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: VariantMeasures, budget: Budget) -> None:
     name = lake.sql_name(table)
     with budget.watching(lake.spark):
         measured.scan_seconds.append(scan(lake.spark, name))
@@ -189,7 +189,7 @@ def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: Meas
             measured.filtered_seconds.append(scan(lake.spark, name, read_filter))
 
 
-def compact(lake: Lake, table: Identifier, measured: Measured, budget: Budget, most_bytes: int = 0) -> None:
+def compact(lake: Lake, table: Identifier, measured: VariantMeasures, budget: Budget, most_bytes: int = 0) -> None:
     """Rewrite the data files that have deletes, and measure it."""
     before = head(lake, table).snapshot_id
     # Compacting writes what has deletes: at most all.
@@ -221,7 +221,7 @@ def _warm_up(lake: Lake, places: Sequence[Place], workload: Workload, budget: Bu
         with budget.watching(lake.spark):
             if scan(lake.spark, lake.sql_name(place.table)) > _WARM_UP_SECONDS:
                 return
-        write(lake, place.table, workload.statements[0], Measured(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
+        write(lake, place.table, workload.statements[0], VariantMeasures(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
         with budget.watching(lake.spark):
             scan(lake.spark, lake.sql_name(place.table))
 
@@ -231,13 +231,13 @@ def clean(lake: Lake, place: Place, budget: Budget, progress: Callable[[str], No
     progress("compacting the deletes away that are there, on a clone")
     with budget.watching(lake.spark):
         convert(lake.spark, lake.sql_name(place.table))
-    compact(lake, place.table, Measured(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
+    compact(lake, place.table, VariantMeasures(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
 
 
 # --- Fit the model of costs to what a trial measured. Pure
 
 
-def compare(trial: Trial, history: WriteHistory, compact_every: int | None) -> tuple[Comparison | None, str]:
+def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | None) -> tuple[CostComparison | None, str]:
     """Fit the model to a trial; None where copy-on-write or all of merge-on-read is missing, and where the cycle comes from.
 
     Scans of the copy-on-write clone are what the others are held against: it has the same rows and no deletes.
@@ -250,17 +250,19 @@ def compare(trial: Trial, history: WriteHistory, compact_every: int | None) -> t
     costs = tuple(_costs(trial, m, reference, opening_seconds(trial, m, reference, merging)) for m in (reference, *merging))
     seconds = (_fit_read(trial, reference) or 0.0) * trial.scale
     if compact_every is not None:
-        return Comparison(costs, seconds, compact_every), "as stated"
+        return CostComparison(costs, seconds, compact_every), "as stated"
     if history.commits_between_compactions:
-        return Comparison(costs, seconds, max(1, round(history.commits_between_compactions))), "as in the history"
-    return Comparison(costs, seconds, None), "as often as costs least"
+        return CostComparison(costs, seconds, max(1, round(history.commits_between_compactions))), "as in the history"
+    return CostComparison(costs, seconds, None), "as often as costs least"
 
 
-def _fit_read(trial: Trial, measured: Measured) -> float | None:
+def _fit_read(trial: WriteModeTrial, measured: VariantMeasures) -> float | None:
     return measured.filtered if trial.filter else measured.scan
 
 
-def opening_seconds(trial: Trial, measured: Measured, reference: Measured, merging: Sequence[Measured]) -> float:
+def opening_seconds(
+    trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, merging: Sequence[VariantMeasures]
+) -> float:
     """What a delete file that is opened adds to a scan.
 
     Of one kind of delete files all variants tell, those with many the most: least squares through the origin.
@@ -273,7 +275,7 @@ def opening_seconds(trial: Trial, measured: Measured, reference: Measured, mergi
     return max(0.0, slower / weight) if weight else 0.0
 
 
-def is_lost_in_noise(trial: Trial) -> bool:
+def is_lost_in_noise(trial: WriteModeTrial) -> bool:
     """Tell whether reads of the clones with deletes differ from one without less than two reads of that one do."""
     reference = next((m for m in trial.measured if m.variant.is_copy_on_write), None)
     times = (reference.filtered_seconds if trial.filter else reference.scan_seconds) if reference else []
@@ -284,7 +286,7 @@ def is_lost_in_noise(trial: Trial) -> bool:
     return max((seconds - min(times) for seconds in others if seconds is not None), default=0.0) <= spread
 
 
-def _costs(trial: Trial, measured: Measured, reference: Measured, open_seconds: float) -> Costs:
+def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, open_seconds: float) -> Costs:
     """What was measured of one variant, as the model takes it."""
     scale, made = trial.scale, len(measured.write_seconds)
     write = (measured.write or 0.0) * scale

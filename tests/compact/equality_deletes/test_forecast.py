@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.equality_deletes import Executor, HeapForecast, KeyColumn, KeySample, forecast_heap
+from icekit.compact.equality_deletes import Executor, HeapForecast, KeyColumnHeap, KeySample, forecast_heap
 from icekit.compact.equality_deletes.forecast import BASE_BYTES, MAX_PARTITIONS, RecordHeap, fixed_bytes, text_bytes, verdict
 from icekit.errors import ParameterError
 from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionField, PartitionSpec, SequenceCounts, TableFacts
@@ -40,7 +40,7 @@ def deletes(number: int, records: int, of: Partition | None = None) -> SequenceC
     return make.sequence(number, of, equality_delete_file_count=1, equality_delete_record_count=records)
 
 
-def sample(share: float | None = None, columns: tuple[KeyColumn, ...] = ()) -> KeySample:
+def sample(share: float | None = None, columns: tuple[KeyColumnHeap, ...] = ()) -> KeySample:
     return KeySample(columns, share, 4, 1000, 1)
 
 
@@ -171,7 +171,7 @@ def test_verdicts_have_borders(share: float, expected: str) -> None:
 
 def test_text_of_unknown_length_never_fits_until_it_is_sampled() -> None:
     facts = upserted(data(1), deletes(2, 10), equality_keys=BY_CARRIER)
-    sampled = sample(1.0, (KeyColumn(3, "carrier", "string", 48, "sample"),))
+    sampled = sample(1.0, (KeyColumnHeap(3, "carrier", "string", 48, "sample"),))
 
     assert forecast_heap(facts, ROOMY).verdict == "tight"
     assert forecast_heap(facts, ROOMY).cores_that_fit is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from icekit.tune.advisory_size.advise import advise, limits
-from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Candidate, Chain, SizeTrial, chain
-from icekit.tune.advisory_size.written import Source, Written
+from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, chain
+from icekit.tune.advisory_size.written import TrialRows, Written
 from tests.factories import MIB, table_facts
 from tests.tune.advisory_size.making import CLUSTER, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
-SOURCE = Source("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
+SOURCE = TrialRows("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
 SMALL = written(*[TARGET // 4] * 60)
 
 
@@ -18,7 +18,7 @@ def of(session: dict[str, str | None] | None = None, **properties: str) -> Chain
 
 
 def trial(base: Written, *tried: tuple[int, Written], target: int = TARGET) -> SizeTrial:
-    return SizeTrial(SOURCE, target, base, base, tuple((Candidate(size, "one file a task"), w) for size, w in tried))
+    return SizeTrial(SOURCE, target, base, base, tuple((SizeCandidate(size, "one file a task"), w) for size, w in tried))
 
 
 def test_a_size_that_was_seen_to_work_is_advised_with_the_way_back() -> None:

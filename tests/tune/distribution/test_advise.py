@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from icekit.facts.model import SortField, TableFacts
 from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
-from icekit.tune.distribution.advise import ModeTrial, Tried, advise, advise_order, advised_mode, skew
-from icekit.tune.distribution.modes import Predicted, Spread, modes
+from icekit.tune.distribution.advise import ModeTrial, TriedMode, advise, advise_order, advised_mode, skew
+from icekit.tune.distribution.modes import CommitSpread, Predicted, modes
 from tests.factories import KIB, UNPARTITIONED, table_facts
 from tests.tune.advisory_size.making import written
 
@@ -14,8 +14,8 @@ NONE = {"write.distribution-mode": "none"}
 
 
 def trial(in_force: str, share: float = 0.1, **files: int) -> ModeTrial:
-    spread = Spread(4, 2, 100, files.get("none", 8), 8, 2, share, 1.0)
-    tried = tuple(Tried(m, Predicted(m, n, "so"), written(*[10 * KIB] * n, partitions=2, fewest=2)) for m, n in files.items())
+    spread = CommitSpread(4, 2, 100, files.get("none", 8), 8, 2, share, 1.0)
+    tried = tuple(TriedMode(m, Predicted(m, n, "so"), written(*[10 * KIB] * n, partitions=2, fewest=2)) for m, n in files.items())
     return ModeTrial("append", "a usual commit", in_force, spread, tried)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from icekit.tune.advisory_size.trial import Chain, chain
-from icekit.tune.distribution.modes import Spread, predict
+from icekit.tune.distribution.modes import CommitSpread, predict
 from tests.factories import MIB, TARGET, table_facts
 from tests.tune.advisory_size.making import CLUSTER
 
-SCATTERED = Spread(16, 2, 32_000, 32, 32, 2, 0.5, 100.0)
+SCATTERED = CommitSpread(16, 2, 32_000, 32, 32, 2, 0.5, 100.0)
 
 
-def files(spread: Spread, given: Chain | None = None, ratio: float = 3.0) -> dict[str, int]:
+def files(spread: CommitSpread, given: Chain | None = None, ratio: float = 3.0) -> dict[str, int]:
     return {p.mode: p.files for p in predict(spread, given or chain(table_facts(), {}, CLUSTER, mode="none"), ratio)}
 
 
@@ -27,7 +27,7 @@ def test_range_cuts_a_partition_at_each_bound_between_tasks() -> None:
 
 def test_a_partition_larger_than_the_advisory_size_is_split_into_files_below_the_target() -> None:
     # A GiB in one partition: two or three files of the target, eight of what 384 MiB of shuffle give.
-    large = Spread(8, 1, 2 * TARGET // 100, 8, 8, 3, 1.0, 100.0)
+    large = CommitSpread(8, 1, 2 * TARGET // 100, 8, 8, 3, 1.0, 100.0)
 
     assert files(large)["hash"] == 8
     assert (
@@ -38,7 +38,7 @@ def test_a_partition_larger_than_the_advisory_size_is_split_into_files_below_the
 
 def test_rows_that_come_clustered_are_told() -> None:
     assert not SCATTERED.is_clustered
-    assert Spread(4, 20, 100, 22, 22, 20, 0.1, 1.0).is_clustered
+    assert CommitSpread(4, 20, 100, 22, 22, 20, 0.1, 1.0).is_clustered
 
 
 def test_without_adaptive_execution_range_has_as_many_tasks_as_the_session_says() -> None:

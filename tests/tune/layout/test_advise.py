@@ -19,17 +19,17 @@ from icekit.tune.layout.model import (
     SORT,
     BloomCheck,
     BloomTrial,
-    Candidate,
     Field,
-    Order,
+    LayoutCandidate,
+    LayoutOrder,
+    OrderDepth,
     Orders,
+    PartitionSpread,
     Sizing,
-    Spread,
-    Step,
-    Tried,
+    TriedLayout,
     Worn,
 )
-from icekit.tune.layout.rows import Column
+from icekit.tune.layout.rows import SampleColumn
 from icekit.tune.layout.service import found_there
 from icekit.tune.layout.specs import Proposal, own_order, propose
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
@@ -40,23 +40,23 @@ MONTH = Field("event_time", "month")
 BY_TIME = (SortField("event_time", "identity", "asc", "nulls-first"),)
 
 
-def orders(best: Order | None, share: float, own: float | None = None, came: float = 1.0) -> Orders:
-    step = None if best is None else Step(best, share, ((best, share),))
+def orders(best: LayoutOrder | None, share: float, own: float | None = None, came: float = 1.0) -> Orders:
+    step = None if best is None else OrderDepth(best, share, ((best, share),))
     return Orders(came, own, () if step is None else (step,), step)
 
 
 def candidate(
-    spec: tuple[Field, ...], share: float, partitions: int = 10, mean: float = 2000 * MIB, order: Order | None = None
-) -> Candidate:
-    return Candidate(spec, share, Spread(partitions, mean, mean), mean >= TARGET / 2, order)
+    spec: tuple[Field, ...], share: float, partitions: int = 10, mean: float = 2000 * MIB, order: LayoutOrder | None = None
+) -> LayoutCandidate:
+    return LayoutCandidate(spec, share, PartitionSpread(partitions, mean, mean), mean >= TARGET / 2, order)
 
 
-def tried(share: float, before: float = 1.0, **given: Any) -> Tried:
-    made = Tried((DAY,), None, before, share, 40, 40, 20_000 * MIB, 20_000 * MIB, 60.0, is_sample=False, scale=1.0)
+def tried(share: float, before: float = 1.0, **given: Any) -> TriedLayout:
+    made = TriedLayout((DAY,), None, before, share, 40, 40, 20_000 * MIB, 20_000 * MIB, 60.0, is_sample=False, scale=1.0)
     return replace(made, **given)
 
 
-def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[Candidate], **given: Any) -> dict[str, Any]:
+def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[LayoutCandidate], **given: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"worn": (), "share_now": 1.0, "tried": None, "was_tried": False, **given}
     worn, share, trial = options.pop("worn"), options.pop("share_now"), options.pop("tried")
     return {a.setting: a for a in advise(TABLE, facts, proposal, found, specs, worn, share, trial, **options)}
@@ -64,7 +64,7 @@ def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[Ca
 
 def test_a_layout_that_serves_its_filters_is_left() -> None:
     facts = table_facts(sort_order=BY_TIME)
-    found = orders(Order(SORT, ("event_time",)), 0.03, own=0.03)
+    found = orders(LayoutOrder(SORT, ("event_time",)), 0.03, own=0.03)
 
     proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.03), candidate((MONTH,), 0.03)], 0.03)
 
@@ -73,7 +73,7 @@ def test_a_layout_that_serves_its_filters_is_left() -> None:
 
 
 def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
-    facts, best = table_facts(), Order(SORT, ("carrier",))
+    facts, best = table_facts(), LayoutOrder(SORT, ("carrier",))
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
 
@@ -89,7 +89,7 @@ def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
 
 
 def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
-    facts, best = table_facts(), Order(SORT, ("carrier",))
+    facts, best = table_facts(), LayoutOrder(SORT, ("carrier",))
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
 
@@ -102,7 +102,7 @@ def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
 
 
 def test_a_curve_is_a_rewrite_and_no_table_setting() -> None:
-    facts, best = table_facts(), Order(HILBERT, ("carrier", "event_id"))
+    facts, best = table_facts(), LayoutOrder(HILBERT, ("carrier", "event_id"))
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
 
@@ -113,8 +113,10 @@ def test_a_curve_is_a_rewrite_and_no_table_setting() -> None:
 
 
 def test_a_curve_that_is_no_better_when_tried_gives_way_to_a_sort() -> None:
-    curve, sort = Order(HILBERT, ("carrier", "event_id")), Order(SORT, ("carrier",))
-    found = Orders(1.0, None, (Step(sort, 0.2, ((sort, 0.2),)), Step(curve, 0.1, ((curve, 0.1),))), Step(curve, 0.1, ((curve, 0.1),)))
+    curve, sort = LayoutOrder(HILBERT, ("carrier", "event_id")), LayoutOrder(SORT, ("carrier",))
+    found = Orders(
+        1.0, None, (OrderDepth(sort, 0.2, ((sort, 0.2),)), OrderDepth(curve, 0.1, ((curve, 0.1),))), OrderDepth(curve, 0.1, ((curve, 0.1),))
+    )
     proposal = Proposal((DAY,), curve, 0.1)
 
     simpler = proposal.simpler(found, tried(0.19))
@@ -127,7 +129,7 @@ def test_a_curve_that_is_no_better_when_tried_gives_way_to_a_sort() -> None:
 
 def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
     facts = table_facts(sort_order=BY_TIME)
-    found = orders(Order(SORT, ("event_time",)), 0.1, own=0.1)
+    found = orders(LayoutOrder(SORT, ("event_time",)), 0.1, own=0.1)
     proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.1)], 0.8)
     worn = [Worn(partition(FIRST_DAY + 9), "event_day=2026-01-10", 40, 400 * MIB, 33.0)]
 
@@ -144,7 +146,7 @@ def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
 def test_a_spec_must_save_more_than_the_order_does() -> None:
     facts, best = (
         table_facts(specs=(UNPARTITIONED,), groups=(file_group(*[500 * MIB] * 40, of=partition_of()),)),
-        Order(SORT, ("event_time",)),
+        LayoutOrder(SORT, ("event_time",)),
     )
     near = propose(facts, (), None, orders(best, 0.10), [candidate((), 0.10), candidate((DAY,), 0.095)], 1.0)
     far = propose(facts, (), None, orders(best, 0.50), [candidate((), 0.50), candidate((DAY,), 0.05)], 1.0)
@@ -176,7 +178,7 @@ def test_tiny_partitions_are_made_coarser_if_filters_read_no_more() -> None:
 
 
 def test_a_large_table_is_rewritten_by_the_portion_or_by_no_statement_at_all() -> None:
-    best = Order(SORT, ("carrier",))
+    best = LayoutOrder(SORT, ("carrier",))
     days = tuple(file_group(60 << 30, of=partition(FIRST_DAY + n)) for n in range(4))
     large = table_facts(groups=days)
     whole = table_facts(specs=(UNPARTITIONED,), groups=(file_group(200 << 30, of=partition_of()),))
@@ -231,11 +233,11 @@ def test_partitions_are_pruned_by_the_spec_they_were_written_with() -> None:
     assert levels(facts, filters, {})[0].file_share is None
 
 
-def column(distinct: int, kind: str = "string") -> Column:
-    return Column.of([f"{n:036}" if kind == "string" else n for n in range(distinct)], kind)
+def column(distinct: int, kind: str = "string") -> SampleColumn:
+    return SampleColumn.of([f"{n:036}" if kind == "string" else n for n in range(distinct)], kind)
 
 
-def judged(facts: TableFacts, filters: list[Filter], columns: dict[str, Column], **by_bounds: float) -> dict[str, BloomCheck]:
+def judged(facts: TableFacts, filters: list[Filter], columns: dict[str, SampleColumn], **by_bounds: float) -> dict[str, BloomCheck]:
     return {c.column: c for c in blooms.check(facts, filters, columns, by_bounds)}
 
 
@@ -244,7 +246,7 @@ def test_a_bloom_filter_is_for_equality_on_values_too_many_for_a_dictionary() ->
     asked = [Filter("carrier", Leaf("carrier", "=", ("x",)))]
 
     assert judged(facts, asked, {"carrier": column(50_000)})["carrier"].reason is None
-    assert "dictionary" in str(judged(facts, asked, {"carrier": Column.of(["UA", "AA"] * 9, "string")})["carrier"].reason)
+    assert "dictionary" in str(judged(facts, asked, {"carrier": SampleColumn.of(["UA", "AA"] * 9, "string")})["carrier"].reason)
     assert "bounds" in str(judged(facts, asked, {"carrier": column(50_000)}, carrier=0.01)["carrier"].reason)
     assert judged(facts, [Filter("r", Leaf("carrier", ">", ("x",)))], {"carrier": column(50_000)}) == {}
 
@@ -266,11 +268,11 @@ def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
     [
         ([], {}),
         ([Filter("c", Leaf("carrier", "=", ("UA",)))], {}),
-        ([Filter("c", Leaf("carrier", "=", ("UA",)))], {"carrier": Column.of([], "string")}),
+        ([Filter("c", Leaf("carrier", "=", ("UA",)))], {"carrier": SampleColumn.of([], "string")}),
     ],
 )
 def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_sampled(
-    filters: list[Filter], columns: dict[str, Column]
+    filters: list[Filter], columns: dict[str, SampleColumn]
 ) -> None:
     facts = table_facts(properties={"write.parquet.bloom-filter-enabled.column.carrier": "true"})
     checks = blooms.check(facts, filters, columns, {})
@@ -379,7 +381,7 @@ def test_filters_that_open_nothing_on_a_sample_are_not_compared_there() -> None:
 
 
 def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:
-    facts, best = table_facts(), Order(SORT, ("carrier",))
+    facts, best = table_facts(), LayoutOrder(SORT, ("carrier",))
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
     same = tried(0.3, before=0.3, is_sample=True, scale=10.0, files_before=4)

@@ -21,7 +21,7 @@ from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
-from icekit.tune.layout.model import SORT, BloomCheck, Field, Order
+from icekit.tune.layout.model import SORT, BloomCheck, Field, LayoutOrder
 from icekit.tune.layout.rows import hilbert
 from icekit.tune.layout.service import run_trial
 from icekit.tune.place import Budget, places
@@ -210,8 +210,8 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
 
     monkeypatch.setattr("icekit.tune.layout.service.plans", noted)
 
-    nothing = run_trial(lake, facts, [outside], [outside], ((), Order(SORT, ("id",))), [], budget=unspent(), **options)
-    ran = run_trial(lake, facts, inside, [*inside, outside], ((), Order(SORT, ("key",))), [], budget=unspent(), **options)
+    nothing = run_trial(lake, facts, [outside], [outside], ((), LayoutOrder(SORT, ("id",))), [], budget=unspent(), **options)
+    ran = run_trial(lake, facts, inside, [*inside, outside], ((), LayoutOrder(SORT, ("key",))), [], budget=unspent(), **options)
 
     assert nothing.tried is None
     assert "no filter finds rows" in str(nothing.stopped)

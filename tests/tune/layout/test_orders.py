@@ -10,8 +10,8 @@ import pytest
 
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.filters.read import Sample
-from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, Order
-from icekit.tune.layout.rows import Column, Rows
+from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, LayoutOrder
+from icekit.tune.layout.rows import SampleColumn, SampleRows
 from icekit.tune.layout.specs import best, candidates, choose, is_tiny, pays, score
 from icekit.tune.place import Budget, BudgetSpent
 
@@ -19,9 +19,9 @@ MIB = 1 << 20
 DAY = 86_400_000_000
 
 
-def rows(columns: dict[str, list[Any]], kinds: dict[str, str], *, files: int = 16, modes: dict[str, str] | None = None) -> Rows:
+def rows(columns: dict[str, list[Any]], kinds: dict[str, str], *, files: int = 16, modes: dict[str, str] | None = None) -> SampleRows:
     number = len(next(iter(columns.values())))
-    return Rows.of(Sample(columns, number), kinds, files * MIB, MIB, modes)
+    return SampleRows.of(Sample(columns, number), kinds, files * MIB, MIB, modes)
 
 
 def equal(column: str, *values: Any) -> list[Filter]:
@@ -29,7 +29,7 @@ def equal(column: str, *values: Any) -> list[Filter]:
 
 
 @pytest.fixture
-def square() -> Rows:
+def square() -> SampleRows:
     """Two numbers that know nothing of each other, in no order."""
     draw = random.Random(1)
     return rows(
@@ -37,19 +37,19 @@ def square() -> Rows:
     )
 
 
-def test_rows_in_no_order_are_all_read_and_sorted_ones_are_not(square: Rows) -> None:
+def test_rows_in_no_order_are_all_read_and_sorted_ones_are_not(square: SampleRows) -> None:
     filters = equal("a", 10, 500, 900)
 
     assert square.read((), None, filters).share == 1.0
-    assert square.read((), Order(SORT, ("a",)), filters).share == pytest.approx(1 / 16, abs=0.03)
-    assert square.read((), Order(SORT, ("a",)), equal("b", 10)).share == 1.0
+    assert square.read((), LayoutOrder(SORT, ("a",)), filters).share == pytest.approx(1 / 16, abs=0.03)
+    assert square.read((), LayoutOrder(SORT, ("a",)), equal("b", 10)).share == 1.0
 
 
-def test_a_curve_serves_two_columns_and_a_sort_one(square: Rows) -> None:
+def test_a_curve_serves_two_columns_and_a_sort_one(square: SampleRows) -> None:
     filters = equal("a", 10, 500, 900) + equal("b", 20, 450, 870)
 
-    sort = square.read((), Order(SORT, ("a", "b")), filters).share
-    curves = [square.read((), Order(kind, ("a", "b")), filters).share for kind in (ZORDER, HILBERT)]
+    sort = square.read((), LayoutOrder(SORT, ("a", "b")), filters).share
+    curves = [square.read((), LayoutOrder(kind, ("a", "b")), filters).share for kind in (ZORDER, HILBERT)]
 
     assert sort > 0.5
     assert all(share < 0.4 for share in curves)
@@ -63,21 +63,21 @@ def test_a_text_drowns_a_number_on_a_curve() -> None:
         {"n": "int", "t": "string"},
     )
 
-    assert mixed.read((), Order(ZORDER, ("n", "t")), equal("n", 10, 500, 900)).share > 0.9
+    assert mixed.read((), LayoutOrder(ZORDER, ("n", "t")), equal("n", 10, 500, 900)).share > 0.9
 
 
-def test_columns_are_added_while_they_pay(square: Rows) -> None:
+def test_columns_are_added_while_they_pay(square: SampleRows) -> None:
     both = choose(square, (), equal("a", 10, 500, 900) + equal("b", 20, 450, 870), ["a", "b"], None, most=4, files=16)
     one = choose(square, (), equal("a", 10, 500, 900), ["a", "b"], None, most=4, files=16)
 
     assert both.best is not None
     assert both.best.order.kind in {ZORDER, HILBERT}
     assert one.best is not None
-    assert one.best.order == Order(SORT, ("a",))
+    assert one.best.order == LayoutOrder(SORT, ("a",))
     assert len(one.steps) == 2
 
 
-def test_an_identity_partition_column_is_not_ordered_by(square: Rows) -> None:
+def test_an_identity_partition_column_is_not_ordered_by(square: SampleRows) -> None:
     found = choose(square, (Field("a", "identity"),), equal("a", 5), ["a"], None, most=4, files=16)
 
     assert found.best is None
@@ -93,7 +93,7 @@ def test_a_column_without_bounds_skips_nothing_unless_it_is_sorted_by() -> None:
     blind = rows({"a": list(range(1600))}, {"a": "int"}, modes={"a": "none"})
 
     assert blind.read((), None, equal("a", 5)).share == 1.0
-    assert blind.read((), Order(SORT, ("a",)), equal("a", 5)).share < 0.1
+    assert blind.read((), LayoutOrder(SORT, ("a",)), equal("a", 5)).share < 0.1
 
 
 def test_texts_with_one_long_prefix_are_not_told_apart_by_truncated_bounds() -> None:
@@ -123,11 +123,11 @@ def test_files_are_not_told_from_too_few_rows() -> None:
 
 
 def test_distinct_values_that_were_not_drawn_are_estimated() -> None:
-    drawn = Column.of(list(range(1000)), "long")
+    drawn = SampleColumn.of(list(range(1000)), "long")
 
     assert drawn.distinct_in_table(1_000_000) > 100_000
-    assert Column.of([1, 2] * 500, "long").distinct_in_table(1_000_000) == 2
-    assert Column.of([None, float("nan"), 1.0], "double").ranks.tolist() == [-1, -1, 0]
+    assert SampleColumn.of([1, 2] * 500, "long").distinct_in_table(1_000_000) == 2
+    assert SampleColumn.of([None, float("nan"), 1.0], "double").ranks.tolist() == [-1, -1, 0]
 
 
 def test_a_spec_is_proposed_for_what_filters_ask() -> None:
@@ -162,7 +162,9 @@ def test_partitions_that_are_tiny_do_not_fit() -> None:
     events = rows({"at": [n * DAY // 4 for n in range(6400)]}, {"at": "timestamptz"}, files=16)
     filters = [Filter("at", Leaf("at", "=", (3 * DAY,)))]
 
-    scored = {c.spec: c for c in score(events, candidates(events, (Field("at", "hour"),), filters, ["at"]), filters, Order(SORT, ("at",)))}
+    scored = {
+        c.spec: c for c in score(events, candidates(events, (Field("at", "hour"),), filters, ["at"]), filters, LayoutOrder(SORT, ("at",)))
+    }
 
     hours, years = scored[(Field("at", "hour"),)], scored[(Field("at", "year"),)]
     assert is_tiny(hours, events.target_bytes)
@@ -171,13 +173,13 @@ def test_partitions_that_are_tiny_do_not_fit() -> None:
     assert not is_tiny(years, events.target_bytes)
 
 
-def test_a_filter_of_two_columns_reads_what_both_leave(square: Rows) -> None:
+def test_a_filter_of_two_columns_reads_what_both_leave(square: SampleRows) -> None:
     both = [Filter("both", All((Leaf("a", "=", (10,)), Leaf("b", "=", (20,)))))]
 
     assert square.read((Field("a", "bucket[8]"), Field("b", "bucket[2]")), None, both).share < 0.1
 
 
-def test_no_curve_goes_through_a_column_inside_a_struct(square: Rows) -> None:
+def test_no_curve_goes_through_a_column_inside_a_struct(square: SampleRows) -> None:
     filters = equal("a", 10, 500, 900) + equal("b", 20, 450, 870)
     inside = replace(square, nested={"b"})
 
@@ -186,7 +188,7 @@ def test_no_curve_goes_through_a_column_inside_a_struct(square: Rows) -> None:
     assert kinds == {SORT}
 
 
-def test_a_spec_with_a_field_that_cannot_be_worked_out_is_compared_with_nothing(square: Rows) -> None:
+def test_a_spec_with_a_field_that_cannot_be_worked_out_is_compared_with_nothing(square: SampleRows) -> None:
     unknown, unsampled = (Field("a", "future[3]"),), (Field("a", "identity"), Field("c", "day"))
 
     assert candidates(square, unknown, equal("a", 10), ["a"]) == [unknown]
@@ -202,13 +204,13 @@ def test_a_prefix_without_a_value_proposes_no_truncation() -> None:
     assert not any(f.transform.startswith("truncate") for spec in found for f in spec)
 
 
-def test_partitions_of_a_spec_are_worked_out_once(square: Rows) -> None:
+def test_partitions_of_a_spec_are_worked_out_once(square: SampleRows) -> None:
     spec = (Field("a", "bucket[4]"),)
 
     assert square._partitions(spec) is square._partitions(list(spec))
 
 
-def test_comparing_ends_where_time_is_up(square: Rows) -> None:
+def test_comparing_ends_where_time_is_up(square: SampleRows) -> None:
     spent = Budget(1e-9)
 
     with pytest.raises(BudgetSpent):

@@ -6,7 +6,7 @@ from typing import Any
 
 from icekit.facts.model import Column, TableFacts
 from icekit.tune.metrics_columns.advise import Measures
-from icekit.tune.metrics_columns.model import ColumnBytes, EntryBytes, FilterReads, Manifests, Skipping, Trial
+from icekit.tune.metrics_columns.model import ColumnBytes, EntryBytes, FilterReads, Manifests, MetricsTrial, Skipping
 from tests import factories
 
 TABLE = ("prod", "db", "events")
@@ -40,7 +40,7 @@ def measures(facts: TableFacts, *skips: Skipping, unknown: str | None = None) ->
     return Measures(entry(facts), skips, (), unknown)
 
 
-def trial(reads: int = 1, **overrides: Any) -> Trial:
+def trial(reads: int = 1, **overrides: Any) -> MetricsTrial:
     """A clone whose manifests shrink by four fifths, and a filter that reads fewer files."""
     made: dict[str, Any] = {
         "files": 40,
@@ -50,4 +50,4 @@ def trial(reads: int = 1, **overrides: Any) -> Trial:
         "filters": (FilterReads("key = 'a'", 1.0, 40, reads),),
         "seconds": 3.0,
     }
-    return Trial(**made | overrides)
+    return MetricsTrial(**made | overrides)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from icekit.engine.planner import PlannedScan
 from icekit.tune.answer import in_force
 from icekit.tune.planning import service
-from icekit.tune.planning.measure import Encoding, Read, Rewritten, Storage, Timing, candidates
+from icekit.tune.planning.measure import Encoding, PlannedFilter, Rewritten, Storage, Timing, candidates
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
 
@@ -23,8 +23,8 @@ def timings(local: float, distributed: float) -> list[Timing]:
 
 
 def rewritten(before: int, after: int) -> Rewritten:
-    whole = Read(None, 1.0, PlannedScan(50, 1, 0, 100, 0, 2.0), PlannedScan(50, 1, 0, 10, 0, 0.5))
-    asked = Read("a = 1", 2.0, PlannedScan(5, 1, 0, before, 0, 1.0), PlannedScan(5, 1, 0, after, 0, 0.1))
+    whole = PlannedFilter(None, 1.0, PlannedScan(50, 1, 0, 100, 0, 2.0), PlannedScan(50, 1, 0, 10, 0, 0.5))
+    asked = PlannedFilter("a = 1", 2.0, PlannedScan(5, 1, 0, before, 0, 1.0), PlannedScan(5, 1, 0, after, 0, 0.1))
     return Rewritten(100, 10, 10 * MB, 9 * MB, (whole, asked))
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from icekit.tune.answer import in_force
-from icekit.tune.planning.measure import DISTRIBUTED, LOCAL, Circumstances, Layer, decide
+from icekit.tune.planning.measure import DISTRIBUTED, LOCAL, Circumstances, ManifestsRead, decide
 
 MB = 1024 * 1024
 AUTO = in_force("read.data-planning-mode", default=("the default", "auto"))
 #: Enough of everything for the executors to plan.
 LARGE = Circumstances(
-    data=Layer(1_000, 4_000 * MB),
-    deletes=Layer(500, 3_000 * MB),
+    data=ManifestsRead(1_000, 4_000 * MB),
+    deletes=ManifestsRead(500, 3_000 * MB),
     may_have_equality_deletes=False,
     threads=8,
     parallelism=200,
@@ -41,12 +41,12 @@ def test_much_metadata_is_planned_by_the_executors() -> None:
     ("change", "reason"),
     [
         ({"parallelism": 8}, "parallelism of 8"),
-        ({"data": Layer(16, 4_000 * MB)}, "two for each"),
-        ({"data": Layer(1_000, 8 * 128 * MB)}, "128 MiB for each thread"),
+        ({"data": ManifestsRead(16, 4_000 * MB)}, "two for each"),
+        ({"data": ManifestsRead(1_000, 8 * 128 * MB)}, "128 MiB for each thread"),
         ({"may_have_equality_deletes": True}, "equality deletes"),
         ({"max_result_bytes": 255 * MB}, "maxResultSize is 255 MiB"),
         ({"max_result_bytes": 0}, "counts as 0"),
-        ({"data": Layer(0, 0)}, "no manifests"),
+        ({"data": ManifestsRead(0, 0)}, "no manifests"),
     ],
 )
 def test_each_of_these_keeps_planning_in_the_driver(change: dict[str, object], reason: str) -> None:
@@ -58,8 +58,8 @@ def test_each_of_these_keeps_planning_in_the_driver(change: dict[str, object], r
 
 def test_what_is_stated_is_followed_unless_results_may_not_come_back() -> None:
     assert decide(stated("local"))[0].place == LOCAL
-    small = replace(stated("distributed"), data=Layer(1, 5))
+    small = replace(stated("distributed"), data=ManifestsRead(1, 5))
     assert decide(small)[0].place == DISTRIBUTED
     assert decide(replace(small, may_have_equality_deletes=True))[0].place == DISTRIBUTED
     assert decide(replace(small, max_result_bytes=MB))[0].place == LOCAL
-    assert decide(replace(small, data=Layer(0, 0)))[0].place == LOCAL
+    assert decide(replace(small, data=ManifestsRead(0, 0)))[0].place == LOCAL

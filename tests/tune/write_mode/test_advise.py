@@ -8,7 +8,7 @@ from typing import Any
 from icekit.facts.model import TableFacts
 from icekit.tune.answer import Advice
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
-from icekit.tune.write_mode.model import Comparison, Costs, Variant, advise, current_variant
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant, advise, current_variant
 from tests import factories
 
 TABLE = ("lake", "db", "my table")
@@ -25,7 +25,7 @@ def advised(
         facts or factories.table_facts(),
         TABLE,
         history or write_history([]),
-        Comparison(costs or (COW, FILE, PARTITION, VECTORS), 1.0, 10),
+        CostComparison(costs or (COW, FILE, PARTITION, VECTORS), 1.0, 10),
         "merge",
         reads,
         **{"margin": 0.1, **options},

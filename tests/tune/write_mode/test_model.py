@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ
-from icekit.tune.write_mode.model import (
-    Comparison,
-    Costs,
-    Variant,
-    best_cycle,
-    commits_until,
-    is_robust,
-    sensitivity,
-)
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, is_robust, sensitivity
 
 COW = Variant(COPY_ON_WRITE, 2)
 MOR = Variant(MERGE_ON_READ, 2, "file")
@@ -43,7 +35,7 @@ def test_the_cost_of_a_cycle_is_what_a_simulation_adds_up() -> None:
         spent += 4.0 + reads * 0.01 * 50 * n
     spent += 30.0 * (1 - 0.5**commits)
 
-    cost = Comparison((copying, merging), 1.0, commits).per_commit(merging, reads)
+    cost = CostComparison((copying, merging), 1.0, commits).per_commit(merging, reads)
 
     assert cost.total * commits == pytest.approx(spent)
 
@@ -61,7 +53,7 @@ def test_at_the_break_even_both_modes_cost_the_same(
 ) -> None:
     one = Costs(COW, write + saved, 0.0, 1)
     other = Costs(MOR, write, opening, opens, limit)
-    comparison = Comparison((one, other), 1.0, commits)
+    comparison = CostComparison((one, other), 1.0, commits)
 
     reads = comparison.break_even(one, other)
 
@@ -77,12 +69,12 @@ def test_a_mode_that_is_cheaper_at_any_number_of_reads_is_said_to_be() -> None:
     free = Costs(MOR, 1.0, 0.0, 10)
     dear = Costs(MOR, 30.0, 0.1, 10)
 
-    assert Comparison((copying, free), 1.0, 5).break_even(copying, free) == math.inf
-    assert Comparison((copying, dear), 1.0, 5).break_even(copying, dear) == 0
+    assert CostComparison((copying, free), 1.0, 5).break_even(copying, free) == math.inf
+    assert CostComparison((copying, dear), 1.0, 5).break_even(copying, dear) == 0
 
 
 def test_the_rival_of_copy_on_write_is_the_variant_that_holds_out_longest() -> None:
-    comparison = Comparison((copying, merging, vectors), 1.0, 10)
+    comparison = CostComparison((copying, merging, vectors), 1.0, 10)
 
     found = comparison.main_break_even()
 
@@ -92,7 +84,7 @@ def test_the_rival_of_copy_on_write_is_the_variant_that_holds_out_longest() -> N
 
 
 def test_no_break_even_of_one_mode_alone() -> None:
-    assert Comparison((copying,), 1.0, 10).main_break_even() is None
+    assert CostComparison((copying,), 1.0, 10).main_break_even() is None
 
 
 @pytest.mark.parametrize("reads", [0.1, 1.0, 20.0])
@@ -100,20 +92,20 @@ def test_no_other_cadence_costs_less_than_the_best(reads: float) -> None:
     best = best_cycle(merging, reads)
 
     def cost(n: int) -> float:
-        made = Comparison((merging,), 1.0, n).per_commit(merging, reads)
+        made = CostComparison((merging,), 1.0, n).per_commit(merging, reads)
         return made.read + made.compaction
 
     assert all(cost(best) <= cost(n) + 1e-9 for n in range(1, 300))
 
 
 def test_without_a_cadence_each_variant_has_the_best_at_any_number_of_reads() -> None:
-    free = Comparison((copying, merging), 1.0, None)
+    free = CostComparison((copying, merging), 1.0, None)
 
     assert free.cycle(merging, 1.0) == best_cycle(merging, 1.0) > free.cycle(merging, 20.0) == best_cycle(merging, 20.0)
     even = free.break_even(copying, merging)
     assert free.per_commit(copying, even).total == pytest.approx(free.per_commit(merging, even).total, rel=1e-3)
     # No cadence that is stated does better.
-    assert all(Comparison((copying, merging), 1.0, n).break_even(copying, merging) <= even + 1e-6 for n in range(1, 60))
+    assert all(CostComparison((copying, merging), 1.0, n).break_even(copying, merging) <= even + 1e-6 for n in range(1, 60))
     assert len(sensitivity(free, even)) == 10
 
 
@@ -129,7 +121,7 @@ def test_commits_until_reads_cost_more() -> None:
 
 
 def test_sensitivity_halves_and_doubles_each_input_and_knows_a_narrow_answer() -> None:
-    wide = Comparison((copying, merging), 1.0, 20)
+    wide = CostComparison((copying, merging), 1.0, 20)
     even = wide.break_even(copying, merging)
 
     near, far = sensitivity(wide, even * 0.9), sensitivity(wide, even * 0.01)
