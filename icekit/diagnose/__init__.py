@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from icekit.diagnose import deletes, files
-from icekit.diagnose import deletes as writes
-from icekit.diagnose import files as columns
-from icekit.diagnose import files as layers
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -28,15 +25,15 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         deletes.deletion_vectors,
         deletes.dangling_deletes,
         deletes.deletes_default_rewrite_ignores,
-        layers.fragmented_manifests,
-        layers.overlapping_manifests,
-        layers.snapshots_piling_up,
-        layers.metadata_files_piling_up,
-        writes.distribution_mode,
-        columns.metrics_missing,
-        columns.columns_past_metrics_limit,
-        columns.too_many_metrics,
-        columns.unclustered_filter_columns,
+        files.fragmented_manifests,
+        files.overlapping_manifests,
+        files.snapshots_piling_up,
+        files.metadata_files_piling_up,
+        deletes.distribution_mode,
+        files.metrics_missing,
+        files.columns_past_metrics_limit,
+        files.too_many_metrics,
+        files.unclustered_filter_columns,
     )
 }
 

@@ -15,7 +15,6 @@ from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.facts import metadata
-from icekit.facts import metadata as snapshots
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import snapshots_by_id, specs
 from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
@@ -226,7 +225,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, snapshots.snapshots_by_id(meta), read or {})
+    reader = _Reader(lake, table, meta, specs, snapshots_by_id(meta), read or {})
     proofs: list[CommitProof] = []
     try:
         # The session may hold an older version of the table that lacks the snapshots.
@@ -409,7 +408,7 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
 
 def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage lie on top of one; None if it is not in it."""
-    ancestors = snapshots.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
+    ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
     return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
 
