@@ -1,4 +1,4 @@
-"""A process, told apart from every other on every machine, and whether it still lives."""
+"""A process, distinguished from every other on every machine, and whether it still lives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told apart from every other on every machine.
+    """A process, distinguished from every other on every machine.
 
     ``boot_id``, ``pid_namespace`` and ``pid_started`` (clock ticks after boot) are None
     where there is no ``/proc``.
@@ -24,7 +24,7 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """This process; asked anew each time, as a fork is another one."""
+        """This process; asked again each time, as a fork is another one."""
         pid = os.getpid()
         status = _process(pid)
         return cls(socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None)

@@ -17,20 +17,6 @@ _PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill"
 _LONGEST_NAME = 120
 
 
-def is_sqlite(path: Path) -> bool:
-    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes for an empty one, and writes over it.
-
-    A device or a pipe is no file of SQLite's: /dev/null reads as an empty one.
-    """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(16) in {b"", b"SQLite format 3\0"}
-    except FileNotFoundError:
-        return True
-
-
 def slug(name: str) -> str:
     """A file name for a table: its own where that is safe, distinct otherwise."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)

@@ -30,9 +30,15 @@ settings.register_profile("icekit", deadline=None, suppress_health_check=[Health
 settings.load_profile("icekit")
 
 
+_FUNCTIONS: set[str] = set()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what the gate runs of the Spark tests."""
-    if not CORE.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])):
+    """Mark what the gate runs of the Spark tests: of a test with variants the first, those named by their ids, or all (``[*]``)."""
+    function = item.nodeid.partition("[")[0]
+    named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
+    _FUNCTIONS.add(function)
+    if item.nodeid in CORE or any(f"{name}[*]" in CORE for name in named) or (is_first and not CORE.isdisjoint(named)):
         item.add_marker(pytest.mark.core)
 
 

@@ -1,12 +1,10 @@
-"""The public packages say what is public, document it, and can each be imported first."""
+"""The public packages say what is public, and document it."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,22 +24,3 @@ def test_what_is_public_has_a_docstring(name: str) -> None:
         shown = getattr(module, public)
         if inspect.isclass(shown) or inspect.isroutine(shown):
             assert inspect.getdoc(shown), f"{name}.{public} says nothing"
-
-
-# Forked before anything of icekit is imported, so that none finds what another has loaded.
-_EACH_FIRST = """
-import os, sys
-for name in sys.argv[1:]:
-    child = os.fork()
-    if not child:
-        __import__(name)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        sys.exit(f"{name} cannot be imported first")
-"""
-
-
-def test_each_can_be_imported_first() -> None:
-    ran = subprocess.run([sys.executable, "-c", _EACH_FIRST, *PUBLIC], capture_output=True, text=True, check=False)
-
-    assert ran.returncode == 0, ran.stderr

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from icekit.errors import InvalidName, ParameterError, TableNotFound, nearest, require_number, require_seconds
+from icekit.sandbox.trial import Budget
 from icekit.sql import parse_identifier
-from icekit.tune.place import Budget
 
 
 def test_a_name_of_thousands_of_letters_is_shown_by_its_ends() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "icekit"
 #: From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are the modules beside the rooms.
 ROOMS = (
-    "(base) answer engine catalog facts clone resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
+    "(base) answer engine catalog facts sandbox resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
     "schedule cli"
 ).split()
 

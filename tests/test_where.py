@@ -92,7 +92,7 @@ def test_a_void_field_is_left_out() -> None:
     assert unfiltered_fields(two, columns("string", "int")) == ()
 
 
-def test_nested_sources_and_names_with_dots_are_told_apart() -> None:
+def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
     fields = (PartitionField(1000, "x", "identity", 1, "a.b", "int"), PartitionField(1001, "y", "identity", 2, "a.b", "int"))
     known = (Column(1, "a.b", "int", False, 0, "full", ("a", "b")), Column(2, "a.b", "int", False, 1, "full"))
     assert where("lake", {0: PartitionSpec(0, fields)}, known, [Partition(0, (1, 2))]) == "`a`.`b` = 1 AND `a.b` = 2"

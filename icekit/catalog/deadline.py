@@ -24,11 +24,11 @@ T = TypeVar("T")
 _CANCELLING_SECONDS = 60.0
 
 
-class TookTooLong(TimeoutError):
+class DeadlineExceeded(TimeoutError):
     """Work that has not ended within its time."""
 
 
-class GivenUp(Exception):
+class Cancelled(Exception):
     """Nobody waits for this work any more; raised where it asks for Spark again."""
 
 
@@ -70,8 +70,8 @@ class _Tagged:
     def spark(self) -> SparkSession:
         """The lake's session, with the tag on whatever this thread starts in it."""
         if self._is_given_up():
-            # It would start Spark anew for nobody, once the lake is closed.
-            raise GivenUp
+            # It would start Spark again for nobody, once the lake is closed.
+            raise Cancelled
         is_running = getattr(self._lake, "spark_is_running", True)
         with contextlib.nullcontext() if is_running else self._waited.waiting():
             spark = self._lake.spark
@@ -105,7 +105,7 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
 
 
 def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None) -> T:
-    """Do work on the lake in a thread of its own; raises :class:`TookTooLong` after so many seconds (None: no limit).
+    """Do work on the lake in a thread of its own; raises :class:`DeadlineExceeded` after so many seconds (None: no limit).
 
     The time in which Spark starts is not the work's, and does not count.
 
@@ -131,7 +131,7 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, wai
             raise  # the work's own: a host that did not answer
         cancel(lake, tag, ended)
         if isinstance(stopped, TimeoutError):
-            raise TookTooLong from None
+            raise DeadlineExceeded from None
         raise
 
 

@@ -195,7 +195,7 @@ def tables(arguments: argparse.Namespace) -> int:
 def clones(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
-    from icekit.clone import remove_stale, stale_clones
+    from icekit.sandbox import remove_stale, stale_clones
 
     lake = connect(arguments.catalog or None)
     try:

@@ -158,7 +158,7 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
 
 def run_pass(arguments: argparse.Namespace) -> int:
     """One pass; returns the exit status."""
-    from icekit.ending import ended_like_interrupted
+    from icekit.engine.interrupting import ended_like_interrupted
     from icekit.schedule.one_pass import run_policy
     from icekit.schedule.reading import read_policy
     from icekit.schedule.state import AnotherPass

@@ -21,8 +21,8 @@ property icekit.filter-columns. The table itself is only read. Nothing is set.
 Exit status: 0 answered (also when the answer is to leave it), 2 misconfigured, 3 crashed.
 """
 _WRITE_MODE = """\
-A DELETE, UPDATE or MERGE either writes changed files anew (copy-on-write: dear writes, no cost for reads)
-or writes deletes beside them (merge-on-read: cheap writes, dearer reads, a compaction now and then). This
+A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost for reads)
+or writes deletes beside them (merge-on-read: cheap writes, more expensive reads, a compaction now and then). This
 command tries both on zero-copy clones of the table, with a statement of yours (--statement FILE, or - for
 standard input) or with synthetic ones shaped like the table's history; measures commits, scans and
 compaction; and says which mode costs less at the table's reads per commit, where the two break even, and

@@ -1,12 +1,12 @@
 """Plan the rewrites that are worth it: candidates, budget, prediction, and what a plan came to."""
 
 from icekit.compact.candidates import Candidate, candidates
-from icekit.compact.execute import Stop
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Action, Plan, Policy, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.plan import plan
 from icekit.compact.service import Calibration, calibration, plan_table
+from icekit.engine.interrupting import Stop
 
 __all__ = [
     "Action",

@@ -13,16 +13,24 @@ from icekit.diagnose.findings import Findings, Thresholds, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
 from icekit.facts.model import DELETE_KINDS, PartitionSpec, TableFacts
-from icekit.facts.rollup import MIN_SIZE_RATIO, equality_deletes_applied, max_file_size, min_file_size, sequences_by_partition, sort_key
+from icekit.facts.rollup import (
+    equality_deletes_applied,
+    expected_files,
+    expected_manifests,
+    max_file_size,
+    min_file_size,
+    sequences_by_partition,
+    sort_key,
+)
 
-__all__ = ["OPEN_FILE_COST", "Wins", "expirable_bytes", "total", "wins"]
+__all__ = ["OPEN_FILE_COST", "Savings", "expirable_bytes", "total", "wins"]
 
 
 # --- Work out which deletes hang over each partition, how often they are opened, and which a rewrite drops
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class DeleteLoad:
     """The deletes over one partition's data.
 
     ``files`` are data files under at least one delete, ``opens`` the pairs of a data file and
@@ -39,7 +47,7 @@ class Over:
     kinds: tuple[str, ...]
 
 
-def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, Over]:
+def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, DeleteLoad]:
     """The deletes over each partition where they are worth a rewrite.
 
     Equality deletes always are, as each data file loads all that apply to it; the others from
@@ -55,7 +63,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
     # Within a range of sequence numbers the order is not known: there deletes count as later.
     exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows]
-    found: dict[Partition, Over] = {}
+    found: dict[Partition, DeleteLoad] = {}
     for partition, kinds in groups.items():
         data = kinds.get(Kind.DATA)
         if data is None or not data.record_count:
@@ -81,7 +89,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
             opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
-            found[partition] = Over(files, opens, min(share, 1.0), scoped, tuple(heavy))
+            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy))
     return found
 
 
@@ -275,10 +283,21 @@ def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low
     small_out = expected_files(small.size_in_bytes, facts.target_bytes) if small.file_count else 0
     saved = max(small.file_count - small_out, 0) + large.file_count
     reasons = tuple(name for name, n in (("small files", small.file_count - small_out), ("oversized files", large.file_count)) if n > 0)
-    return Candidate(tuple(g.partition for g in groups), "size", reasons, files, total, out, total, saved) if reasons else None
+    if not reasons:
+        return None
+    return Candidate(
+        partitions=tuple(g.partition for g in groups),
+        mode="size",
+        reasons=reasons,
+        files_in=files,
+        bytes_in=total,
+        files_out=out,
+        bytes_out=total,
+        file_opens_saved=saved,
+    )
 
 
-def _for_deletes(facts: TableFacts, group: FileGroup, over: Over, low: int) -> Candidate:
+def _for_deletes(facts: TableFacts, group: FileGroup, over: DeleteLoad, low: int) -> Candidate:
     """Data files under deletes, and the undersized ones beside them, of one partition."""
     files = max(over.files, under(group, low).file_count)
     # Which files are under deletes is not in the facts, so their bytes are the mean ones.
@@ -286,10 +305,19 @@ def _for_deletes(facts: TableFacts, group: FileGroup, over: Over, low: int) -> C
     left = round(total * (1 - over.deleted_share))
     out = expected_files(left, facts.target_bytes) if left else 0
     mode: Mode = "vectors" if over.only_file_scoped else "deletes"
-    return Candidate((group.partition,), mode, over.kinds, files, total, out, left, max(files - out, 0) + over.opens)
+    return Candidate(
+        partitions=(group.partition,),
+        mode=mode,
+        reasons=over.kinds,
+        files_in=files,
+        bytes_in=total,
+        files_out=out,
+        bytes_out=left,
+        file_opens_saved=max(files - out, 0) + over.opens,
+    )
 
 
-def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Mapping[Partition, Over], low: int) -> Candidate:
+def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Mapping[Partition, DeleteLoad], low: int) -> Candidate:
     """The partitions of older specs that have deletes over them, which share rewrite groups."""
     each = [_for_deletes(facts, group, over[group.partition], low) for group in groups]
     files, total, left = (sum(n) for n in zip(*((c.files_in, c.bytes_in, c.bytes_out) for c in each), strict=True))
@@ -297,10 +325,19 @@ def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Map
     mode: Mode = "vectors" if all(c.mode == "vectors" for c in each) else "deletes"
     reasons = tuple(dict.fromkeys(reason for c in each for reason in c.reasons))
     opens = sum(over[group.partition].opens for group in groups)
-    return Candidate(tuple(g.partition for g in groups), mode, reasons, files, total, out, left, max(files - out, 0) + opens)
+    return Candidate(
+        partitions=tuple(g.partition for g in groups),
+        mode=mode,
+        reasons=reasons,
+        files_in=files,
+        bytes_in=total,
+        files_out=out,
+        bytes_out=left,
+        file_opens_saved=max(files - out, 0) + opens,
+    )
 
 
-def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: Over | None, low: int, high: int) -> Candidate | None:
+def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad | None, low: int, high: int) -> Candidate | None:
     """Every file of a partition; a binpack that changes nothing is no candidate, a sort always is one."""
     share = over.deleted_share if over else 0.0
     left = round(group.size_in_bytes * (1 - share))
@@ -312,22 +349,16 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: Over | Non
         reasons.append("row order")
     if not reasons:
         return None
-    return Candidate((group.partition,), "all", tuple(reasons), group.file_count, group.size_in_bytes, out, left, saved)
-
-
-def expected_files(size_in_bytes: int, target_bytes: int) -> int:
-    """Files that so many bytes are written to.
-
-    A remainder becomes a file of its own only when it is large enough not to be rewritten
-    next time, or when spreading it would make the others much too large
-    (SizeBasedFileRewritePlanner.expectedOutputFiles).
-    """
-    if size_in_bytes < target_bytes:
-        return 1
-    whole, rest = divmod(size_in_bytes, target_bytes)
-    if rest > MIN_SIZE_RATIO * target_bytes:
-        return whole + 1
-    return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
+    return Candidate(
+        partitions=(group.partition,),
+        mode="all",
+        reasons=tuple(reasons),
+        files_in=group.file_count,
+        bytes_in=group.size_in_bytes,
+        files_out=out,
+        bytes_out=left,
+        file_opens_saved=saved,
+    )
 
 
 def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int) -> bool:
@@ -356,7 +387,7 @@ _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wins:
+class Savings:
     """What compaction, rewritten manifests, expiry and orphan removal would win.
 
     ``files_gone`` are data files; ``opens_spared`` the file opens that one full scan is spared, as
@@ -401,7 +432,7 @@ class Wins:
         return (self.orphan_files_weighed or 0) < (self.orphan_files or 0)
 
 
-def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Wins:
+def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Savings:
     """Work out what maintenance would win; only for what ``findings`` name, as a plan would."""
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
@@ -424,7 +455,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     every_manifest = manifests.data_count + manifests.delete_count
     # Where another table shares the location, nobody knows what is an orphan.
     listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
-    return Wins(
+    return Savings(
         files_gone=fewer,
         delete_rows_gone=sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under_deletes),
         opens_spared=opens,
@@ -446,15 +477,15 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     )
 
 
-def total(each: Iterable[Wins]) -> Wins:
+def total(each: Iterable[Savings]) -> Savings:
     """Sums over tables; an absent figure is absent only if no table has it. The cost of an open is not one figure any more: 0."""
-    summed: dict[str, int | None] = {f.name: 0 if f.default is not None else None for f in fields(Wins)}
+    summed: dict[str, int | None] = {f.name: 0 if f.default is not None else None for f in fields(Savings)}
     for one in each:
         for name, before in summed.items():
             value = getattr(one, name)
             summed[name] = before if value is None else (before or 0) + value
     summed["open_file_cost"] = 0
-    return Wins(**summed)  # type: ignore[arg-type]
+    return Savings(**summed)  # type: ignore[arg-type]
 
 
 def expirable_bytes(facts: TableFacts) -> int | None:
@@ -494,7 +525,7 @@ def _manifests_gone(facts: TableFacts, findings: Findings) -> int:
     if not _MANIFEST_FINDINGS & findings.names:
         return 0
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    return max(0, facts.manifests.data_count - max(1, -(-facts.manifests.data_bytes // target)))
+    return max(0, facts.manifests.data_count - expected_manifests(facts.manifests.data_bytes, target))
 
 
 def _open_file_cost(facts: TableFacts) -> int:

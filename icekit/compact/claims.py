@@ -16,7 +16,7 @@ from icekit.catalog import Lake
 from icekit.engine.errors import explain, reason
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.patience import patiently
+from icekit.retry import patiently
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.units import span
@@ -387,7 +387,7 @@ _ALREADY_THERE = re.compile(r"ALREADY_EXISTS|AlreadyExistsException")
 DOLLAR = "\\u0024"
 
 
-class Overtaken(Exception):
+class LostRace(Exception):
     """The row read back is not the one just put: another commit came between."""
 
 
@@ -532,4 +532,4 @@ def text(value: str) -> str:
 
 
 def _is_conflict(error: BaseException) -> bool:
-    return isinstance(error, Overtaken) or (not isinstance(error, IcekitError) and _CONFLICT.search(str(error)) is not None)
+    return isinstance(error, LostRace) or (not isinstance(error, IcekitError) and _CONFLICT.search(str(error)) is not None)

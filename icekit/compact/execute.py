@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
-from icekit.engine.interrupting import POLL_SECONDS, cancel, new_tag, tagged
+from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import filter_expression
 from icekit.facts.head import Head
 from icekit.facts.metadata import Json, snapshots_by_id
@@ -109,7 +109,7 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
 # --- What an action that converts equality deletes does, leaves, and is cut into when it is too large
 
 
-# Of one batch: each reads the deletes anew.
+# Of one batch: each reads the deletes again.
 _MOST_SLICES = 64
 # A sequence number that no delete reaches.
 _ALL = 2**62
@@ -158,16 +158,9 @@ def _number(action: Action, argument: str, default: int) -> int:
     return int(str(action.arguments.get(argument, default)))
 
 
-#: Who asks a run to stop: a person, the end of its time, or the loss of its claim on the table.
-Reason = Literal["person", "clock", "claim"]
-
 _LAST_WAIT_SECONDS = 20.0
 _DANGLING_TRIES = 5
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
-
-
-class Stopped(Exception):
-    """A person asked to stop; what was committed stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,30 +171,6 @@ class RewriteResult:
     failed_groups: int = 0
 
 
-class Stop:
-    """Asks a run to stop between commits; the first Ctrl-C sets it. ``reason`` is who asked, None as long as nobody did."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.reason: Reason | None = None
-
-    def set(self, reason: Reason = "person") -> None:
-        """Ask to stop: groups in flight are given up, what is committed stays. A person's word stands above the others."""
-        if self.reason is None or reason == "person":
-            self.reason = reason
-        self._event.set()
-
-    @property
-    def is_set(self) -> bool:
-        """Tell whether somebody asked."""
-        return self._event.is_set()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, but not after somebody asked; raises :class:`Stopped`."""
-        if self._event.wait(seconds):
-            raise Stopped
-
-
 def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> RewriteResult:
     """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
 
@@ -210,7 +179,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     it). Under Spark Connect it is the ``CALL``, and its commits carry no tag. Raises what the
     engine raises, and :class:`Stopped`; nothing is begun after somebody asked.
     """
-    stop.sleep(0)  # raises where somebody did
+    stop.check()
     run = _by_bridge if has_bridge(spark) else _by_sql
     told: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get('icekit.run-id', '')}-{action.action_id}")

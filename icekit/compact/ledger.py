@@ -7,8 +7,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import quote
 
 from icekit.catalog import Lake
 from icekit.compact.claims import (
@@ -21,7 +19,7 @@ from icekit.compact.claims import (
     Lease,
     Ledger,
     LedgerRows,
-    Overtaken,
+    LostRace,
     RunRecord,
     claim_over,
     claimed,
@@ -35,10 +33,9 @@ from icekit.compact.claims import (
 )
 from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.patience import patiently
-from icekit.saving import is_sqlite
 from icekit.secrets import scrub
 from icekit.sql import display_name
+from icekit.sqlite import NewerSchema, NotOurs, SqliteFile
 
 __all__ = [
     "HEARTBEAT",
@@ -188,10 +185,7 @@ class TableLedger(Ledger):
         row = ("claim", claim.key, claim.table, claim.run_id, claim.to_json())
         self._rows.merge([row], f"{matched} {'WHEN NOT MATCHED THEN INSERT *' if insert else ''}")
         if self._claims_on(claim.key) != [claim]:
-            raise Overtaken
-
-
-T = TypeVar("T")
+            raise LostRace
 
 
 def default_path() -> Path:
@@ -233,9 +227,6 @@ def let_go_of_dead(ledger: Ledger, table: str) -> None:
                 pass
 
 
-# Marks a file as icekit's ledger, in SQLite's own header ("iced").
-_APPLICATION = 0x69636564
-_SCHEMA = 2
 _TABLES = (
     "CREATE TABLE claims (key TEXT PRIMARY KEY, document TEXT NOT NULL)",
     "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, status TEXT NOT NULL, "
@@ -248,16 +239,16 @@ _TABLES = (
 )
 # What makes a file of schema 1 one of schema 2: claims are kept by the table's UUID. No earlier icekit may claim by name beside it.
 _FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
-_BUSY_TIMEOUT_SECONDS = 15.0
-_PATIENCE_SECONDS = 60.0
 
 
-class SqliteLedger(Ledger):
-    """A ledger in a file on a local disk, for the threads and processes of one machine.
+class SqliteLedger(SqliteFile, Ledger):
+    """A ledger in a file on a local disk, for the threads and processes of one machine."""
 
-    Every call is one transaction on a connection of its own: nothing is shared between
-    threads or over a fork, and a process killed at any moment leaves what it had committed.
-    """
+    APPLICATION = 0x69636564  # "iced"
+    SCHEMA = 2
+    IS_WAL = True
+    # What is in it names tables and holds their SQL: for this user alone.
+    FOLDER_MODE = 0o700
 
     def __init__(self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
         """``path`` is :func:`default_path` if None; ``clock`` gives milliseconds since 1970."""
@@ -276,11 +267,11 @@ class SqliteLedger(Ledger):
             db.executemany("DELETE FROM claims WHERE key = ?", [[one.key] for one in there])
             _put_claim(db, claim)
 
-        self._write(work)
+        self.write(work)
 
     def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Renew the lease, or raise ClaimLost."""
-        self._write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
+        self.write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Let go of a table that this process holds for this run."""
@@ -289,7 +280,7 @@ class SqliteLedger(Ledger):
             if any(there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)):
                 db.execute("DELETE FROM claims WHERE key = ?", [uuid or table])
 
-        self._write(work)
+        self.write(work)
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record."""
@@ -299,13 +290,13 @@ class SqliteLedger(Ledger):
     def save_run(self, run: RunRecord) -> None:
         """Write a run."""
         row = [key_of(run), run.run_id, run.table, run.status, run.started_ms, to_json(run)]
-        self._write(lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row))
+        self.write(lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row))
 
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
         """Write actions in one transaction."""
         rows = [[key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions]
         # A row that is replaced gets the highest rowid: rows are in the order of writing.
-        self._write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
+        self.write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
@@ -341,71 +332,38 @@ class SqliteLedger(Ledger):
         return tuple(from_json(ActionRecord, document) for document in found)
 
     def _documents(self, query: str, *parameters: str | int | None) -> list[str]:
-        def work() -> list[str]:
-            if not self.path.exists():
-                return []
-            with self._connection("rw") as db:
-                if not self._schema(db):
-                    return []
-                return [str(row[0]) for row in db.execute(query, parameters)]
+        return self.read(lambda db: [str(row[0]) for row in db.execute(query, parameters)], [])
 
-        return self._patiently(work)
+    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
+        """Make the tables, or those of schema 1 into those of schema 2."""
+        for statement in _TABLES if schema is None else _FROM_1 if schema == 1 else ():
+            db.execute(statement)
 
-    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def transaction() -> T:
-            # What is in it names tables and holds their SQL: for this user alone.
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._connection("rwc") as db:
-                if not self._schema(db):
-                    db.execute("PRAGMA journal_mode = WAL")
-                db.execute("BEGIN IMMEDIATE")
-                # Asked again inside: another process may have made or changed them since.
-                schema = self._schema(db)
-                if schema < _SCHEMA:
-                    statements = (*_TABLES, f"PRAGMA application_id = {_APPLICATION}") if schema == 0 else _FROM_1
-                    for statement in (*statements, f"PRAGMA user_version = {_SCHEMA}"):
-                        db.execute(statement)
-                result = work(db)
-                db.execute("COMMIT")
-                return result
-
-        return self._patiently(transaction)
-
-    @contextlib.contextmanager
-    def _connection(self, mode: str) -> Iterator[sqlite3.Connection]:
-        if not is_sqlite(self.path):
-            raise _not_ours(self.path, "file is not a database")
-        # Closing it rolls back what was not committed.
-        uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
-        db = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)
-        try:
-            yield db
-        finally:
-            db.close()
-
-    def _schema(self, db: sqlite3.Connection) -> int:
-        """The file's schema, 0 before it has tables; refuses what is not a ledger, or a newer one."""
-        # One statement, and so one moment: another process may be making the tables right now.
-        version, application, tables = db.execute(
-            "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), count(*) FROM sqlite_master"
-        ).fetchone()
-        if version == 0 and application == 0 and tables == 0:
-            return 0
-        if application != _APPLICATION:
-            raise _not_ours(self.path, "it is another program's database")
-        if version > _SCHEMA:
-            raise LedgerUnusable(
-                f"The ledger {self.path} was written by a newer icekit (schema {version}, and this one knows {_SCHEMA}); "
-                "upgrade icekit, or name another file with ICEKIT_LEDGER."
+    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
+        """Why the ledger cannot be used."""
+        path, said, name = self.path, scrub(str(error)), getattr(error, "sqlite_errorname", "")
+        is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+        if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
+            return LedgerUnusable(
+                f"{path} is not a ledger of icekit ({said}) and is left as it is; name another path with --ledger or ICEKIT_LEDGER."
             )
-        return int(version)
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        # The first writers of a new file can be told that it is busy without being let wait.
-        try:
-            return patiently(work, _is_busy, seconds=_PATIENCE_SECONDS, first_wait=0.01, longest_wait=1)
-        except (sqlite3.Error, OSError) as error:
-            raise _unusable(self.path, error) from error
+        if isinstance(error, NewerSchema):
+            return LedgerUnusable(
+                f"The ledger {path} was written by a newer icekit ({said}); upgrade icekit, or name another file with ICEKIT_LEDGER."
+            )
+        if is_damaged:
+            return LedgerUnusable(
+                f"The ledger {path} is corrupt ({said}); move it away (and {path.name}-wal and {path.name}-shm beside it) "
+                "and run again: a new one is begun, and tables are planned afresh.",
+                detail=said,
+            )
+        if name.startswith("SQLITE_BUSY"):
+            return LedgerUnusable(f"The ledger {path} stays locked by another process; end it, or wait, and run again.", detail=said)
+        return LedgerUnusable(
+            f"The ledger {path} cannot be used ({said}); make it writable, on a local disk with free space, "
+            "or name another file with ICEKIT_LEDGER.",
+            detail=said,
+        )
 
 
 def _claims_on(db: sqlite3.Connection, *keys: str) -> list[Claim]:
@@ -421,39 +379,9 @@ def _among(statuses: Collection[str] | None) -> str:
     return "" if statuses is None else f"AND status IN ({', '.join('?' * len(statuses))})"
 
 
-def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
 def _is_marked(path: Path) -> bool:
     """Tell whether a file begins as a ledger of icekit's does, whatever has become of the rest."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         header = file.read(72)
-        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == _APPLICATION
+        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == SqliteLedger.APPLICATION
     return False
-
-
-def _not_ours(path: Path, why: str) -> LedgerUnusable:
-    return LedgerUnusable(
-        f"{path} is not a ledger of icekit ({why}) and is left as it is; name another path with --ledger or ICEKIT_LEDGER."
-    )
-
-
-def _unusable(path: Path, error: sqlite3.Error | OSError) -> LedgerUnusable:
-    said = scrub(str(error))
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        if not _is_marked(path):
-            return _not_ours(path, said)
-        return LedgerUnusable(
-            f"The ledger {path} is corrupt ({said}); move it away (and {path.name}-wal and {path.name}-shm beside it) "
-            "and run again: a new one is begun, and tables are planned afresh.",
-            detail=said,
-        )
-    if name.startswith("SQLITE_BUSY"):
-        return LedgerUnusable(f"The ledger {path} stays locked by another process; end it, or wait, and run again.", detail=said)
-    return LedgerUnusable(
-        f"The ledger {path} cannot be used ({said}); make it writable, on a local disk with free space, "
-        "or name another file with ICEKIT_LEDGER.",
-        detail=said,
-    )

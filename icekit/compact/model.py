@@ -74,18 +74,18 @@ class Prediction:
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
         return Prediction(
-            self.files_in + other.files_in,
-            self.bytes_in + other.bytes_in,
-            self.files_out + other.files_out,
-            self.bytes_out + other.bytes_out,
-            self.delete_files_removed + other.delete_files_removed,
-            self.groups + other.groups,
-            self.shuffle_bytes + other.shuffle_bytes,
-            (self.seconds or 0) + (other.seconds or 0) if both_known else None,
-            self.file_opens_saved + other.file_opens_saved,
-            self.source if self.source == other.source else "mixed",
-            self.bytes_untaught + other.bytes_untaught,
-            self.unit,
+            files_in=self.files_in + other.files_in,
+            bytes_in=self.bytes_in + other.bytes_in,
+            files_out=self.files_out + other.files_out,
+            bytes_out=self.bytes_out + other.bytes_out,
+            delete_files_removed=self.delete_files_removed + other.delete_files_removed,
+            groups=self.groups + other.groups,
+            shuffle_bytes=self.shuffle_bytes + other.shuffle_bytes,
+            seconds=(self.seconds or 0) + (other.seconds or 0) if both_known else None,
+            file_opens_saved=self.file_opens_saved + other.file_opens_saved,
+            source=self.source if self.source == other.source else "mixed",
+            bytes_untaught=self.bytes_untaught + other.bytes_untaught,
+            unit=self.unit,
         )
 
 
@@ -179,7 +179,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone:
+class Skipped:
     """Partitions that the plan does not touch though a finding asks for it, and why."""
 
     reason: str
@@ -202,7 +202,7 @@ class Plan:
     ref: str | None
     actions: tuple[Action, ...]
     parallelism: tuple[Explained, ...] = ()
-    left_alone: tuple[LeftAlone, ...] = ()
+    left_alone: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
     made_at_ms: int = 0
     rehearsed: str | None = None

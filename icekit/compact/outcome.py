@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icekit.answer import html
-from icekit.answer.lines import aligned
+from icekit.answer.grid import Grid
 from icekit.compact.execute import Actual
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
@@ -135,8 +135,7 @@ def outcome_text(outcome: Outcome) -> str:
         said = "A dry run: nothing has run; run it with execute=True (or --execute)." if outcome.actions else "There is nothing to run."
         return f"{plan_text(outcome.plan)}\n\n{said}"
     lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
-    head, rows = compared(outcome)
-    lines += aligned((head, *rows), left=(0, 1))
+    lines += compared(outcome).lines()
     lines += [f"{a.action.action_id} {a.status}: {a.error}" for a in outcome.actions if a.error]
     if outcome.proof is not None:
         lines += ["", repr(outcome.proof)]
@@ -153,11 +152,10 @@ def outcome_html(outcome: Outcome) -> str:
         return html.framed(f"<p>{said}</p>")
     kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
     mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
-    head, rows = compared(outcome)
     parts = [
         f'<div class="finding {kind}"><p class="title"><span class="badge">{mark} {html.text(outcome.status)}</span> {html.text(outcome.plan.name)} '
         f"<small>run {html.text(outcome.run_id or '')}, {html.text(span(outcome.seconds * 1000))}</small></p>",
-        html.table(head, rows, [i > 1 for i in range(len(head))]),
+        compared(outcome).html(),
     ]
     parts += [
         f"<p><code>{html.text(a.action.action_id)}</code> {html.text(a.status)}: {html.prose(a.error)}</p>"
@@ -170,8 +168,8 @@ def outcome_html(outcome: Outcome) -> str:
     return mask(html.framed(*parts, "</div>"))
 
 
-def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of predicted next to actual, an action a row and their sum."""
+def compared(outcome: Outcome) -> Grid:
+    """Predicted next to actual, an action a row and their sum."""
     head = (
         "action",
         "status",
@@ -191,7 +189,7 @@ def compared(outcome: Outcome) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
         total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
         rows.append(_row("all", "", total, outcome.plan.prediction))
-    return head, rows
+    return Grid("", head, rows, frozenset({0, 1}))
 
 
 def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:

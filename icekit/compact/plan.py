@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from icekit.compact.candidates import Candidate, candidates, expected_files, in_window
-from icekit.compact.model import REWRITE_NOTHING, Action, Explained, LeftAlone, Plan, Policy, Prediction, RewriteOrder
+from icekit.compact.candidates import Candidate, candidates, in_window
+from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import max_file_size, min_file_size, sort_key
+from icekit.facts.rollup import expected_files, max_file_size, min_file_size, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.units import count, percent, size, span
 
@@ -124,12 +124,12 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
         why += "; files of older specs share groups, and files of the current spec that hold such rows come with them"
     worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
     return Action(
-        action_id,
-        "rewrite_data_files",
-        facts.catalog,
-        facts.table,
-        why,
-        Prediction(
+        action_id=action_id,
+        procedure="rewrite_data_files",
+        catalog=facts.catalog,
+        table=facts.table,
+        why=why,
+        prediction=Prediction(
             files_in,
             bytes_in,
             sum(c.files_out for c in batch),
@@ -138,7 +138,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
             shuffle_bytes=bytes_in if order.is_sorting else 0,
             file_opens_saved=sum(c.file_opens_saved for c in batch),
         ),
-        partitions,
+        partitions=partitions,
         partition_names=tuple(partition_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
         where=where(facts.catalog, specs, facts.columns, partitions),
         order=order,
@@ -167,13 +167,13 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
     out = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in old)
     partitions = tuple(sorted((g.partition for g in old), key=sort_key))
     return Action(
-        "",
-        "rewrite_data_files",
-        facts.catalog,
-        facts.table,
-        f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
-        Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
-        partitions,
+        action_id="",
+        procedure="rewrite_data_files",
+        catalog=facts.catalog,
+        table=facts.table,
+        why=f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
+        prediction=Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
+        partitions=partitions,
         partition_names=tuple(partition_name(facts, p) for p in partitions[:_NAMES]),
         where=f"NOT ({held})" if current else None,
         order=shared.order,
@@ -244,7 +244,7 @@ def partition_name(facts: TableFacts, partition: Partition) -> str:
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.compact.trial.predict`.
 Predict = Callable[[Action], Action]
-# How often an action is planned anew because the planner takes more than the budget.
+# How often an action is planned again because the planner takes more than the budget.
 _TRIMS = 4
 
 
@@ -310,7 +310,7 @@ def plan(
         numbered = replace(special, action_id=f"a{len(actions) + 1}")
         ready = predict(numbered) if predict else numbered
         if budget_bytes is not None and spent + ready.prediction.bytes_in > budget_bytes:
-            left.append(LeftAlone("what is left of the budget does not reach for it", len(ready.partitions), ready.partition_names[:3]))
+            left.append(Skipped("what is left of the budget does not reach for it", len(ready.partitions), ready.partition_names[:3]))
         elif ready.prediction.groups or ready.prediction.delete_files_removed:
             spent += ready.prediction.bytes_in
             actions.append(ready)
@@ -375,7 +375,7 @@ def _choose(
     recent: frozenset[Partition],
     budget_bytes: int | None,
     now: dt.datetime,
-) -> tuple[list[Candidate], list[LeftAlone]]:
+) -> tuple[list[Candidate], list[Skipped]]:
     """What the policy lets through, best win per byte first, and what it does not."""
     window = in_window(facts, policy, now) if found else None
     refused: dict[str, list[Partition]] = {}
@@ -424,8 +424,8 @@ def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
 
 
-def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> LeftAlone:
-    return LeftAlone(reason, len(partitions), tuple(partition_name(facts, p) for p in partitions[:3]))
+def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> Skipped:
+    return Skipped(reason, len(partitions), tuple(partition_name(facts, p) for p in partitions[:3]))
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:

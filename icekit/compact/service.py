@@ -12,7 +12,6 @@ from typing import Any
 
 from icekit.catalog import Lake
 from icekit.compact.claims import ActionRecord, Ledger
-from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy
 from icekit.compact.plan import plan
@@ -20,6 +19,7 @@ from icekit.compact.trial import predict, try_plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import cluster_of
+from icekit.engine.interrupting import Stop
 from icekit.facts.head import head, written_since
 from icekit.facts.model import TableFacts
 from icekit.sql import display_name
@@ -124,7 +124,15 @@ def _pair(outcome: ActionRecord, quantity: str) -> Pair | None:
     predicted, actual = _number(outcome.predicted, quantity), _number(outcome.actual, quantity)
     if predicted is None or actual is None:
         return None
-    return Pair(quantity, outcome.ended_ms, outcome.table, outcome.run_id, outcome.action_id, predicted, actual)
+    return Pair(
+        quantity=quantity,
+        ended_ms=outcome.ended_ms,
+        table=outcome.table,
+        run_id=outcome.run_id,
+        action_id=outcome.action_id,
+        predicted=predicted,
+        actual=actual,
+    )
 
 
 def _accuracy(quantity: str, rows: list[Pair]) -> Accuracy:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.clone import Clone, clone
 from icekit.compact.candidates import dropped_by
-from icekit.compact.execute import Actual, Stop, Stopped, actual, execute, smaller_conversions
+from icekit.compact.execute import Actual, actual, execute, smaller_conversions
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action, Plan, Prediction
 from icekit.engine.bridge import has_bridge
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite, partitions_with_files_up_to, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, RehearsalFailed
 from icekit.facts.files import Kind, Partition
@@ -21,6 +21,7 @@ from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.prove import prove_commits
+from icekit.sandbox import Clone, clone
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     known = {spec.spec_id: spec for spec in specs(metadata)}
     asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
     if asked is None and action.where is not None:
-        raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan anew.")
+        raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan again.")
     return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
 
@@ -198,7 +199,7 @@ def try_plan(
     a larger one some partitions are tried, and files, bytes and seconds are scaled by what the
     planner says of the rest. Rows are compared before and after, as a run does. Raises
     :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row changed.
-    Once ``stop`` is set it raises :class:`~icekit.compact.execute.Stopped`, the clone removed.
+    Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped`, the clone removed.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from icekit.answer import html
-from icekit.answer.lines import aligned
+from icekit.answer.grid import Grid
 from icekit.diagnose.findings import Finding, Findings, badge
 from icekit.facts.model import Kind, TableFacts
 from icekit.units import moment, size
@@ -104,7 +104,7 @@ _HEAD = ("", "before", "after", "difference", "after / before")
 def comparison_text(compared: Comparison) -> str:
     """Both sides as lines for a terminal."""
     lines = [f"before  {compared.before}", f"after   {compared.after}", ""]
-    lines += aligned((_HEAD, *comparison_rows(compared)))
+    lines += comparison_grid(compared).lines()
     for what, found in _findings(compared):
         lines += [f"findings, {what.lower()}: {', '.join(f.title for f in found) or 'none'}"]
     return "\n".join(lines)
@@ -115,18 +115,19 @@ def comparison_html(compared: Comparison) -> str:
     said = [(what, "".join(map(_line, found)) or "none") for what, found in _findings(compared)]
     return html.framed(
         html.definitions([("Before", html.text(compared.before)), ("After", html.text(compared.after))]),
-        html.table(_HEAD, comparison_rows(compared), [False, True, True, True, True]),
+        comparison_grid(compared).html(),
         "<p>Findings, at the same limits:</p>",
         html.definitions(said),
     )
 
 
-def comparison_rows(compared: Comparison) -> list[tuple[str, str, str, str, str]]:
+def comparison_grid(compared: Comparison) -> Grid:
     """Each figure on both sides, its difference and its ratio, as text; absent ones are a dash."""
-    return [
+    rows = [
         (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {f.ratio:,.3g}" if f.ratio is not None else "–")
         for f in compared.figures
     ]
+    return Grid("", _HEAD, rows)
 
 
 def _line(finding: Finding) -> str:

@@ -60,7 +60,7 @@ def executor_cache(context: Context) -> Finding | None:
         evidence=f"the executor cache for delete files {said}, and {count(total.file_count, 'equality delete file')} apply to this table",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
-        effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang for ever.",
+        effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang forever.",
         remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false (it is fixed at its first use), until no equality delete is left.",
         files_at_stake=total.file_count,
     )
@@ -176,7 +176,7 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
 
     ``delete-ratio-threshold`` counts only deletes that name a single file, and
     ``delete-file-threshold`` is unlimited by default: equality deletes and partition-scoped
-    position deletes over files of the right size stay for ever.
+    position deletes over files of the right size stay forever.
     """
     facts = context.facts
     blind: dict[Partition, tuple[int, int]] = {}

@@ -71,12 +71,20 @@ def read(path: Path) -> ReportedHealth:
     said = json.loads(path.read_text(encoding="utf-8"))
     if said.get("schema_version") != SCHEMA_VERSION:
         raise ParameterError(
-            f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; make it anew."
+            f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; create it again."
         )
     # Many tables' outcomes are held at once; all else of a finding is in the document.
     found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
     worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
-    return ReportedHealth(said["catalog"], said["table"], said["status"], worst, found, said["totals"], said["seconds"])
+    return ReportedHealth(
+        catalog=said["catalog"],
+        table=said["table"],
+        status=said["status"],
+        worst=worst,
+        findings=found,
+        totals=said["totals"],
+        seconds=said["seconds"],
+    )
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:

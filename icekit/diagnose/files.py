@@ -8,6 +8,7 @@ from collections import defaultdict
 from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, under
 from icekit.facts.model import ColumnSample, Kind, Partition
+from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.units import count, percent, size, span
 
 
@@ -27,7 +28,7 @@ def small_files(context: Context) -> Finding | None:
         groups[key][1] += small.size_in_bytes
     removed: dict[Partition | None, int] = {}
     for key, (files, total) in groups.items():
-        gone = files - -(-total // facts.target_bytes)
+        gone = files - expected_files(total, facts.target_bytes)
         if gone > 0 and files >= limits.min_input_files:
             removed[key] = gone
     if not removed:
@@ -173,7 +174,7 @@ def orphan_files(context: Context) -> Finding | None:
         evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 days{unknown}",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
-        effect="They cost storage for ever and are read by nobody; failed and killed writers leave them.",
+        effect="They cost storage forever and are read by nobody; failed and killed writers leave them.",
         remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table names files in the location.",
         sql=(context.list_orphans(),),
         files_at_stake=storage.orphan_count,
@@ -189,7 +190,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    needed = max(1, -(-manifests.data_bytes // target))
+    needed = expected_manifests(manifests.data_bytes, target)
     if manifests.undersized_data_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
         return None
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
@@ -257,7 +258,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    remedy = f"Expire those older than the table's limit of {span(max_age)} and keep the last {retained}; time travel to expired ones is lost for ever, so agree on how far back people look."
+    remedy = f"Expire those older than the table's limit of {span(max_age)} and keep the last {retained}; time travel to expired ones is lost forever, so agree on how far back people look."
     if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
         remedy += f" None is {span(max_age)} older than the newest yet: lower history.expire.max-snapshot-age-ms if less will do."
     collected = (facts.setting("gc.enabled") or "true").lower() == "true"

@@ -138,7 +138,7 @@ class Findings(tuple[Finding, ...]):
 
     @property
     def worst(self) -> Severity | None:
-        """The gravest severity, None without findings."""
+        """The most serious severity, None without findings."""
         return max((f.severity for f in self), default=None)
 
     @property
@@ -161,7 +161,7 @@ SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "�
 
 
 def findings_html(findings: Sequence[Finding]) -> str:
-    """A card for each finding, gravest first as they come, or a sentence that there is none."""
+    """A card for each finding, most serious first as they come, or a sentence that there is none."""
     if not findings:
         return html.framed(f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>')
     return html.framed(f"<p>{html.text(summary(findings))}</p>", *(_card(finding) for finding in findings))

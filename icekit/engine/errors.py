@@ -22,7 +22,7 @@ from icekit.sql import Identifier, display_name
 
 #: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
 #: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
-Failure = Literal["conflict", "capacity", "other"]
+FailureKind = Literal["conflict", "capacity", "other"]
 
 # What Iceberg's and Spark's exceptions mean to a person; matched against class names, and
 # against messages only where no class tells.
@@ -144,7 +144,7 @@ def first_sentence(error: BaseException) -> str:
     return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")
 
 
-def kind_of(error: BaseException) -> Failure:
+def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     text = described(error)
     if _CAPACITY.search(text):

@@ -29,7 +29,7 @@ from icekit.facts.manifests import (
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged
-from icekit.facts.model import ManifestFacts, MetricsSample, PartitionSpec, Setting, StorageFacts, TableFacts
+from icekit.facts.model import ManifestFacts, MetricsSample, Setting, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier, call, display_name, orphan_arguments
 
@@ -173,7 +173,16 @@ def observe(
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, _bytes(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read)
-        rollup, width = _roll_up(lake, name, used, snapshot, meta, specs, cut, manifests, source, progress)
+        by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
+        if used == "local":
+            rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress)
+        else:
+            from icekit.facts import spark
+
+            full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+            with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
+            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, widths if with_deletes else None)
+            spark.check_listed(lake.spark, full, snapshot_id, file_counts(manifests, snapshot.get("summary")), rollup.file_counts())
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
     return TableFacts(
@@ -281,33 +290,10 @@ def _file_count(snapshot: metadata.Json | None, manifests: Iterable[Record]) -> 
     return sum(map(live_count, manifests))
 
 
-def _roll_up(
-    lake: Lake,
-    name: Identifier,
-    used: str,
-    snapshot: metadata.Json,
-    meta: metadata.Json,
-    specs: Sequence[PartitionSpec],
-    cut: Cut,
-    manifests: Sequence[Record],
-    source: TableSource,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[Rollup, int]:
-    by_id = {spec.spec_id: spec for spec in specs}
+def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], int]:
+    """The width of sequence numbers for a number of partitions."""
     file_count = sum(map(live_count, manifests))
-
-    def width(partition_count: int) -> int:
-        return sequence_width(file_count, partition_count, int(meta.get("last-sequence-number", 0)))
-
-    if used == "local":
-        return local.roll_up(manifests, by_id, cut, source.read, width, progress)
-    from icekit.facts import spark
-
-    with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
-    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-    rollup, step = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, width, with_deletes=with_deletes)
-    spark.check_listed(lake.spark, full, snapshot_id, file_counts(manifests, snapshot.get("summary")), rollup.file_counts())
-    return rollup, step
+    return lambda partition_count: sequence_width(file_count, partition_count, last_sequence)
 
 
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
@@ -326,9 +312,9 @@ def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[s
     # The procedure refuses a table whose files others may share; then nobody can tell orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
-    from icekit.facts.sharing import REMEMBERED_SECONDS, sharing
+    from icekit.facts.sharing import REMEMBERED_SECONDS, TableQuery, sharing
 
-    found = sharing(lake, name, load_metadata, max_age=REMEMBERED_SECONDS, say=say)
+    found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
     if found.shared:
         return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
     return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)

@@ -63,7 +63,7 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
         found.append(snapshot)
     if before is None:
         return tuple(reversed(found))
-    raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan anew.")
+    raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan again.")
 
 
 def written_since(source: TableSource, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
@@ -130,13 +130,13 @@ def sizes_at(facts: TableFacts, commit: Commit) -> SizesAt:
     """What facts of a snapshot say of its file sizes."""
     deletes = sum(facts.total(kind).file_count for kind in Kind if kind is not Kind.DATA)
     return SizesAt(
-        commit.snapshot_id,
-        commit.committed_at_ms,
-        commit.operation,
-        facts.data.file_count,
-        facts.data.size_in_bytes,
-        deletes,
-        file_size_histogram(facts),
+        snapshot_id=commit.snapshot_id,
+        committed_at_ms=commit.committed_at_ms,
+        operation=commit.operation,
+        file_count=facts.data.file_count,
+        size_in_bytes=facts.data.size_in_bytes,
+        delete_file_count=deletes,
+        bars=file_size_histogram(facts),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from icekit.facts.manifests import BOUND_FIELDS, FILE_FIELDS, SIZE_FIELDS, Record, entries, is_delete_manifest, may_have_live
@@ -30,13 +31,12 @@ def roll_up(
     """
     live = [m for m in manifests if may_have_live(m)]
     with_deletes = any(map(is_delete_manifest, live))
-    # (partition, kind, sequence number or None) -> bucket edge -> [count, bytes, records, min, max]
-    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = {}
-    rollup = Rollup()
+    counting = _Counting(specs, cut, with_deletes)
     for place, manifest in enumerate(live):
         if progress:
             progress(place, len(live))
-        _count_manifest(manifest, specs, cut, read, counted, rollup, with_deletes=with_deletes)
+        counting.add(manifest, read(manifest["manifest_path"]))
+    counted, rollup = counting.counted, counting.rollup
     merged: dict[tuple[Partition, Kind], dict[int, list[int]]] = {}
     for (partition, kind, _), buckets in counted.items():
         into = merged.setdefault((partition, kind), {})
@@ -51,58 +51,58 @@ def roll_up(
     return rollup, step
 
 
-def _count_manifest(
-    manifest: Record,
-    specs: Mapping[int, PartitionSpec],
-    cut: Cut,
-    read: Callable[[str], bytes],
-    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]],
-    rollup: Rollup,
-    *,
-    with_deletes: bool,
-) -> None:
-    location, deletes = manifest["manifest_path"], is_delete_manifest(manifest)
-    edges = cut.deletes if deletes else cut.data
-    inherited = manifest.get("sequence_number") or 0
-    spec = specs[manifest["partition_spec_id"]]
-    known: dict[tuple[Any, ...], Partition] = {}
-    raw_manifest = read(location)
-    fields = _delete_fields(raw_manifest, location) if deletes else SIZE_FIELDS
-    for entry in entries(raw_manifest, location, fields):
-        file = entry["data_file"]
-        raw = tuple(file["partition"].values())
-        partition = known.get(raw)
-        if partition is None:
-            partition = known[raw] = Partition(spec.spec_id, tuple(to_scalar(v) for v in raw))
-        if deletes:
-            kind = kind_of(file["content"], file["file_format"])
-            if kind is Kind.POSITION_DELETES and _is_file_scoped(file):
-                rollup.file_scoped[partition] += 1
-            elif kind is Kind.EQUALITY_DELETES:
-                rollup.add_key(file.get("equality_ids") or (), 1, file["record_count"])
-        else:
-            kind = Kind.DATA
-        size = file["file_size_in_bytes"]
-        if kind is Kind.DELETION_VECTORS:
-            size = file["content_size_in_bytes"]
-        sequence = 0
-        if with_deletes:
-            own = entry.get("sequence_number")
-            sequence = inherited if own is None else own
-        buckets = counted.setdefault((partition, kind, sequence), {})
-        edge = edges[bisect_right(edges, size) - 1]
-        row = buckets.get(edge)
-        records = file["record_count"]
-        if row is None:
-            buckets[edge] = [1, size, records, size, size]
-        else:
-            row[0] += 1
-            row[1] += size
-            row[2] += records
-            if size < row[3]:
-                row[3] = size
-            elif size > row[4]:
-                row[4] = size
+@dataclass
+class _Counting:
+    """The files of manifests, by (partition, kind, sequence number or 0) and bucket edge: [count, bytes, records, min, max]."""
+
+    specs: Mapping[int, PartitionSpec]
+    cut: Cut
+    with_deletes: bool
+    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(default_factory=dict)
+    rollup: Rollup = field(default_factory=Rollup)
+
+    def add(self, manifest: Record, raw: bytes) -> None:
+        """Count the files of a manifest."""
+        location, deletes = manifest["manifest_path"], is_delete_manifest(manifest)
+        spec, edges = self.specs[manifest["partition_spec_id"]], self.cut.deletes if deletes else self.cut.data
+        inherited, with_deletes, counted = manifest.get("sequence_number") or 0, self.with_deletes, self.counted
+        known: dict[tuple[Any, ...], Partition] = {}
+        fields = _delete_fields(raw, location) if deletes else SIZE_FIELDS
+        for entry in entries(raw, location, fields):
+            file = entry["data_file"]
+            values = tuple(file["partition"].values())
+            partition = known.get(values)
+            if partition is None:
+                partition = known[values] = Partition(spec.spec_id, tuple(to_scalar(v) for v in values))
+            if deletes:
+                kind = kind_of(file["content"], file["file_format"])
+                if kind is Kind.POSITION_DELETES and _is_file_scoped(file):
+                    self.rollup.file_scoped[partition] += 1
+                elif kind is Kind.EQUALITY_DELETES:
+                    self.rollup.add_key(file.get("equality_ids") or (), 1, file["record_count"])
+            else:
+                kind = Kind.DATA
+            size = file["file_size_in_bytes"]
+            if kind is Kind.DELETION_VECTORS:
+                size = file["content_size_in_bytes"]
+            sequence = 0
+            if with_deletes:
+                own = entry.get("sequence_number")
+                sequence = inherited if own is None else own
+            buckets = counted.setdefault((partition, kind, sequence), {})
+            edge = edges[bisect_right(edges, size) - 1]
+            row = buckets.get(edge)
+            records = file["record_count"]
+            if row is None:
+                buckets[edge] = [1, size, records, size, size]
+            else:
+                row[0] += 1
+                row[1] += size
+                row[2] += records
+                if size < row[3]:
+                    row[3] = size
+                elif size > row[4]:
+                    row[4] = size
 
 
 def _delete_fields(raw: bytes, location: str) -> frozenset[str]:

@@ -177,7 +177,7 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
 
 
 def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The properties that matter here, explicit and defaulted told apart.
+    """The properties that matter here, with those set and those by default marked.
 
     Raises :class:`~icekit.errors.ParameterError` for a property that is not a number, including those parsed later.
     """
@@ -243,7 +243,17 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
         if name in ordered and mode in {"none", "counts"}:
             mode = "truncate(16)"
         mode = properties.get(f"write.metadata.metrics.column.{name}", mode)
-        found.append(Column(field_id, name, kind, required, position, mode, paths.get(field_id, ())))
+        found.append(
+            Column(
+                field_id=field_id,
+                name=name,
+                type=kind,
+                required=required,
+                position=position,
+                metrics_mode=mode,
+                path=paths.get(field_id, ()),
+            )
+        )
     return tuple(found)
 
 
@@ -370,18 +380,18 @@ def _commit(snapshot: Json) -> Commit:
         return int(summary[key]) if key in summary else None
 
     return Commit(
-        snapshot["snapshot-id"],
-        snapshot["timestamp-ms"],
-        summary.get("operation"),
-        _writer(summary),
-        number("added-data-files"),
-        number("added-delete-files"),
-        number("added-files-size"),
-        number("added-records"),
-        number("deleted-data-files"),
-        number("changed-partition-count"),
-        number("removed-delete-files"),
-        number("removed-files-size"),
+        snapshot_id=snapshot["snapshot-id"],
+        committed_at_ms=snapshot["timestamp-ms"],
+        operation=summary.get("operation"),
+        writer=_writer(summary),
+        added_data_files=number("added-data-files"),
+        added_delete_files=number("added-delete-files"),
+        added_bytes=number("added-files-size"),
+        added_records=number("added-records"),
+        removed_data_files=number("deleted-data-files"),
+        changed_partitions=number("changed-partition-count"),
+        removed_delete_files=number("removed-delete-files"),
+        removed_bytes=number("removed-files-size"),
     )
 
 

@@ -456,6 +456,11 @@ class TableFacts:
     seconds: float = field(default=0.0, compare=False)
 
     @property
+    def sql_name(self) -> tuple[str, ...]:
+        """The table's name, with its catalog."""
+        return (self.catalog, *self.table)
+
+    @property
     def name(self) -> str:
         """``namespace.table`` as a person writes it."""
         from icekit.sql import display_name

@@ -52,6 +52,26 @@ def max_file_size(target_bytes: int, ratio: float = MAX_SIZE_RATIO) -> int:
     return int(target_bytes * ratio)
 
 
+def expected_files(size_in_bytes: int, target_bytes: int) -> int:
+    """Files that so many bytes are written to.
+
+    A remainder becomes a file of its own only when it is large enough not to be rewritten
+    next time, or when spreading it would make the others much too large
+    (SizeBasedFileRewritePlanner.expectedOutputFiles).
+    """
+    if size_in_bytes < target_bytes:
+        return 1
+    whole, rest = divmod(size_in_bytes, target_bytes)
+    if rest > MIN_SIZE_RATIO * target_bytes:
+        return whole + 1
+    return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
+
+
+def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
+    """Manifests that so many bytes are written to: the bytes over the target, rounded up (RewriteManifestsSparkAction)."""
+    return max(1, -(-size_in_bytes // target_bytes))
+
+
 def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
     """The lower edge of the bucket that a size falls into."""
     return cut[bisect_right(cut, size_in_bytes) - 1]
@@ -262,15 +282,15 @@ class DeleteRatio:
 def _ratio(partition: Partition | None, totals: Mapping[Kind, Totals]) -> DeleteRatio:
     data, position, equality, vectors = (totals.get(kind, Totals()) for kind in Kind)
     return DeleteRatio(
-        partition,
-        data.file_count,
-        data.record_count,
-        position.file_count,
-        position.record_count,
-        equality.file_count,
-        equality.record_count,
-        vectors.file_count,
-        vectors.record_count,
+        partition=partition,
+        data_file_count=data.file_count,
+        data_record_count=data.record_count,
+        position_delete_file_count=position.file_count,
+        position_delete_record_count=position.record_count,
+        equality_delete_file_count=equality.file_count,
+        equality_delete_record_count=equality.record_count,
+        deletion_vector_count=vectors.file_count,
+        deletion_vector_record_count=vectors.record_count,
     )
 
 
@@ -296,7 +316,7 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...
     """Partitions with the most data files beyond what the target size would take."""
 
     def excess(group: FileGroup) -> int:
-        return group.file_count - -(-group.size_in_bytes // facts.target_bytes)
+        return group.file_count - expected_files(group.size_in_bytes, facts.target_bytes)
 
     return tuple(sorted(facts.of_kind(Kind.DATA), key=lambda g: (-excess(g), -g.file_count, sort_key(g.partition)))[:limit])
 
@@ -351,7 +371,15 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
                 loads += pending * row.data_file_count
                 most = max(most, pending)
         if files:
-            yield Applied(partition, files, records, well_files, well_bytes, most, loads)
+            yield Applied(
+                partition=partition,
+                data_file_count=files,
+                data_record_count=records,
+                well_sized_file_count=well_files,
+                well_sized_bytes=well_bytes,
+                max_deletes_per_file=most,
+                loads=loads,
+            )
 
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:

@@ -104,24 +104,23 @@ def declared_paths(metadata: Json) -> tuple[str, ...]:
     return (str(metadata["location"]), *(str(properties[key]) for key in _PATHS if properties.get(key)))
 
 
-def sharing(
-    lake: Lake,
-    table: Identifier,
-    load: Load,
-    *,
-    seconds: float = COMPARING_SECONDS,
-    max_age: float = 0.0,
-    say: Say | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Sharing:
+@dataclass(frozen=True, kw_only=True)
+class TableQuery:
+    """How the other tables of a catalog are asked: for so many seconds, telling ``say`` now and then how far it is, until ``stopped``."""
+
+    seconds: float = COMPARING_SECONDS
+    say: Say | None = None
+    stopped: Callable[[], bool] = lambda: False
+
+
+def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None = None, *, max_age: float = 0.0) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
     A table shares a place if its location or a path of its properties is the same as one of this table's, inside it or
     around it, or if a metadata file, manifest list or statistics file of its lies there that this table does not name.
     Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; neither data files
-    nor views are looked at. What cannot be read, or not within ``seconds``, is in ``unchecked``. What this process has read of other
-    tables in the last ``max_age`` seconds is not read again. ``say`` is told now and then how far it is.
-    Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
+    nor views are looked at. What cannot be read, or not in time, is in ``unchecked``. What this process has read of other
+    tables in the last ``max_age`` seconds is not read again. Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
     """
     source = lake.tables.source(table)
     metadata = load(source)
@@ -147,7 +146,7 @@ def sharing(
         known, files = _read(lake, name, load, memory)
         return meeting(name, known.declared) or meeting(name, _folders(files - own_files))
 
-    compared, unchecked = of_others(lake, table, compare, "comparing locations", seconds=seconds, say=say, names=names, stopped=stopped)
+    compared, unchecked = of_others(lake, table, compare, "comparing locations", asking, names)
     shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
     return Sharing(tuple(shared), unchecked)
 
@@ -165,14 +164,7 @@ class Naming(NamedTuple):
 
 
 def naming(
-    lake: Lake,
-    table: Identifier,
-    files: frozenset[str],
-    roots: Iterable[str],
-    load: Load,
-    *,
-    say: Say | None = None,
-    stopped: Callable[[], bool] = lambda: False,
+    lake: Lake, table: Identifier, files: frozenset[str], roots: Iterable[str], load: Load, asking: TableQuery | None = None
 ) -> Naming:
     """Find the other tables of the catalog that name some of a table's files, and those that may.
 
@@ -193,7 +185,7 @@ def naming(
             doubtful.add(name)
         return None
 
-    found, unchecked = of_others(lake, table, compare, "comparing snapshots", say=say, stopped=stopped)
+    found, unchecked = of_others(lake, table, compare, "comparing snapshots", asking)
     return Naming({name: path for name, path in sorted(found.items()) if path is not None}, tuple(sorted(doubtful)), unchecked)
 
 
@@ -222,17 +214,15 @@ def of_others(
     table: Identifier,
     ask: Callable[[Identifier], T],
     what: str,
-    *,
-    seconds: float = COMPARING_SECONDS,
-    say: Say | None = None,
+    asking: TableQuery | None = None,
     names: Callable[[], list[Identifier]] | None = None,
-    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[Identifier, T], str | None]:
     """What each other table of a table's catalog comes to when asked, in a few threads, and what is not known of them; None where all is.
 
     A table that was dropped since it was listed is left out. One that is still listed and cannot be found is not known: some catalogs
-    answer so for what one may not read. ``say`` is told now and then how far ``what`` is; no table is asked once ``stopped`` says so.
+    answer so for what one may not read. ``say`` is told how far ``what`` is; no table is asked once ``stopped`` says so.
     """
+    asking = asking or TableQuery()
     try:
         listed = (names or lake.tables.names)()
     except Exception as error:
@@ -243,7 +233,7 @@ def of_others(
         others = [name for name in listed if not _is_alias(lake, name, table, location)]
     if len(others) == len(listed):
         return {}, f"the list of the tables of catalog {lake.name!r} is not complete: {display_name(table)} is not in it"
-    answers, unread, missing = _each(others, ask, what, seconds, say, stopped)
+    answers, unread, missing = _each(others, ask, what, asking)
     if missing:
         try:
             there = set(lake.tables.names())
@@ -251,7 +241,7 @@ def of_others(
             there = set(missing)
         unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it and does not find it, or hides it")
     reached = len(answers) + len(unread.keys() | missing)
-    return answers, _unchecked(unread, reached, len(others), seconds)
+    return answers, _unchecked(unread, reached, len(others), asking.seconds)
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
@@ -292,9 +282,10 @@ def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]
 
 
 def _each(
-    names: list[Identifier], ask: Callable[[Identifier], T], what: str, seconds: float, say: Say | None, stopped: Callable[[], bool]
+    names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
 ) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
     """What each table answers, why some do not, and those that are not found; what is in none was not reached in time."""
+    seconds, say, stopped = asking.seconds, asking.say, asking.stopped
     todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
     answers: dict[Identifier, T] = {}
     unread: dict[Identifier, str] = {}

@@ -34,19 +34,17 @@ def roll_up(
     snapshot_id: int,
     specs: Mapping[int, PartitionSpec],
     cut: Cut,
-    width: Callable[[int], int],
-    *,
-    with_deletes: bool,
+    width: Callable[[int], int] | None,
 ) -> tuple[Rollup, int]:
     """Roll every live file of a snapshot up; ``table`` is named with its catalog.
 
-    Without delete files this is one aggregation of ``data_files``, which reads no
+    Without delete files (``width`` is None) this is one aggregation of ``data_files``, which reads no
     statistics. With them it is one of ``entries``, the only table with sequence numbers,
     kept while it is rolled up both ways. The driver receives rows per partition, kind, size
     bucket and, with deletes, sequence number.
     """
     try:
-        if not with_deletes:
+        if width is None:
             return _plain(spark, table, snapshot_id, specs, cut), 1
         return _with_deletes(spark, table, snapshot_id, specs, cut, width)
     except Exception as error:

@@ -14,7 +14,7 @@ from icekit.history.store import (
     LAST,
     REQUIRED,
     Health,
-    Lately,
+    RecentRuns,
     Store,
     among,
     files_by_month,
@@ -25,7 +25,7 @@ from icekit.history.store import (
     newest_streamed,
     scan,
 )
-from icekit.patience import patiently
+from icekit.retry import patiently
 from icekit.sql import call, identifier, literal
 from icekit.units import at
 
@@ -106,10 +106,10 @@ class IcebergStore(Store):
 
         return self._patiently(attempt, "read")
 
-    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
         """The last run of each table, and one figure of the newest: months are read as a stream, of four columns."""
 
-        def attempt() -> Mapping[str, Lately]:
+        def attempt() -> Mapping[str, RecentRuns]:
             table = self._there()
             if table is None or table.current_snapshot() is None:
                 return {}
@@ -127,7 +127,7 @@ class IcebergStore(Store):
                 return {}
             rows = scan(table, among("run_id", {runs[0][0] for runs in found.values()}), tuple(found), tuple(COLUMNS)).to_arrow()
             last = {record.table_name: record for record in newest(rows, tuple(found), 1, other_than)}
-            return {name: Lately(run, tuple(n for _, n in reversed(found[name]) if n is not None)) for name, run in last.items()}
+            return {name: RecentRuns(run, tuple(n for _, n in reversed(found[name]) if n is not None)) for name, run in last.items()}
 
         return self._patiently(attempt, "read")
 
@@ -301,7 +301,7 @@ class SparkStore(Store):
 
         return self._guarded(work, "read") if tables else {}
 
-    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
         """The last run of each table, and one figure of the newest; Spark picks both."""
         last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
 
@@ -315,7 +315,7 @@ class SparkStore(Store):
             return found
 
         points = self._guarded(work, "read") if last else {}
-        return {name: Lately(run, tuple(points.get(name, ()))) for name, run in last.items()}
+        return {name: RecentRuns(run, tuple(points.get(name, ()))) for name, run in last.items()}
 
     def _ranked(self, tables: Sequence[str], other_than: str, columns: str = "*") -> str:
         names = ", ".join(map(literal, tables))

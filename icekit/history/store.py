@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import importlib.metadata
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +16,11 @@ from icekit.diagnose.findings import Findings, Severity, Thresholds, under
 from icekit.errors import HistoryUnusable
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import min_file_size
-from icekit.saving import is_sqlite
+from icekit.sqlite import SqliteFile
 from icekit.units import at
 
 if TYPE_CHECKING:
-    from icekit.compact.candidates import Wins
+    from icekit.compact.candidates import Savings
 
 
 # --- Hold what is remembered of a table's health at one run: rollup figures and the names of its findings
@@ -32,7 +31,7 @@ class Health:
     """One table at one run; kept by ``run_id`` and ``table_name``. Absent is None: unknown, or older than the column.
 
     ``observed_at_ms`` is milliseconds since 1970; ``findings`` are pairs of name and severity in
-    lower case, gravest first. What each column means is in :data:`COLUMNS`.
+    lower case, most serious first. What each column means is in :data:`COLUMNS`.
     """
 
     run_id: str
@@ -110,8 +109,8 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "catalog": ("string", "The catalog by its profile's name"),
     "table_uuid": ("string", "The table's UUID: another one is another table of the same name"),
     "snapshot_id": ("long", "The snapshot observed; null for a table without one"),
-    "status": ("string", "healthy, or the gravest severity: info, warning, critical"),
-    "findings": ("string", "JSON list of [name, severity], gravest first"),
+    "status": ("string", "healthy, or the most serious severity: info, warning, critical"),
+    "findings": ("string", "JSON list of [name, severity], most serious first"),
     "data_files": ("long", "Live data files"),
     "data_bytes": ("long", "Their bytes"),
     "data_records": ("long", "Their rows, before deletes"),
@@ -144,7 +143,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 REQUIRED = ("run_id", "table_name", "observed_at", "observed_month")
 
 
-def health(facts: TableFacts, findings: Findings, won: Wins, run_id: str, thresholds: Thresholds | None = None) -> Health:
+def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thresholds: Thresholds | None = None) -> Health:
     """What is remembered of a table: nothing that grows with its files or partitions."""
     limits = thresholds or Thresholds()
     small = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
@@ -200,7 +199,7 @@ DRAWN = "scan_bytes_spared"
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentRuns:
     """What an index of very many tables needs of one: its last run, and :data:`DRAWN` of its newest runs, oldest first."""
 
     last: Health
@@ -223,7 +222,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
         """The last run of each table whole, and one figure of the newest ``count``: bounded, however many tables there are."""
 
 
@@ -310,19 +309,18 @@ def newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> lis
 
 T = TypeVar("T")
 
-# Marks a file as icekit's history, in SQLite's own header ("iceh").
-_APPLICATION = 0x69636568
 _TYPES = {"string": "TEXT", "long": "INTEGER", "timestamp": "INTEGER"}
-_BUSY_SECONDS = 15.0
 #: Tables asked for in one query; SQLite takes 999 variables or more.
 _ASKED = 500
 
 
-class SqliteStore(Store):
+class SqliteStore(SqliteFile, Store):
     """One table, ``health``; a column that a later icekit adds is added to the file, and is NULL in older rows.
 
-    Times are milliseconds since 1970. Each call is one transaction on a connection of its own.
+    Times are milliseconds since 1970.
     """
+
+    APPLICATION = 0x69636568  # "iceh"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -336,7 +334,6 @@ class SqliteStore(Store):
             return 0
 
         def work(connection: sqlite3.Connection) -> int:
-            self._make(connection)
             names = list(COLUMNS)
             marks = ", ".join("?" * len(names))
             rows = [[_stored(record)[name] for name in names] for record in records]
@@ -344,14 +341,13 @@ class SqliteStore(Store):
             connection.executemany(f"INSERT OR IGNORE INTO health ({', '.join(names)}) VALUES ({marks})", rows)
             return connection.total_changes - before
 
-        return self._with(work, writing=True)
+        return self.write(work)
 
     def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first."""
-        if not self.path.exists():
-            return {}
 
         def work(connection: sqlite3.Connection) -> dict[str, list[Health]]:
+            connection.row_factory = sqlite3.Row
             found: dict[str, list[Health]] = {}
             for start in range(0, len(tables), _ASKED):
                 asked = tables[start : start + _ASKED]
@@ -366,9 +362,9 @@ class SqliteStore(Store):
                     found.setdefault(record.table_name, []).append(record)
             return found
 
-        return self._with(work, writing=False)
+        return self.read(work, {})
 
-    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Lately]:
+    def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
         """The last run of each table, and one figure of the newest."""
         last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
         if not last:
@@ -386,50 +382,26 @@ class SqliteStore(Store):
                 found[name] = [row[0] for row in connection.execute(query, (name, other_than, count))]
             return found
 
-        points = self._with(work, writing=False)
-        return {name: Lately(run, tuple(points.get(name, ()))) for name, run in last.items()}
+        points: dict[str, list[int]] = self.read(work, {})
+        return {name: RecentRuns(run, tuple(points.get(name, ()))) for name, run in last.items()}
 
-    def _make(self, connection: sqlite3.Connection) -> None:
-        there = {row[1] for row in connection.execute("PRAGMA table_info(health)")}
-        if not there:
+    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
+        """Make the table, or add the columns that it lacks."""
+        if schema is None:
             columns = ", ".join(f"{n} {_TYPES[kind]}{' NOT NULL' if n in REQUIRED else ''}" for n, (kind, _) in COLUMNS.items())
-            connection.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id)) WITHOUT ROWID")
-            connection.execute("CREATE INDEX health_over_time ON health (table_name, observed_at)")
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id)) WITHOUT ROWID")
+            db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at)")
             return
+        there = {row[1] for row in db.execute("PRAGMA table_info(health)")}
         for name, (kind, _) in COLUMNS.items():
             if name not in there:
-                connection.execute(f"ALTER TABLE health ADD COLUMN {name} {_TYPES[kind]}")
+                db.execute(f"ALTER TABLE health ADD COLUMN {name} {_TYPES[kind]}")
 
-    def _with(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
-        try:
-            with self._connected(writing=writing) as connection:
-                return work(connection)
-        except (sqlite3.Error, OSError) as error:
-            raise HistoryUnusable(
-                f"The history {self.path} cannot be {'written' if writing else 'read'}: {error}; give another file with --history."
-            ) from None
-
-    @contextlib.contextmanager
-    def _connected(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
-        if writing:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not is_sqlite(self.path):
-            raise sqlite3.DatabaseError("file is not a database")
-        connection: Any = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
-        with contextlib.closing(connection):
-            connection.row_factory = sqlite3.Row
-            (marked,) = connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if marked != _APPLICATION and tables:
-                raise sqlite3.DatabaseError("it is a database of something else")
-            connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
+    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
+        """Why the history cannot be used."""
+        return HistoryUnusable(
+            f"The history {self.path} cannot be {'written' if writing else 'read'}: {error}; give another file with --history."
+        )
 
 
 def _stored(record: Health) -> dict[str, Any]:

@@ -74,19 +74,43 @@ def _none(_health: Health, _limits: Thresholds) -> float | None:
 
 #: In the order of the report.
 MEASURES: tuple[Measure, ...] = (
-    Measure("data_files", "data files", "files", lambda h: h.data_files, _none, 0, _whole),
-    Measure("mean_file_bytes", "mean size of a data file", "bytes", lambda h: h.mean_file_bytes, _smallest, -1, size),
-    Measure("delete_ratio", "delete records per data record", "share", lambda h: h.delete_ratio, lambda _, t: t.delete_ratio, 1, percent),
+    Measure(name="data_files", title="data files", unit="files", value=lambda h: h.data_files, limit=_none, falls_ill=0, write=_whole),
     Measure(
-        "undersized_manifests",
-        "small data manifests",
-        "manifests",
-        lambda h: h.undersized_manifests,
-        lambda _, t: t.fragmented_manifests,
-        1,
-        _whole,
+        name="mean_file_bytes",
+        title="mean size of a data file",
+        unit="bytes",
+        value=lambda h: h.mean_file_bytes,
+        limit=_smallest,
+        falls_ill=-1,
+        write=size,
     ),
-    Measure("snapshots", "snapshots", "snapshots", lambda h: h.snapshots, lambda _, t: t.snapshots, 1, _whole),
+    Measure(
+        name="delete_ratio",
+        title="delete records per data record",
+        unit="share",
+        value=lambda h: h.delete_ratio,
+        limit=lambda _, t: t.delete_ratio,
+        falls_ill=1,
+        write=percent,
+    ),
+    Measure(
+        name="undersized_manifests",
+        title="small data manifests",
+        unit="manifests",
+        value=lambda h: h.undersized_manifests,
+        limit=lambda _, t: t.fragmented_manifests,
+        falls_ill=1,
+        write=_whole,
+    ),
+    Measure(
+        name="snapshots",
+        title="snapshots",
+        unit="snapshots",
+        value=lambda h: h.snapshots,
+        limit=lambda _, t: t.snapshots,
+        falls_ill=1,
+        write=_whole,
+    ),
 )
 
 
@@ -141,7 +165,7 @@ def trends(runs: Sequence[Health], thresholds: Thresholds | None = None) -> tupl
 
 
 def same_table(runs: Sequence[Health]) -> Sequence[Health]:
-    """The runs since the table of that name was last made anew."""
+    """The runs since the table of that name was last re-created."""
     uuid = runs[-1].table_uuid if runs else None
     return list(itertools.takewhile(lambda h: h.table_uuid == uuid, reversed(runs)))[::-1]
 
@@ -179,24 +203,22 @@ def since_reset(points: Sequence[tuple[float, float]], falls_ill: int) -> Sequen
 def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend:
     every = [(h.observed_at_ms / _DAY_MS, float(v)) for h in runs if (v := measure.value(h)) is not None and math.isfinite(v)]
     if not every:
-        return Trend(measure, None, None, None, None, 0, "not known")
+        return Trend(measure=measure, now=None, limit=None, per_day=None, days=None, runs=0, why="not known")
     recent = since_reset(every, measure.falls_ill)[-RECENT_RUNS:]
     now, limit = every[-1][1], measure.limit(runs[-1], limits)
     per_day = slope(recent)
     over = limit is not None and (now - limit) * measure.falls_ill >= 0
     if per_day is None:
-        mended = len(recent) < len(every) and len(recent) < LEAST_RUNS
-        why = (
-            f"{len(recent)} runs since it was mended" if mended else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
-        )
-        return Trend(measure, now, limit, None, 0.0 if over else None, len(recent), why)
+        fixed = len(recent) < len(every) and len(recent) < LEAST_RUNS
+        why = f"{len(recent)} runs since it was fixed" if fixed else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
+        return Trend(measure=measure, now=now, limit=limit, per_day=None, days=0.0 if over else None, runs=len(recent), why=why)
     days: float | None = 0.0 if over else None
     if limit is not None and not over and per_day * measure.falls_ill > 0:
         # From the line, not from the last run, which may be the odd one.
         fitted = statistics.median(y - per_day * x for x, y in recent) + per_day * recent[-1][0]
         ahead = _finite((limit - fitted) / per_day)
         days = None if ahead is None else max(ahead, 0.01)
-    return Trend(measure, now, limit, per_day, days, len(recent), "")
+    return Trend(measure=measure, now=now, limit=limit, per_day=per_day, days=days, runs=len(recent), why="")
 
 
 def _finite(value: float) -> float | None:

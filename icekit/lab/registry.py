@@ -87,7 +87,7 @@ def reset(lake: Lake, names: Iterable[str] | None = None, *, progress: Callable[
 
     What was done to them since is gone: rows, commits, settings, files in their folders. A table that
     was dropped comes back. Starts no Spark; a session that runs is told to forget what it has cached.
-    A session of another process may show the old table for some seconds, and should be begun anew.
+    A session of another process may show the old table for some seconds, and should be started again.
 
     Raises :class:`~icekit.errors.ParameterError` for a name that is not of the lab, a table that has no
     copy, a copy that is not whole, and a catalog other than the embedded lake.

@@ -504,7 +504,7 @@ def _equality_deletes(lab: Lab) -> None:
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
     bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
-    _stream(lab, ("flight_id",), "flight_id_bucket", bucket, commits=24, first_day=15, corrected_one_in=10)
+    _stream(lab, ("flight_id",), ("flight_id_bucket", bucket), commits=24, first_day=15, corrected_one_in=10)
 
 
 def _well_sized_equality_deletes(lab: Lab) -> None:
@@ -515,7 +515,7 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     """
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
-    _stream(lab, ("flight_id", "origin"), "origin", "origin", commits=2, first_day=181, corrected_one_in=100)
+    _stream(lab, ("flight_id", "origin"), ("origin", "origin"), commits=2, first_day=181, corrected_one_in=100)
 
 
 def _long_upsert_stream(lab: Lab) -> None:
@@ -539,13 +539,13 @@ def _long_upsert_stream(lab: Lab) -> None:
         stream.commit((f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
 
 
-def _stream(lab: Lab, keys: tuple[str, ...], field: str, transform: str, *, commits: int, first_day: int, corrected_one_in: int) -> None:
+def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, commits: int, first_day: int, corrected_one_in: int) -> None:
     """Commit once a day: the day's flights as scheduled, those of the day before as flown, and corrections.
 
     Corrections are what makes the deletes of a commit apply to old files: the keys in a
     delete file then range over all flights, and readers skip delete files by that range.
     """
-    stream = UpsertStream(lab, keys)
+    stream, (field, transform) = UpsertStream(lab, keys), partition
     start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
     arrow: Any = lab.spark.sql(
         f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "

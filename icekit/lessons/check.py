@@ -83,7 +83,7 @@ def cause(name: object, findings: Findings) -> Checked:
         return Checked(False, f"{name!r} is no finding on this table; there are {', '.join(sorted(findings.names))}.")
     if wanted != "distribution_mode":
         return Checked(False, f"{name!r} says what is there. Which finding says what the writer does at every commit?")
-    return Checked(True, "As long as the writer does that, the next commits bring the illness back. The last lesson mends it there.")
+    return Checked(True, "As long as the writer does that, the next commits bring the illness back. The last lesson fixes it there.")
 
 
 def thrown_away(number: object, facts: TableFacts) -> Checked:
@@ -209,7 +209,7 @@ def left_alone(reason: object, plan: Plan) -> Checked:
     return Checked(True, "Its writer may still be at work. A rewrite now would meet it, fail at the commit and have cost all its bytes.")
 
 
-def writer_mended(facts: TableFacts) -> Checked:
+def writer_fixed(facts: TableFacts) -> Checked:
     """The newest commit is of a writer that leaves one file in each partition."""
     mode = (facts.setting("write.distribution-mode") or "").lower()
     if mode == "none":
@@ -220,7 +220,7 @@ def writer_mended(facts: TableFacts) -> Checked:
         return Checked(False, f"The newest commit left {per_partition:.1f} files in each partition. Write a batch after the ALTER TABLE.")
     return Checked(
         True,
-        f"{count(newest.added_data_files or 0, 'file')} for {count(newest.changed_partitions or 0, 'partition')}: nothing here needs mending tonight.",
+        f"{count(newest.added_data_files or 0, 'file')} for {count(newest.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight.",
     )
 
 
@@ -256,7 +256,7 @@ def begin(*tables: str) -> Lake:
     """Connect to the embedded lake and put the lab tables of a lesson back as they were built.
 
     ``tables`` are names without the namespace. A table that is not there yet is built, which takes a
-    minute the first time. Runs are recorded in a ledger of the lab, begun anew, so that practice neither
+    minute the first time. Runs are recorded in a ledger of the lab, started again, so that practice neither
     teaches the predictions of real runs nor is resumed by one; ``ICEKIT_LEDGER`` keeps another.
     Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.registry`.
     """

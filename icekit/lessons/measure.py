@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
+from icekit.answer.grid import Grid
 from icekit.engine.planner import kind, nodes, query_of_frame
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
@@ -97,15 +98,15 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
             planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
     opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
     return QueryCost(
-        query,
-        statistics.median(took),
-        tuple(took),
-        statistics.median(planning),
-        opened["resultDataFiles"],
-        opened["resultDeleteFiles"],
-        opened["scannedDataManifests"],
-        opened["totalDataFileSize"],
-        tuple(sorted(str(tuple(row)) for row in rows)),
+        query=query,
+        seconds=statistics.median(took),
+        runs=tuple(took),
+        planning_seconds=statistics.median(planning),
+        data_files=opened["resultDataFiles"],
+        delete_files=opened["resultDeleteFiles"],
+        manifests=opened["scannedDataManifests"],
+        bytes=opened["totalDataFileSize"],
+        rows=tuple(sorted(str(tuple(row)) for row in rows)),
     )
 
 
@@ -149,15 +150,10 @@ class BeforeAfter:
     note: str
 
     def __repr__(self) -> str:
-        widths = [max(len(row[place]) for row in (_HEAD, *self.rows)) for place in range(4)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-            for row in (_HEAD, *self.rows)
-        ]
-        return "\n".join([*lines, self.note])
+        return "\n".join([*Grid("", _HEAD, self.rows).lines(), self.note])
 
     def _repr_html_(self) -> str:
-        return html.framed(html.table(_HEAD, self.rows, (False, True, True, True)), f"<p>{html.prose(self.note)}</p>")
+        return html.framed(Grid("", _HEAD, self.rows).html(), f"<p>{html.prose(self.note)}</p>")
 
 
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:

@@ -19,6 +19,7 @@ from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
 from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
+from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
@@ -45,12 +46,12 @@ class SpecManifests:
         return sum(n for n, total in self._parts if not _stays(n, total, target_bytes))
 
     def files_out(self, target_bytes: int) -> int:
-        """How many take their place: the bytes over the target, rounded up (RewriteManifestsSparkAction)."""
-        return sum(-(-total // target_bytes) for n, total in self._parts if not _stays(n, total, target_bytes))
+        """How many take their place: the bytes."""
+        return sum(expected_manifests(total, target_bytes) for n, total in self._parts if not _stays(n, total, target_bytes))
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Tell whether there are more than twice as many as would do, of either kind."""
-        return any(n > 2 * max(1, -(-total // target_bytes)) for n, total in self._parts)
+        return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._parts)
 
     @property
     def _parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -197,7 +198,7 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
         if not converts and group.file_count < _MIN_DELETE_FILES:
             continue
         files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
-        by_size = -(-group.size_in_bytes // target)
+        by_size = expected_files(group.size_in_bytes, target)
         out += by_size if by_partition else max(by_size, min(group.file_count, data.get(group.partition, group.file_count)))
     return Prediction(files, total, out, total, groups=groups, file_opens_saved=max(files - out, 0), unit="delete file")
 
@@ -290,7 +291,7 @@ def _expiry(
 
 
 def _lost(found: Expiry) -> str:
-    """What time travel an expiry takes for ever, and what it leaves."""
+    """What time travel an expiry takes forever, and what it leaves."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
     said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can no longer be travelled to, and never again"
     if found.reach_before_ms is not None and found.reach_after_ms is not None:

@@ -23,7 +23,7 @@ from icekit.units import count, span
 HOUR_MS = 3_600_000
 #: A run may be reading what it has just seen: nothing younger ever expires.
 LEAST_HOURS = 1.0
-#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and history.expire.max-ref-age-ms (for ever).
+#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and history.expire.max-ref-age-ms (forever).
 DEFAULT_AGE_MS = 432_000_000
 FOREVER = 2**63 - 1
 #: A choice: what is kept by count where the table asks for less.
@@ -178,22 +178,22 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     found = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
     reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
-    gap_ms = _cadence([s["timestamp-ms"] for s in current])
+    window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
     if retention.need_hours is not None:
-        _check_need(retention.need_hours, age_ms, last, gap_ms, current, found, now_ms)
+        _check_need(retention.need_hours, window, current, found, now_ms)
     times = [snapshots[s]["timestamp-ms"] for s in found.expired]
     return Expiry(
-        older_than,
-        last,
-        found.expired,
-        min(times, default=None),
-        max(times, default=None),
-        tuple(sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))),
-        found.refs,
-        found.refs_dropped,
-        min((s["timestamp-ms"] for s in current), default=None),
-        min(reach, default=None),
-        tuple(_cautions(retention, age_ms, last, gap_ms, found)),
+        older_than=older_than,
+        retain_last=last,
+        expires=found.expired,
+        oldest_expired_ms=min(times, default=None),
+        newest_expired_ms=max(times, default=None),
+        kept=tuple(sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))),
+        refs=found.refs,
+        refs_dropped=found.refs_dropped,
+        reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
+        reach_after_ms=min(reach, default=None),
+        cautions=tuple(_cautions(retention, window, found)),
     )
 
 
@@ -220,7 +220,17 @@ def _cadence(newest_first: list[int]) -> float | None:
     return statistics.median(gaps) if gaps else None
 
 
-def _check_need(need_hours: float, age_ms: int, last: int, gap_ms: float | None, current: list[Json], found: Retained, now_ms: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What is kept: so many milliseconds, and so many snapshots, between which ``gap_ms`` pass (None: not known)."""
+
+    age_ms: int
+    last: int
+    gap_ms: float | None
+
+
+def _check_need(need_hours: float, window: _Window, current: list[Json], found: Retained, now_ms: int) -> None:
+    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
     need_ms = need_hours * HOUR_MS
     by_count = (last - 1) * (gap_ms or 0)
     if max(age_ms, by_count) < need_ms:
@@ -240,7 +250,8 @@ def _check_need(need_hours: float, age_ms: int, last: int, gap_ms: float | None,
         )
 
 
-def _cautions(retention: Retention, age_ms: int, last: int, gap_ms: float | None, found: Retained) -> Iterator[str]:
+def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
+    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
     if gap_ms:
         by_count = last * gap_ms
         every = f"at a commit every {span(gap_ms)}"

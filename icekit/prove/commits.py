@@ -20,7 +20,7 @@ from icekit.facts.metadata import snapshots_by_id, specs
 from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
-from icekit.prove.fingerprint import LINEAGE, Print, fingerprint, prints, shared
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, prints, shared
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 from icekit.resolve.convert import Stripped, stripped
 from icekit.resolve.listing import scopes
@@ -98,7 +98,11 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
         # Where a predicate selects whole partitions of every spec there is, Spark looks at no row's bucket again (SparkScanBuilder).
         if len(specs) == 1:
             asked = [each for each in asked if not each[1].transform.startswith("bucket")]
-        return all(_agrees(side, distinct, names, table[0], spec_id, field, columns) for side in sides for spec_id, field in asked)
+        return all(
+            _agrees(side, distinct, names, (spec_id, field), next((c for c in columns if c.field_id == field.source_id), None), table[0])
+            for side in sides
+            for spec_id, field in asked
+        )
 
     return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree)
 
@@ -143,17 +147,16 @@ def _agrees(
     entries: DataFrame,
     partitions: DataFrame,
     names: Sequence[tuple[int, str]],
+    of: tuple[int, PartitionField],
+    column: Column | None,
     catalog: str,
-    spec_id: int,
-    field: PartitionField,
-    columns: Sequence[Column],
 ) -> bool:
     """Tell whether the bounds of each data file of some partitions have the partition's value in one field.
 
     Then all its rows have, as these transforms keep the order. Buckets have no order, and a file
     may have no bounds: that is never taken for agreement.
     """
-    column = next((c for c in columns if c.field_id == field.source_id), None)
+    spec_id, field = of
     bounds: Any = entries.schema["readable_metrics"].dataType
     if column is None or field.transform.startswith("bucket") or column.name not in bounds.names:
         return False
@@ -178,7 +181,7 @@ def _agrees(
     return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
 
 
-def _files(entries: DataFrame) -> Print:
+def _files(entries: DataFrame) -> Fingerprint:
     return prints(entries.selectExpr(f"{_FILE} AS h"))[()]
 
 
@@ -275,7 +278,7 @@ class _Side:
     where: str | None
     by: tuple[str, ...]
 
-    def read(self, reader: _Reader, *, grouped: bool, lineage: bool) -> Mapping[tuple[Scalar, ...], Print]:
+    def read(self, reader: _Reader, *, grouped: bool, lineage: bool) -> Mapping[tuple[Scalar, ...], Fingerprint]:
         by = self.by if grouped else ()
         return fingerprint(
             reader.lake.spark,
@@ -325,7 +328,7 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
     if not reason and _may_disagree(reader, chosen):
-        rows = tuple(sum(side.values(), Print()).row_count for side in (before, after))
+        rows = tuple(sum(side.values(), Fingerprint()).row_count for side in (before, after))
         if before != after or not found.holds(rows, metadata.columns(reader.meta, schemas[1])):
             reason = "rows may lie in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
@@ -337,7 +340,7 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
         of_lineage = plain[0] == plain[1]
         before, after = _read(reader, sides, grouped=True, lineage=True) if of_lineage else plain
     spec = PartitionSpec(-1, tuple(fields))
-    pairs = {key: (before.get(key, Print()), after.get(key, Print())) for key in {*before, *after}}
+    pairs = {key: (before.get(key, Fingerprint()), after.get(key, Fingerprint())) for key in {*before, *after}}
     mismatches = [
         Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage) for key, pair in pairs.items() if pair[0] != pair[1]
     ]
@@ -351,8 +354,8 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
         partitions_compared=len(found.partitions) if reason else len(chosen),
         partitions_changed=len(found.partitions),
         whole_table=bool(reason),
-        before=sum(before.values(), Print()),
-        after=sum(after.values(), Print()),
+        before=sum(before.values(), Fingerprint()),
+        after=sum(after.values(), Fingerprint()),
         mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
         columns_left_out=left_out,
         rollback_sql=rollback if mismatches and later is not None else None,
@@ -360,7 +363,7 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, ch
     )
 
 
-def _read(reader: _Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool) -> Sequence[Mapping[tuple[Scalar, ...], Print]]:
+def _read(reader: _Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
     """Read the parent and the commit, at the same time."""
     with ThreadPoolExecutor(len(sides)) as pool:
         return list(pool.map(lambda side: side.read(reader, grouped=grouped, lineage=lineage), sides))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-# Readings that failed, after which a failing batch is named as a whole: halving it goes on for ever
+# Readings that failed, after which a failing batch is named as a whole: halving it goes on forever
 # where nothing can be read.
 MAX_FAILURES = 200
 

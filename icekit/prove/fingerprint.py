@@ -33,7 +33,7 @@ _SHIFTS = (0, 22, 44)
 
 
 @dataclass(frozen=True, slots=True)
-class Print:
+class Fingerprint:
     """The fingerprint of some rows: how many, and the sum of their hashes modulo 2**128.
 
     Two added are the print of both sets of rows together.
@@ -42,8 +42,8 @@ class Print:
     row_count: int = 0
     value: int = 0
 
-    def __add__(self, other: Print) -> Print:
-        return Print(self.row_count + other.row_count, (self.value + other.value) % MODULUS)
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.row_count + other.row_count, (self.value + other.value) % MODULUS)
 
     def __str__(self) -> str:
         return f"{self.row_count:,} rows ({self.value:x})"
@@ -59,7 +59,7 @@ def fingerprint(
     schema: StructType | None = None,
     stripped: Stripped | None = None,
     lineage: bool = False,
-) -> Mapping[tuple[Scalar, ...], Print]:
+) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Fingerprint a table's rows, deletes applied; ``table`` is named with its catalog.
 
     ``snapshot_id`` reads an older (or any other) snapshot, whose schema and column names then
@@ -90,7 +90,7 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
 
 
-def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Print]:
+def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Add up the hashes of a frame of ``k0, k1, …, h`` for each key; ``h`` is a bigint."""
     from pyspark.sql import functions as F
 
@@ -100,20 +100,20 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Print]:
     summed = hashed.groupBy(*(name for name, _ in keys)).agg(F.count("*").alias("n"), *sums)
     # Moments are brought to numbers in Spark: Python would read them in its own time zone.
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
-    found: dict[tuple[Scalar, ...], Print] = {}
+    found: dict[tuple[Scalar, ...], Fingerprint] = {}
     for row in summed.selectExpr(*wanted, "n", *(f"s{shift}" for shift in _SHIFTS)).collect():
         count, *pieces = row[len(keys) :]
         key = tuple(scalar(value) for value in row[: len(keys)])
         value = sum((piece or 0) << shift for piece, shift in zip(pieces, _SHIFTS, strict=True))
         # Spark tells apart what facts do not (-0.0 and 0.0 as keys are equal in Python).
-        found[key] = found.get(key, Print()) + Print(count, value % MODULUS)
+        found[key] = found.get(key, Fingerprint()) + Fingerprint(count, value % MODULUS)
     return found
 
 
 def row_hash(schema: StructType) -> str:
     """SQL for a 64-bit hash of a row of these columns; names and nullability do not enter it.
 
-    What Spark's ``xxhash64`` confuses is told apart: it skips nulls, so each value is preceded
+    What Spark's ``xxhash64`` confuses is distinguished: it skips nulls, so each value is preceded
     by whether it is null, and each collection by its size. A map, which it refuses, is hashed
     as the sorted hashes of its entries, so their order does not matter; a variant, which it
     refuses too, as its JSON and its types. A number, date or timestamp is cast to the type that

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from icekit.report.journal import Options, ReportRun, Row, exit_status
-from icekit.report.observing import Known
-from icekit.report.rendering import notebook_path
+from icekit.report.rendering import FactsCache, notebook_path
 from icekit.report.running import Part, report
 
-__all__ = ["Known", "Options", "Part", "ReportRun", "Row", "exit_status", "notebook_path", "report"]
+__all__ = ["FactsCache", "Options", "Part", "ReportRun", "Row", "exit_status", "notebook_path", "report"]

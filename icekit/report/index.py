@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from icekit.compact.candidates import Wins, total
+from icekit.compact.candidates import Savings, total
 from icekit.diagnose.findings import Thresholds
-from icekit.history.store import Lately
+from icekit.history.store import RecentRuns
 from icekit.history.trend import better, worse
 from icekit.report.journal import JUDGED, STATUSES, Row
 from icekit.saving import write_text
@@ -99,7 +99,7 @@ def write_index(
     made_at: str,
     catalog: str,
     pending: int = 0,
-    remembered: Mapping[str, Lately] | None = None,
+    remembered: Mapping[str, RecentRuns] | None = None,
     thresholds: Thresholds | None = None,
     problems: Sequence[str] = (),
 ) -> Path:
@@ -125,8 +125,8 @@ def write_index(
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: what could not be judged, then what a scan is spared, what storage is freed, the gravest, by name."""
-    grave, won = STATUSES.index(row.status), row.wins or Wins()
+    """The order of the index: what could not be judged, then what a scan is spared, what storage is freed, the most serious, by name."""
+    grave, won = STATUSES.index(row.status), row.wins or Savings()
     return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -won.storage_bytes, grave, row.table)
 
 
@@ -136,7 +136,7 @@ def _pending(done: int, pending: int) -> str:
     return f" <strong>{done:,} of {done + pending:,} tables so far</strong>: the run is at work, or was interrupted (--continue goes on with it)."
 
 
-def _totals(each: Sequence[Wins]) -> str:
+def _totals(each: Sequence[Savings]) -> str:
     if not each:
         return ""
     summed = total(each)
@@ -160,16 +160,16 @@ def _totals(each: Sequence[Wins]) -> str:
     )
 
 
-def _worse(rows: Sequence[Row], before: Mapping[str, Lately], limits: Thresholds) -> str:
+def _worse(rows: Sequence[Row], before: Mapping[str, RecentRuns], limits: Thresholds) -> str:
     compared = [(row, before[row.table].last, row.health) for row in rows if row.health and row.table in before]
     if not compared:
         return ""
     told = [(row, said) for row, was, now in compared if (said := worse(was, now, limits))]
-    mended = sum(bool(better(was, now)) for _, was, now in compared)
+    fixed = sum(bool(better(was, now)) for _, was, now in compared)
     items = "".join(f"<li>{_link(row)}: {html.escape('; '.join(said))}" for row, said in told[:_WORSE])
     more = f"<li>and {count(len(told) - _WORSE, 'table')} more, below" if len(told) > _WORSE else ""
     listed = f"<ul>{items}{more}</ul>" if told else "<p>Nothing got worse.</p>"
-    return f"<h2>Since the last run</h2>{listed}<p class=muted>{count(mended, 'table')} lost a finding; {count(len(compared), 'table')} compared.</p>"
+    return f"<h2>Since the last run</h2>{listed}<p class=muted>{count(fixed, 'table')} lost a finding; {count(len(compared), 'table')} compared.</p>"
 
 
 def _filters(rows: Sequence[Row]) -> str:
@@ -205,7 +205,7 @@ def _head(is_listed: bool) -> str:
     return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in columns)
 
 
-def _row(row: Row, before: Lately | None, limits: Thresholds, is_listed: bool) -> str:
+def _row(row: Row, before: RecentRuns | None, limits: Thresholds, is_listed: bool) -> str:
     won = row.wins
     found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
     said = html.escape(row.error or (", ".join(found) or "nothing to do"))
@@ -228,7 +228,7 @@ def _row(row: Row, before: Lately | None, limits: Thresholds, is_listed: bool) -
     return f"<tr data-status='{_class(row.status)}'>{''.join(cells)}</tr>"
 
 
-def _orphans(won: Wins | None) -> str:
+def _orphans(won: Savings | None) -> str:
     if won is None or won.orphan_files is None:
         return _number(_ORPHANS, None)
     files = count(won.orphan_files, "file")
@@ -238,11 +238,11 @@ def _orphans(won: Wins | None) -> str:
     return _number(_ORPHANS, won.orphan_bytes, f"{_held(won)}, {files}" if won.orphan_files else "0")
 
 
-def _held(won: Wins) -> str:
+def _held(won: Savings) -> str:
     return about(won.orphan_bytes or 0, is_estimate=won.are_orphans_estimated)
 
 
-def _spared(won: Wins) -> str:
+def _spared(won: Savings) -> str:
     return size(won.spared) if won.share is None else f"{size(won.spared)}, {percent(won.share)}"
 
 
@@ -255,7 +255,7 @@ def _number(name: str, value: float | None, written: str | None = None, *, in_by
     return f"<td class='n{'' if value else ' zero'}' data-v='{value:.3f}' data-label='{name}'>{html.escape(unbroken(shown))}{track}"
 
 
-def _over_time(row: Row, before: Lately | None, limits: Thresholds) -> str:
+def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> str:
     now = row.health.scan_bytes_spared if row.health else None
     points = [*(before.points if before else ()), *([now] if now is not None else [])]
     if len(points) < 2:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from icekit.compact.candidates import Wins
+from icekit.compact.candidates import Savings
 from icekit.diagnose.document import ReportedHealth, read
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
@@ -76,7 +76,7 @@ class Row:
     outcome: ReportedHealth | None = None
     page: str | None = None
     error: str | None = None
-    wins: Wins | None = None
+    wins: Savings | None = None
     health: Health | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
 
@@ -208,16 +208,16 @@ def _row(line: dict[str, Any], output: Path) -> Row | None:
         return None
     wins, health = line["wins"], line["health"]
     return Row(
-        line["table"],
-        line["status"],
-        line["seconds"],
-        read(document),
-        line["page"],
-        None,
+        table=line["table"],
+        status=line["status"],
+        seconds=line["seconds"],
+        outcome=read(document),
+        page=line["page"],
+        error=None,
         # Written by another icekit, it may say more than this one knows.
-        Wins(**{f.name: wins[f.name] for f in fields(Wins) if f.name in wins}) if wins else None,
-        Health.of_plain(health) if health else None,
-        line["stages"],
+        wins=Savings(**{f.name: wins[f.name] for f in fields(Savings) if f.name in wins}) if wins else None,
+        health=Health.of_plain(health) if health else None,
+        stages=line["stages"],
     )
 
 

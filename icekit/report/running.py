@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
-from icekit.compact.candidates import Wins, wins
-from icekit.ending import ended_like_interrupted
+from icekit.compact.candidates import Savings, wins
 from icekit.engine.boundary import outside
+from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import IcekitError, first_line, trace
 from icekit.facts.model import TableFacts
 from icekit.history.store import Health, Store, health
@@ -29,8 +29,7 @@ from icekit.history.trend import handed_over, opened
 from icekit.notebook import limits
 from icekit.report.index import write_index
 from icekit.report.journal import KERNELS, NAME, Journal, Options, ReportRun, Row, begin, exit_status
-from icekit.report.observing import Known, TimedOut, clear, kept, observed
-from icekit.report.rendering import Kernel, Kernels, imports, limited, rendered
+from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, observed, rendered
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
 from icekit.terminal import stderr_to_file
@@ -56,11 +55,11 @@ class _Observed:
     name: Identifier
     facts_file: Path
     seconds: float
-    wins: Wins
+    wins: Savings
     health: Health
 
 
-class Crew:
+class Workers:
     """Threads that report on tables; use it in a ``with`` block, which ends them and their kernels.
 
     ``history_of`` gives the file of what is remembered of a table, or an empty text; it is asked by one thread at a time.
@@ -75,10 +74,10 @@ class Crew:
         run_id: str,
         *,
         history_of: Callable[[str, Path], str],
-        known: Known | None = None,
+        known: FactsCache | None = None,
     ) -> None:
         self._lake, self._options, self._run_id, self._history_of = lake, options, run_id, history_of
-        self._known = known or Known()
+        self._known = known or FactsCache()
         self._output = options.output.resolve()
         self._count = len(names)
         self._stopped = threading.Event()
@@ -95,7 +94,7 @@ class Crew:
         workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(KERNELS, self._count)
         self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Workers:
         for thread in self._threads:
             thread.start()
         return self
@@ -187,7 +186,7 @@ class Crew:
             if known is None:
                 return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
             return Row(table, "misconfigured", time.monotonic() - started, error=str(known))
-        except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait for ever
+        except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait forever
             return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
 
     def _traced(self, table: str, problem: BaseException) -> str:
@@ -219,7 +218,7 @@ class Part:
 
     before: int
     altogether: int
-    known: Known | None = None
+    known: FactsCache | None = None
 
 
 def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> ReportRun:
@@ -280,7 +279,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
             with (
                 Journal(begun, asked, options, output / NAME) as journal,
                 stderr_to_file(),
-                Crew(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
+                Workers(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
             ):
                 due = time.monotonic() + _INDEX_SECONDS
                 for row in crew.rows():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +13,17 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from icekit.clone import clone
 from icekit.engine.bridge import lent, load_table, metadata_of
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
 from icekit.facts.metadata import Json, schema_of, snapshots_by_id
 from icekit.facts.model import Partition
-from icekit.resolve.delete_files import Placed, Positions, Present, Writer, commit, partitions_of, placed, present
+from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import BROADCAST_KEYS, KeySet, dead_rows, deduplicated, key_sql, key_view, path_to, tasks, words
 from icekit.resolve.listing import File, local, repeated, uncovered
+from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
 from icekit.units import count
 
@@ -132,67 +132,99 @@ def convert(
     slices take the deletes that the first one found, and the last is committed only if every
     data file under them was in one of the slices: else raises :class:`CommitConflict`.
     """
-    done = _Done()
-    for place in range(slices):
-        # Read again for each: the commits before it are in its snapshot, or it must not go on.
-        found = find(spark, name, branch=branch, partitions=partitions, up_to=up_to, slices=(place, slices))
-        if found is None:
+    _Conversion(spark, name, branch, {} if tags is None else tags, say).run(partitions, up_to, slices)
+
+
+class _Conversion:
+    """One conversion, and what its slices so far were of: the equality deletes, the snapshots they were listed at, the marks of their commits."""
+
+    def __init__(
+        self, spark: SparkSession, name: Identifier, branch: str | None, tags: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self.spark, self.name, self.branch, self.tags, self.say = spark, name, branch, tags, say
+        self.deletes: set[str] = set()
+        self.listed_at: list[int] = []
+        self.marks: set[str] = set()
+
+    def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
+        """Commit slice by slice."""
+        for place in range(slices):
+            # Read again for each: the commits before it are in its snapshot, or it must not go on.
+            found = find(self.spark, self.name, branch=self.branch, partitions=partitions, up_to=up_to, slices=(place, slices))
+            if found is None:
+                return
+            deletes = {file.path for file in found.deletes}
+            if place == 0:
+                self.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
+            is_last = place == slices - 1
+            self._check_before(found, deletes, slices, is_last=is_last)
+            self.listed_at.append(found.at.snapshot_id)
+            mark = uuid.uuid4().hex
+            if self._slice(found, mark, is_last=is_last):
+                self.marks.add(mark)
+        self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
+
+    def _check_before(self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool) -> None:
+        """See that a slice still fits those before it: their deletes, their commits and, before the deletes go, all data files under them."""
+        if not self.listed_at:
             return
-        deletes = {file.path for file in found.deletes}
-        if place == 0:
-            done.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
-        is_last = place == slices - 1
-        _check_before(spark, name, found, deletes, done, slices, is_last=is_last)
-        done.listed_at.append(found.at.snapshot_id)
-        mark = uuid.uuid4().hex
-        if _one(spark, name, found, branch, {**(tags or {}), _MARK: mark}, say, is_last=is_last):
-            done.marks.add(mark)
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        if not self.deletes.issuperset(deletes):
+            raise CommitConflict("older equality deletes were added while others were converted")
+        commits, marks = _since(found, self.listed_at[0])
+        if not self.marks <= marks:
+            raise CommitConflict("the table was rolled back while its equality deletes were converted")
+        if not is_last:
+            return
+        # Newest first: a slice has not seen what was committed after the snapshot it was listed at.
+        unseen = [commits[: commits.index(start)] if start in commits else commits for start in self.listed_at]
+        files, path = uncovered(self.spark, self.name, found.at.snapshot_id, found.at.scopes, unseen, slices)
+        if files:
+            raise CommitConflict(
+                f"another commit put {count(files, 'data file')} under the equality deletes while they were converted "
+                f"(a compaction may keep an old sequence number): {path}"
+            )
 
-
-def _one(
-    spark: SparkSession,
-    name: Identifier,
-    found: Found,
-    branch: str | None,
-    tags: Mapping[str, str],
-    say: Callable[[str], None],
-    *,
-    is_last: bool,
-) -> bool:
-    """One commit: the positions of what is found; the last also removes the equality deletes. False if there was nothing to commit."""
-    jvm: Any = spark._jvm
-    at = found.at
-    known = present(at.table, at.snapshot, jvm, [f.path for f in found.deletes], positions=at.format_version >= 3)
-    missing = len(found.deletes) - len(known.equality)
-    if missing:
-        raise ConversionRefused(f"{missing} equality delete files are in no manifest that can be read; nothing was changed.")
-    positions = deleted_positions(spark, name, found, say) if found.data else {}
-    if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
-        raise ConversionRefused(
-            f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
-            f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
-        )
-    replaced = merge(spark, name, known, positions, found) if at.format_version >= 3 else []
-    hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
-    writer, is_committing = Writer(spark, at.table, at.format_version), False
-    try:
-        where = _partitions(found, known, [file for file, _ in hit], jvm)
-        added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
-        removed = [*replaced, *(known.equality.values() if is_last else ())]
-        if not added and not removed:
-            return False
-        say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
-        is_committing = True
-        commit(
-            spark, at.table, start=at.snapshot_id, branch=branch, added=added, removed=removed, touched=[f.path for f, _ in hit], tags=tags
-        )
-    except Exception as error:
-        # A commit whose answer was lost may yet be made: what it names must be there.
-        if not is_committing or _is_refused(spark, name, error, tags[_MARK]):
-            writer.take_back()
-        raise
-    return True
+    def _slice(self, found: Found, mark: str, *, is_last: bool) -> bool:
+        """One commit: the positions of what is found; the last also removes the equality deletes. False if there was nothing to commit."""
+        spark, name = self.spark, self.name
+        jvm: Any = spark._jvm
+        at = found.at
+        known = present(at.table, at.snapshot, jvm, [f.path for f in found.deletes], positions=at.format_version >= 3)
+        missing = len(found.deletes) - len(known.equality)
+        if missing:
+            raise ConversionRefused(f"{missing} equality delete files are in no manifest that can be read; nothing was changed.")
+        positions = deleted_positions(spark, name, found, self.say) if found.data else {}
+        if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
+            raise ConversionRefused(
+                f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
+                f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
+            )
+        replaced = merge(spark, name, known, positions, found) if at.format_version >= 3 else []
+        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
+        writer, is_committing = Writer(spark, at.table, at.format_version), False
+        try:
+            where = _partitions(found, known, [file for file, _ in hit], jvm)
+            added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
+            removed = [*replaced, *(known.equality.values() if is_last else ())]
+            if not added and not removed:
+                return False
+            self.say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
+            is_committing = True
+            delta = Delta(
+                start=at.snapshot_id,
+                branch=self.branch,
+                added=added,
+                removed=removed,
+                touched=[f.path for f, _ in hit],
+                tags={**self.tags, _MARK: mark},
+            )
+            commit(spark, at.table, delta)
+        except Exception as error:
+            # A commit whose answer was lost may yet be made: what it names must be there.
+            if not is_committing or _is_refused(spark, name, error, mark):
+                writer.take_back()
+            raise
+        return True
 
 
 def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Placed]:
@@ -204,38 +236,6 @@ def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> 
     where |= {f.path: None for f in hit if specs[f.spec_id].isUnpartitioned()}
     rest = [f.path for f in hit if f.path not in where]
     return {**where, **partitions_of(table, found.at.snapshot, jvm, rest)} if rest else where
-
-
-@dataclass
-class _Done:
-    """What the slices so far were of: the equality deletes, the snapshot that each was listed at, and the marks of their commits."""
-
-    deletes: set[str] = field(default_factory=set)
-    listed_at: list[int] = field(default_factory=list)
-    marks: set[str] = field(default_factory=set)
-
-
-def _check_before(
-    spark: SparkSession, name: Identifier, found: Found, deletes: Collection[str], done: _Done, slices: int, *, is_last: bool
-) -> None:
-    """See that a slice still fits those before it: their deletes, their commits and, before the deletes go, all data files under them."""
-    if not done.listed_at:
-        return
-    if not done.deletes.issuperset(deletes):
-        raise CommitConflict("older equality deletes were added while others were converted")
-    commits, marks = _since(found, done.listed_at[0])
-    if not done.marks <= marks:
-        raise CommitConflict("the table was rolled back while its equality deletes were converted")
-    if not is_last:
-        return
-    # Newest first: a slice has not seen what was committed after the snapshot it was listed at.
-    unseen = [commits[: commits.index(start)] if start in commits else commits for start in done.listed_at]
-    files, path = uncovered(spark, name, found.at.snapshot_id, found.at.scopes, unseen, slices)
-    if files:
-        raise CommitConflict(
-            f"another commit put {count(files, 'data file')} under the equality deletes while they were converted "
-            f"(a compaction may keep an old sequence number): {path}"
-        )
 
 
 def _since(found: Found, start: int) -> tuple[list[int], set[str]]:

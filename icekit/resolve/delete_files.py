@@ -242,8 +242,8 @@ class Writer:
         bounds = [{PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")} for p in (every[0], every[-1])]
         # The path in full: it tells readers that know no referenced data file that this is of one file.
         lower, upper = ({"keys": list(b), "values": [value.hex().upper() for value in b.values()]} for b in bounds)
-        more = {"file-format": "PARQUET", "lower-bounds": lower, "upper-bounds": upper}
-        return self._made(file, partition, location, len(content), len(every), more)
+        more = {"record-count": len(every), "file-format": "PARQUET", "lower-bounds": lower, "upper-bounds": upper}
+        return self._made(file, partition, location, len(content), more)
 
     def _vectors(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
         jvm, made = self._jvm, []
@@ -268,10 +268,10 @@ class Writer:
             self.bytes_written += size
             for file, count, partition, blob in blobs:
                 more = {"file-format": "PUFFIN", "content-offset": blob.offset(), "content-size-in-bytes": blob.length()}
-                made.append(self._made(file, partition, location, size, count, more))
+                made.append(self._made(file, partition, location, size, {"record-count": count, **more}))
         return made
 
-    def _made(self, file: File, partition: Placed, location: str, size: int, count: int, more: Mapping[str, Any]) -> Any:
+    def _made(self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]) -> Any:
         """A delete file as Iceberg's API knows it; from JSON, which takes a few calls where a builder takes dozens."""
         said = {
             "spec-id": file.spec_id,
@@ -279,7 +279,6 @@ class Writer:
             "file-path": location,
             **({"partition": partition.json} if partition else {}),
             "file-size-in-bytes": size,
-            "record-count": count,
             "referenced-data-file": file.path,
             **more,
         }
@@ -305,31 +304,36 @@ class Writer:
         self.written = []
 
 
-def commit(
-    spark: SparkSession,
-    table: Any,
-    *,
-    start: int,
-    branch: str | None,
-    added: Sequence[Any],
-    removed: Sequence[Any],
-    touched: Sequence[str],
-    tags: Mapping[str, str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """What one commit changes of delete files; ``touched`` are the data files that those ``added`` point at.
+
+    It is based on the snapshot ``start``, and its summary has ``tags``.
+    """
+
+    start: int
+    branch: str | None
+    added: Sequence[Any]
+    removed: Sequence[Any]
+    touched: Sequence[str]
+    tags: Mapping[str, str]
+
+
+def commit(spark: SparkSession, table: Any, delta: Delta) -> None:
     """Put position deletes in the place of equality deletes, in one commit that anything in its way makes fail.
 
-    ``touched`` are the data files that ``added`` point at: they must be there still, and so
-    must be what is removed. Deletes committed since ``start`` stay, and apply.
+    Data files that are touched must be there still, and so must be what is removed. Deletes
+    committed since the start stay, and apply.
     """
-    delta = table.newRowDelta().validateFromSnapshot(start).validateDeletedFiles()
-    if touched:
-        delta = delta.validateDataFilesExist(java_list(spark, touched))
-    for file in added:
-        delta.addDeletes(file)
-    for file in removed:
-        delta.removeDeletes(file)
-    for key, value in tags.items():
-        delta.set(key, value)
-    if branch:
-        delta = delta.toBranch(branch)
-    delta.commit()
+    made = table.newRowDelta().validateFromSnapshot(delta.start).validateDeletedFiles()
+    if delta.touched:
+        made = made.validateDataFilesExist(java_list(spark, delta.touched))
+    for file in delta.added:
+        made.addDeletes(file)
+    for file in delta.removed:
+        made.removeDeletes(file)
+    for key, value in delta.tags.items():
+        made.set(key, value)
+    if delta.branch:
+        made = made.toBranch(delta.branch)
+    made.commit()

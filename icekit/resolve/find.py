@@ -16,7 +16,7 @@ from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import scalar
 from icekit.resolve.delete_files import entries
 from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
-from icekit.resolve.listing import File, Scope, files, scopes
+from icekit.resolve.listing import File, FileSelection, Scope, files, scopes
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def find(
     if at is None or not at.scopes:
         return None
     known = at.specs
-    deletes, data = files(spark, name, at.snapshot_id, known, at.scopes, up_to, slices)
+    deletes, data = files(spark, name, at.snapshot_id, known, FileSelection(at.scopes, up_to, slices))
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.clone import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.engine.bridge import load_table, write_bytes
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json, schema_of
 from icekit.facts.model import Scalar
 from icekit.resolve.listing import File
+from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier
 
@@ -110,7 +110,7 @@ def _check(name: str, kind: object) -> None:
     if kind in {"float", "double"}:
         raise ConversionRefused(
             f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
-            "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to be rid of these deletes."
+            "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to remove these deletes."
         )
     if kind.partition("(")[0] in _UNREADABLE:
         raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")

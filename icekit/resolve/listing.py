@@ -114,14 +114,17 @@ def _counted(entries: DataFrame) -> FileCounts:
     return FileCounts(*map(int, row)) if row is not None else FileCounts(0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """Equality deletes of some scopes, up to a sequence number (None: all), and a part of the data files: (2, 5) is the third of five."""
+
+    scopes: Sequence[Scope]
+    up_to: int | None = None
+    slices: tuple[int, int] = (0, 1)
+
+
 def files(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    specs: Mapping[int, PartitionSpec],
-    chosen: Sequence[Scope],
-    up_to: int | None = None,
-    slices: tuple[int, int] = (0, 1),
+    spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], selection: FileSelection
 ) -> tuple[list[File], list[File]]:
     """The equality delete files of some scopes, and the data files that are older than their newest.
 
@@ -130,8 +133,9 @@ def files(
     the table.
     """
     entries = _entries(spark, table, snapshot_id)
+    up_to, (place, slices) = selection.up_to, selection.slices
     late = "" if up_to is None else f" AND sequence <= {up_to}"
-    sliced = f" AND {_slice(slices[1])} = {slices[0]}" if slices[1] > 1 else ""
+    sliced = f" AND {_slice(slices)} = {place}" if slices > 1 else ""
     names = unified(specs.values())
     listed = entries.selectExpr(
         *_PLAIN,
@@ -142,7 +146,7 @@ def files(
         "data_file.equality_ids AS field_ids",
         *partition_columns(entries, "data_file.partition", names),
     )
-    joined, older = _beside(spark, listed, chosen)
+    joined, older = _beside(spark, listed, selection.scopes)
     wanted = joined.where(f"(content = 2 AND chosen_key IS NOT NULL{late}) OR ({older}{sliced})")
     numbers: dict[str, int] = {}
     deletes: list[File] = []
@@ -157,16 +161,16 @@ def files(
             if part not in constants:
                 constants[part] = _constants(specs[partition.spec_id], partition)
             made = File(
-                row["path"],
-                row["format"].upper(),
-                row["size"],
-                row["records"],
-                tuple(row["split_offsets"] or ()),
-                row["sequence"],
-                row["spec_id"],
-                part,
-                tuple(sorted(row["field_ids"] or ())) if row["content"] == 2 else (),
-                constants[part] if row["content"] == 0 else (),
+                path=row["path"],
+                format=row["format"].upper(),
+                size=row["size"],
+                records=row["records"],
+                split_offsets=tuple(row["split_offsets"] or ()),
+                sequence=row["sequence"],
+                spec_id=row["spec_id"],
+                part=part,
+                field_ids=tuple(sorted(row["field_ids"] or ())) if row["content"] == 2 else (),
+                constants=constants[part] if row["content"] == 0 else (),
             )
             (deletes if row["content"] == 2 else data).append(made)
     # In the order they were written: tasks then read neighbours, whose keys repeat.

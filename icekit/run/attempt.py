@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, RewriteResult, Stop, Stopped, actual, deletes_left, execute, own_commits
+from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, RewriteResult, actual, deletes_left, execute, own_commits
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.trial import ask_planner, narrowed, only_dangling, partitions_left
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import Failure, explain, kind_of, reason
+from icekit.engine.errors import FailureKind, explain, kind_of, reason
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable
@@ -115,8 +116,8 @@ class Runner:
             with attempt:
                 self._attempt(action, progress)
 
-    def what_is_left(self, action: Action, progress: ActionProgress) -> Action | None:
-        """The action cut down to what the table still has of it; None when that is nothing.
+    def what_is_left(self, action: Action, progress: ActionProgress) -> tuple[Action | None, PlannedRewrite | None]:
+        """The action cut down to what the table still has of it (None when that is nothing), and what the planner says of it, where it was asked.
 
         The planner selects what is left; but it may also select what the run itself has written: a
         rewrite of every file does, and deletes as new as the snapshot it began from still apply
@@ -124,32 +125,31 @@ class Runner:
         """
         if action.procedure == CONVERT:
             # A batch of several commits may have been killed between them: what is left says the table.
-            return action if not progress.attempts or deletes_left(self.spark, action) else None
+            return (action if not progress.attempts or deletes_left(self.spark, action) else None), None
         if action.procedure != "rewrite_data_files":
             # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
-            return None if progress.actual.any else action
+            return (None if progress.actual.any else action), None
         by_bridge = has_bridge(self.spark)
         if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
             left = self._partitions_of_before(action, progress)
             if left is not None and not left:
-                return only_dangling(action)
+                return only_dangling(action), None
             if left is not None and len(left) < len(action.partitions):
                 action = narrowed(self.lake, action, left)
-        if by_bridge:
-            planned = ask_planner(self.spark, action)
-            # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
-            return action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None
-        return action
+        if not by_bridge:
+            return action, None
+        planned = ask_planner(self.spark, action)
+        # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
+        return (action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None), planned
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
-        left = self.what_is_left(action, progress)
+        left, planned = self.what_is_left(action, progress)
         if left is None:
             return
         if self._lost():
             self.stop.set("claim")
             raise Stopped
         before = head(self.lake, action.table, action.branch)
-        planned = ask_planner(self.spark, left) if has_bridge(self.spark) and action.procedure == "rewrite_data_files" else None
         progress.attempts += 1
         started = time.monotonic()
         failure: Exception | None = None
@@ -164,9 +164,10 @@ class Runner:
             failure = error
         finally:
             progress.seconds += time.monotonic() - started
-            after = self._reconcile(action, progress, before)
+            now = head(self.lake, action.table, action.branch)
+            after = self._reconcile(action, progress, before, now)
         if failure is not None:
-            moved = head(self.lake, action.table, action.branch).snapshot_id != before.snapshot_id
+            moved = now.snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
                 # Another's compaction and expiry took files away that were being read.
                 raise Conflict(reason(failure))
@@ -178,9 +179,8 @@ class Runner:
         elif answer.failed_data_files:
             raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in groups that failed; the engine only logs why")
 
-    def _reconcile(self, action: Action, progress: ActionProgress, before: Head) -> Actual:
-        """Read from the table what the attempt has committed, whatever the engine said."""
-        now = head(self.lake, action.table, action.branch)
+    def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> Actual:
+        """Read from the table's history what the attempt has committed, whatever the engine said."""
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
         if not has_bridge(self.spark):
             # No tags: a replace of this application during the attempt is ours, as we hold the table.
@@ -245,7 +245,7 @@ def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) ->
 
 
 def _as_kind(error: BaseException) -> BaseException:
-    kind: Failure = "other" if isinstance(error, IcekitError) else kind_of(error)
+    kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
     if kind == "conflict":
         return Conflict(reason(error))
     return TooLarge(reason(error)) if kind == "capacity" else error

@@ -9,21 +9,21 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
 from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
-from icekit.compact.execute import Actual, Stop, Stopped, is_there, own_commits
+from icekit.compact.execute import Actual, is_there, own_commits
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import CONVERTED, ActionOutcome, Outcome, Status, measured
 from icekit.compact.trial import smaller_parts
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
-from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
 from icekit.facts.collect import ORPHAN_AGE
@@ -175,12 +175,20 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """What is told while a run goes on, and who may ask it to end."""
+
+    stop: Stop
+    say: Say
+
+
 class CheckpointedRun:
     """One run: the claim, the record, the actions in order, the proof."""
 
-    def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+    def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, control: RunControl) -> None:
         self.lake, self.plan, self.run_id, self.ledger = lake, plan, run_id, ledger
-        self.limits, self.stop, self.say = limits, stop, say
+        self.limits, self.stop, self.say = limits, control.stop, control.say
         self.table = display_name(lake.sql_name(plan.table))
         self.outcomes: list[ActionOutcome] = []
         self.proofs: list[Proof] = []
@@ -220,7 +228,7 @@ class CheckpointedRun:
             now = head(self.lake, self.plan.table)
             if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
                 raise ParameterError(
-                    f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan anew."
+                    f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan again."
                 )
             version = iceberg_version(self.lake.spark, self.lake.name)
             self.ledger.save_run(self.record)
@@ -355,7 +363,15 @@ class CheckpointedRun:
             error = str(problem)
         except Exception as problem:
             error = reason(problem)
-        outcome = ActionOutcome(action, status, progress.attempts, progress.actual, progress.seconds, tuple(progress.snapshot_ids), error)
+        outcome = ActionOutcome(
+            action=action,
+            status=status,
+            attempts=progress.attempts,
+            actual=progress.actual,
+            seconds=progress.seconds,
+            snapshot_ids=tuple(progress.snapshot_ids),
+            error=error,
+        )
         a = outcome.actual
         did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
         if (unit := action.prediction.unit) != "file":
@@ -388,13 +404,8 @@ class CheckpointedRun:
 
     def _ready(self, guard: Guard) -> Action | None:
         """What the guard lets run; a request to stop ends its looking, too."""
-        tag = new_tag()
-        try:
-            with tagged(self.lake.spark, tag), cancelled_when(lambda: self.stop.is_set, self.lake.spark, tag):
-                return guard.ready()
-        except Exception:
-            self.stop.sleep(0)  # raises where somebody asked
-            raise
+        with self.stop.watching(self.lake.spark):
+            return guard.ready()
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
         """Compare the action's commits with their parents, or check what it had to leave; None where there is nothing to compare."""

@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from icekit import sql
 from icekit.catalog import Lake
-from icekit.clone.scratch import ownership
-from icekit.compact.execute import Actual, Stop
+from icekit.compact.execute import Actual
 from icekit.compact.model import CONVERT, Action
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
-from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
 from icekit.facts.collect import ORPHAN_AGE, load_metadata
 from icekit.facts.head import head
 from icekit.facts.metadata import lineage, snapshots_by_id
-from icekit.facts.sharing import Say, declared_paths, may_name, naming, of_others, sharing
+from icekit.facts.sharing import Say, TableQuery, declared_paths, may_name, naming, of_others, sharing
 from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_conversion
-from icekit.prove.kept import PLAIN, prove_entries, prove_history, prove_live, referenced
-from icekit.prove.proof import Check
+from icekit.prove.proof import PLAIN, Check, prove_entries, prove_history, prove_live, referenced
+from icekit.sandbox.scratch import ownership
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
@@ -77,7 +76,7 @@ class Guard:
     ) -> tuple[dict[Identifier, str], str | None]:
         """The other tables of the catalog that name some files in these folders, each with one, and what is not known of them.
 
-        ``among`` looks only at those tables. Raises :class:`~icekit.compact.execute.Stopped` where somebody asks meanwhile.
+        ``among`` looks only at those tables. Raises :class:`~icekit.engine.interrupting.Stopped` where somebody asks meanwhile.
         """
         spark, tag = self.lake.spark, new_tag()
 
@@ -97,11 +96,11 @@ class Guard:
 
         with cancelled_when(self._is_asked, spark, tag):
             found, unchecked = of_others(
-                self.lake, self.action.table, named, what, seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked
+                self.lake, self.action.table, named, what, TableQuery(seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked)
             )
         if self._is_asked():
             cancel(spark, tag)
-        self.stop.sleep(0)  # raises where somebody asked
+        self.stop.check()
         return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
 
     def _is_asked(self) -> bool:
@@ -199,8 +198,10 @@ class _Expiry(Guard):
                 roots = self._roots(files)
             except Exception as error:
                 raise explain(error, self.lake.sql_name(self.action.table)) from error
-            others = naming(self.lake, self.action.table, frozenset(named), roots, load_metadata, say=self.say, stopped=self._is_asked)
-            self.stop.sleep(0)  # raises where somebody asked
+            others = naming(
+                self.lake, self.action.table, frozenset(named), roots, load_metadata, TableQuery(say=self.say, stopped=self._is_asked)
+            )
+            self.stop.check()
             sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
             if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
                 self.say(f"  looking for the files that may go in {count(len(among), 'other table')}")
@@ -287,7 +288,7 @@ class _Orphans(Guard):
         older_than = self.action.older_than
         if older_than is None or dt.datetime.now(dt.UTC) - older_than < ORPHAN_AGE:
             raise ParameterError(
-                f"Orphans under {ORPHAN_AGE.days} days of age are not removed: a writer may be about to commit them. Plan anew."
+                f"Orphans under {ORPHAN_AGE.days} days of age are not removed: a writer may be about to commit them. Plan again."
             )
         found = self._list()
         self.listed = found.count()
@@ -295,12 +296,12 @@ class _Orphans(Guard):
             return None
         named = referenced(self.lake, self.action.table, found)
         # Again though the plan was made by it: a table may have come since, and what is above takes its time.
-        if refusal := sharing(self.lake, self.action.table, load_metadata, say=self.say, stopped=self._is_asked).refusal:
+        if refusal := sharing(self.lake, self.action.table, load_metadata, TableQuery(say=self.say, stopped=self._is_asked)).refusal:
             raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in
         if self.listed > LISTING_SLACK * planned:
             raise ParameterError(
-                f"The listing changed: {count(self.listed, 'orphan')} where the plan showed {planned:,}; look at the table again and plan anew."
+                f"The listing changed: {count(self.listed, 'orphan')} where the plan showed {planned:,}; look at the table again and plan again."
             )
         if named:
             raise MetadataUnreadable(

@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.catalog import Lake
-from icekit.clone import remove_stale, stale_clones
 from icekit.compact.claims import Ledger
 from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.execute import Stop
 from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.model import Plan, Policy
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.service import plan_table
+from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.run.attempt import Limits
-from icekit.run.checkpointed import CheckpointedRun, Say, plan_of, refuse
+from icekit.run.checkpointed import CheckpointedRun, RunControl, Say, plan_of, refuse
+from icekit.sandbox import remove_stale, stale_clones
 from icekit.sql import Identifier, display_name
 
 #: Statuses of a run that has something left to do.
@@ -60,7 +60,7 @@ def run(
             # Also where nothing is left to do: that is no sign of a table that is well.
             refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
             return Outcome(plan, None, ())
-        return CheckpointedRun(lake, plan, run_id or new_run_id(), book, limits or Limits(), stop or Stop(), progress).start()
+        return CheckpointedRun(lake, plan, run_id or new_run_id(), book, limits or Limits(), RunControl(stop or Stop(), progress)).start()
 
 
 def resume(
@@ -99,13 +99,13 @@ def resume(
         plan = plan_of(record)
         if plan.command != command:
             raise ParameterError(
-                f"The unfinished run on {display_name(name)} is of another kind; go on with `{plan.resume_command}`, or plan anew."
+                f"The unfinished run on {display_name(name)} is of another kind; go on with `{plan.resume_command}`, or plan again."
             )
         if plan.converts:
             # What the killed run left beside the table.
             with contextlib.suppress(IcekitError):
                 remove_stale(lake, stale_clones(lake, name))
-        found = CheckpointedRun(lake, plan, record.run_id, book, limits or Limits(), stop or Stop(), progress)
+        found = CheckpointedRun(lake, plan, record.run_id, book, limits or Limits(), RunControl(stop or Stop(), progress))
         return found.resume(record)
 
 

@@ -12,24 +12,23 @@ from zoneinfo import ZoneInfo
 from icekit.catalog import Lake
 from icekit.catalog.tables import within
 from icekit.compact import Plan
-from icekit.compact.execute import Stop, Stopped
 from icekit.compact.ledger import opened
-from icekit.ending import Ending, heeded
+from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
 from icekit.notebook import sampled
-from icekit.report import Known
+from icekit.report import FactsCache
 from icekit.run import Limits, resume, run
 from icekit.run.checkpointed import plan_of
 from icekit.run.service import new_run_id
 from icekit.saving import slug, write_text
 from icekit.schedule.policy import ACTIONS, PassBudget, Rule
-from icekit.schedule.result import StartedRun, Status, Step, TableHealth, Trouble, how_to_clear, mark, planned, ran
+from icekit.schedule.result import Failure, StartedRun, Status, Step, TableHealth, how_to_clear, mark, planned, ran
 from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
-from icekit.schedule.triggers import Permit, Seen, stopping_at
+from icekit.schedule.triggers import Permit, Watermark, stopping_at
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
-#: Statuses of a run whose rest is worth resuming. What failed is planned anew: its plan is why.
+#: Statuses of a run whose rest is worth resuming. What failed is planned again: its plan is why.
 CUT_SHORT = ("running", "stopped")
 
 
@@ -52,7 +51,7 @@ class TableWork:
     begin: Callable[[StartedRun], None]
     note: Callable[[Step], object]
     timeout: float | None = None
-    known: Known | None = None
+    known: FactsCache | None = None
 
     @property
     def name(self) -> str:
@@ -143,7 +142,7 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
     why_not = still(begun, work.rule, plan.command)
     if why_not is not None:
         work.say(
-            f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned anew"
+            f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned again"
         )
         return None
     leave = work.permit()
@@ -189,7 +188,7 @@ def _again(work: TableWork, action: str, share: Share) -> Plan | None:
 
 
 def _tried(work: TableWork, share: Share, stop: Stop) -> Plan | None:
-    """The plan of a compaction, tried on a clone; raises :class:`~icekit.compact.execute.Stopped`."""
+    """The plan of a compaction, tried on a clone; raises :class:`~icekit.engine.interrupting.Stopped`."""
     facts, findings = observed(work.lake, work.table, work.rule, work.known)
     return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share, trial=True, stop=stop)
 
@@ -232,7 +231,8 @@ def _guarded(action: str, leave: Permit, work: TableWork, go: Callable[[Stop], S
         if end is None or own < end:
             end, why = own, "the time of its budget was spent"
     try:
-        with stopping_at(end, work.now()) as stop, heeded(stop.set):
+        stop = stopping_at(end, work.now())
+        with heeded(stop.set):
             step = go(stop)
     except TableClaimed as problem:
         return Step(action, "busy", str(problem))
@@ -275,10 +275,10 @@ class Table:
     studied: Studied = field(default_factory=lambda: Studied({}))
     health: TableHealth | None = None
     before: TableHealth | None = None
-    start: Seen | None = None
+    start: Watermark | None = None
     seconds: float = 0.0
     is_over: bool = False
-    trouble: Trouble | None = None
+    trouble: Failure | None = None
     #: The leave that the pass's budget was shared out by; a refusal then stays one.
     leave: Permit | None = None
     #: Nothing more is run on it in this pass: what was resumed has not ended well, or nobody has looked at what was not proved.
@@ -307,7 +307,7 @@ class Table:
                 said += f"; for details see {kept_in}"
         self.end("crashed", said)
 
-    def keep_back(self, trouble: Trouble | None, now: dt.datetime, zone: ZoneInfo) -> bool:
+    def keep_back(self, trouble: Failure | None, now: dt.datetime, zone: ZoneInfo) -> bool:
         """Whether what failed on it ends its pass; what was not proved lets it be reported on, and nothing be run."""
         self.trouble = trouble
         if trouble is None:
@@ -359,7 +359,7 @@ def let_go(lake: Lake, ending: Ending) -> None:
     """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
 
     The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So an ending pass
-    stops Spark from another thread, which has a connection of its own, and does not wait for it for ever.
+    stops Spark from another thread, which has a connection of its own, and does not wait for it forever.
     """
     try:
         if not ending.is_asked:

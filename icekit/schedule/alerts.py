@@ -60,7 +60,7 @@ def news(made: Pass, policy: SchedulePolicy) -> list[News]:
         where = _where(one, policy)
         if one.status in FAILED:
             said = next((step.said for step in one.steps if step.status == "failed"), one.why)
-            following = _mended(one)
+            following = _following(one)
             found.append(News(one.table, "failed", f"{one.status}: {said}", where, following, f"{one.status}:{_first(said)}"))
         elif one.is_unhealthy and one.health is not None:
             names = sorted(name for name, severity in one.health.findings if severity != "info")
@@ -80,16 +80,16 @@ def news(made: Pass, policy: SchedulePolicy) -> list[News]:
             did = "; ".join(f"{step.action}: {step.said}" for step in one.steps if step.status == "done")
             found.append(News(one.table, "done", did, where, "nothing", f"done:{made.started.isoformat()}"))
     if made.failure:
-        following = "mend what is named; the next pass tries again"
+        following = "fix what is named; the next pass tries again"
         found.append(News(_POLICY, "failed", f"the pass itself failed: {made.failure}", policy.name, following, _first(made.failure)))
     elif made.problems:
         # One piece of news, as a receiver's memory holds one mark for each name.
-        following = "mend the policy, and check it with `icekit policy`"
+        following = "fix the policy, and check it with `icekit policy`"
         found.append(News(_POLICY, "failed", "\n  ".join(made.problems), policy.name, following, "\n".join(sorted(made.problems))))
     return found
 
 
-def _mended(one: TableResult) -> str:
+def _following(one: TableResult) -> str:
     """What to do about a table that failed."""
     if one.status == "crashed":
         return "read the trace beside the reports, and report it if it is a bug"
@@ -98,8 +98,8 @@ def _mended(one: TableResult) -> str:
     if any(step.is_unproved for step in one.steps):
         return f"compare the table with its snapshot of before the run, roll back to that if need be, then {how_to_clear(one.table)}; until then nothing is run on it"
     if one.status == "failed":
-        return f"mend what is named; it is tried again after some hours, or by the next pass after {how_to_clear(one.table)}"
-    return "mend what is named; the next pass tries again"
+        return f"fix what is named; it is tried again after some hours, or by the next pass after {how_to_clear(one.table)}"
+    return "fix what is named; the next pass tries again"
 
 
 def messages(made: Pass, policy: SchedulePolicy, told: Mapping[str, Mapping[str, Mapping[str, Any]]], now_ms: int) -> list[Message]:

@@ -155,7 +155,7 @@ def registry(watched: Watched) -> CollectorRegistry:
                 metric.labels(**of_all, table=one.table).set(getattr(one.health, attribute))
     reported = gauge("table_report_timestamp_seconds", "When the newest report was made, in seconds since 1970.", "table")
     unhealthy = gauge("table_unhealthy", "1 where the newest report is as grave as the gate or graver, else 0.", "table")
-    failed = gauge("table_failed", "1 where the last run could not read or mend the table, else 0.", "table")
+    failed = gauge("table_failed", "1 where the last run could not read or fix the table, else 0.", "table")
     rewritten = gauge("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", "table")
     for one in tables:
         of_one = {**of_all, "table": one.table}
@@ -187,14 +187,14 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         )
     rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
     return Case(
-        one.table,
-        one.status,
-        verdict,
-        said or one.status,
-        one.seconds if seconds is None else seconds,
-        one.health,
-        one.is_unhealthy,
-        rewritten,
+        table=one.table,
+        status=one.status,
+        verdict=verdict,
+        said=said or one.status,
+        seconds=one.seconds if seconds is None else seconds,
+        health=one.health,
+        is_unhealthy=one.is_unhealthy,
+        rewritten_bytes=rewritten,
     )
 
 

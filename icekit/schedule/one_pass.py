@@ -12,26 +12,26 @@ from functools import partial
 from pathlib import Path
 
 from icekit.catalog import EMBEDDED, Lake, connect
-from icekit.ending import Ending, ended_like_interrupted
 from icekit.engine.boundary import outside
+from icekit.engine.interrupting import Ending, ended_like_interrupted
 from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable, first_line
 from icekit.facts.head import head
-from icekit.report import Known, Part
+from icekit.report import FactsCache, Part
 from icekit.schedule import result as document
 from icekit.schedule.act import Say, Table, TableWork, act, let_go, shares, stop, unfinished, while_ending
 from icekit.schedule.alerts import check_places, check_receivers, messages, send, urls
 from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import (
-    Did,
+    Failure,
     Pass,
+    PastAction,
     Step,
     TableResult,
-    Trouble,
-    gravest,
     health_in,
     kept,
     mark,
+    most_serious,
     ranked,
     reported,
     same_report,
@@ -39,7 +39,7 @@ from icekit.schedule.result import (
 )
 from icekit.schedule.state import LONGEST, State, one_at_a_time, state_path
 from icekit.schedule.study import PlanTimedOut, Share, study, timely
-from icekit.schedule.triggers import Assigned, Permit, Seen, assign, due, permit, quiet
+from icekit.schedule.triggers import Assigned, Permit, Watermark, assign, due, permit, quiet
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
@@ -63,7 +63,7 @@ class _OnePass:
         self.deadline = None if seconds is None else self.started + dt.timedelta(seconds=seconds)
         self.lake: Lake = connect(policy.catalog or None)
         self.ending = Ending()
-        self.known = Known()
+        self.known = FactsCache()
         self.problems: list[str] = []
 
     def go(self) -> Pass:
@@ -71,7 +71,7 @@ class _OnePass:
         tables: list[Table] = []
         assigned = Assigned(())
         with ended_like_interrupted() as self.ending, tempfile.TemporaryDirectory(prefix="icekit-", ignore_cleanup_errors=True) as folder:
-            self.known = Known(Path(folder))
+            self.known = FactsCache(Path(folder))
             try:
                 assigned = assign(self.policy, self.lake.tables.names())
                 for problem in assigned.unmatched:
@@ -90,13 +90,13 @@ class _OnePass:
                 let_go(self.lake, self.ending)
         results = ranked([self._result(one) for one in tables])
         return Pass(
-            self.policy.name,
-            self.lake.name,
-            self.dry_run,
-            self.started,
-            time.monotonic() - began,
-            tuple(results),
-            (*assigned.unmatched, *self.problems),
+            policy=self.policy.name,
+            catalog=self.lake.name,
+            is_dry_run=self.dry_run,
+            started=self.started,
+            seconds=time.monotonic() - began,
+            tables=tuple(results),
+            problems=(*assigned.unmatched, *self.problems),
             output=None if self.dry_run else self.policy.output,
             interrupted=self.ending.is_asked,
         )
@@ -160,7 +160,7 @@ class _OnePass:
             if step is None or step.status in {"done", "failed"}:
                 self.state.ended(one.written)
         at = head(self.lake, one.name)
-        one.start = Seen(at.metadata.get("table-uuid"), at.snapshot_id, int(self.clock().timestamp() * 1000))
+        one.start = Watermark(at.metadata.get("table-uuid"), at.snapshot_id, int(self.clock().timestamp() * 1000))
         found = due(at.metadata, self.state.seen(one.written), one.rule.when, one.start.passed_ms, one.rule.limits.min_file_size_ratio)
         if found.is_due or begun is not None:
             why = found.why if found.is_due else "a run of an earlier pass was unfinished"
@@ -197,26 +197,37 @@ class _OnePass:
         now_ms = int(self.clock().timestamp() * 1000)
         if step.run_id is not None:
             self.known.forget(one.name)
-            self.state.acted(Did.by(step, one.written, now_ms))
+            self.state.acted(PastAction.by(step, one.written, now_ms))
         if step.status == "failed":
             times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
             marked, looked_at = mark(one.rule, step.action), step.run_id or step.held_by
-            self.state.fail(one.written, Trouble(step.action, step.said, marked, now_ms, times, step.is_unproved, looked_at))
+            self.state.fail(
+                one.written,
+                Failure(
+                    action=step.action,
+                    said=step.said,
+                    mark=marked,
+                    at_ms=now_ms,
+                    times=times,
+                    is_unproved=step.is_unproved,
+                    run_id=looked_at,
+                ),
+            )
         return step
 
     def _work_on(self, one: Table) -> TableWork:
         return TableWork(
-            self.lake,
-            one.name,
-            one.rule,
-            self.policy.ledger,
-            lambda: one.leave if one.leave is not None and not one.leave.granted else self._permit(one),
-            self.clock,
-            self.say,
-            lambda begun: self.state.begin(one.written, begun),
-            partial(self._note, one),
-            self.policy.timeout,
-            self.known,
+            lake=self.lake,
+            table=one.name,
+            rule=one.rule,
+            ledger=self.policy.ledger,
+            permit=lambda: one.leave if one.leave is not None and not one.leave.granted else self._permit(one),
+            now=self.clock,
+            say=self.say,
+            begin=lambda begun: self.state.begin(one.written, begun),
+            note=partial(self._note, one),
+            timeout=self.policy.timeout,
+            known=self.known,
         )
 
     def _permit(self, one: Table) -> Permit:
@@ -293,8 +304,18 @@ class _OnePass:
 
     def _result(self, one: Table) -> TableResult:
         health = one.health or health_in(self.state.last(one.written))
-        status = one.status if one.is_over else gravest(step.status for step in one.steps)
-        return TableResult(one.written, one.rule.name, status, one.why, one.rule.fail_on, health, one.before, tuple(one.steps), one.seconds)
+        status = one.status if one.is_over else most_serious(step.status for step in one.steps)
+        return TableResult(
+            table=one.written,
+            rule=one.rule.name,
+            status=status,
+            why=one.why,
+            fail_on=one.rule.fail_on,
+            health=health,
+            before=one.before,
+            steps=tuple(one.steps),
+            seconds=one.seconds,
+        )
 
     def _keep(self, one: Table) -> None:
         """Remember a table; it counts as passed only when nothing that was due is left."""

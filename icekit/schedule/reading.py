@@ -144,7 +144,7 @@ class PolicyError(ParameterError):
         super().__init__(
             "\n".join(
                 [
-                    f"{path} has {count(len(lines), 'error')}; mend what is named and check it again with `icekit policy {path}`.",
+                    f"{path} has {count(len(lines), 'error')}; fix what is named and check it again with `icekit policy {path}`.",
                     *lines,
                 ]
             )

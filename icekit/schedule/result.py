@@ -79,7 +79,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class PastAction:
     """An action that a pass of the policy has run: when it ended (milliseconds since 1970), on which table, and what came of it."""
 
     at_ms: int
@@ -95,12 +95,12 @@ class Did:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Did:
+    def of(cls, data: Mapping[str, Any]) -> PastAction:
         """Read one that was kept."""
         return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
     @classmethod
-    def by(cls, step: Step, table: str, at_ms: int) -> Did:
+    def by(cls, step: Step, table: str, at_ms: int) -> PastAction:
         """What a step has done to a table."""
         same = {f.name: getattr(step, f.name) for f in fields(cls) if f.name not in {"at_ms", "table"}}
         return cls(at_ms, table, **same)
@@ -178,7 +178,7 @@ class Pass:
     told: tuple[str, ...] = ()
     output: Path | None = None
     interrupted: bool = False
-    lately: tuple[Did, ...] = ()
+    lately: tuple[PastAction, ...] = ()
     failure: str = ""
     failure_status: int = EXIT_HEALTHY
 
@@ -200,7 +200,7 @@ class Pass:
         return ", ".join(f"{n:,} {status}" for status, n in numbers if n) or "no table"
 
 
-def gravest(statuses: Iterable[Status]) -> Status:
+def most_serious(statuses: Iterable[Status]) -> Status:
     """The most serious of several; ``reported`` of none."""
     return min(statuses, key=ORDER.index, default="reported")
 
@@ -224,15 +224,15 @@ def health_of(row: Any, reported_ms: int, page: str) -> TableHealth | None:
     data = said.totals["data"]
     deletes = [total for kind, total in said.totals.items() if kind != "data"]
     return TableHealth(
-        said.status,
-        tuple((f["name"], f["severity"]) for f in said.findings),
-        data["file_count"],
-        data["size_in_bytes"],
-        data["record_count"],
-        sum(d["file_count"] for d in deletes),
-        sum(d["record_count"] for d in deletes),
-        reported_ms,
-        page,
+        status=said.status,
+        findings=tuple((f["name"], f["severity"]) for f in said.findings),
+        data_files=data["file_count"],
+        data_bytes=data["size_in_bytes"],
+        records=data["record_count"],
+        delete_files=sum(d["file_count"] for d in deletes),
+        delete_records=sum(d["record_count"] for d in deletes),
+        reported_ms=reported_ms,
+        page=page,
     )
 
 
@@ -314,7 +314,7 @@ def write(made: Pass, folder: Path) -> tuple[Path, Path]:
 
 
 def text(made: Pass) -> str:
-    """The pass as a table of lines, the gravest first; what is not due is only counted."""
+    """The pass as a table of lines, the most serious first; what is not due is only counted."""
     lines = [f"{'status':<13} {'health':<9} table", "─" * _WIDTH]
     for one in made.tables:
         if one.status == "not due" and not one.is_unhealthy:
@@ -483,16 +483,16 @@ def ran(action: str, outcome: Outcome) -> Step:
     elif outcome.proof is not None:
         said += ", proved" if outcome.proof.ok else ""
     return Step(
-        action,
-        status,
-        said,
-        tuple(a.action.sql for a in outcome.actions),
-        outcome.run_id,
-        total.files_in,
-        total.bytes_in,
-        total.files_out,
-        total.bytes_out,
-        outcome.seconds,
+        action=action,
+        status=status,
+        said=said,
+        sql=tuple(a.action.sql for a in outcome.actions),
+        run_id=outcome.run_id,
+        files_in=total.files_in,
+        bytes_in=total.bytes_in,
+        files_out=total.files_out,
+        bytes_out=total.bytes_out,
+        seconds=outcome.seconds,
         is_unproved=outcome.status == "not proved",
     )
 
@@ -514,7 +514,7 @@ class StartedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Failure:
     """What failed last on a table, how often in a row, and when (milliseconds since 1970).
 
     ``is_unproved``: the run changed the table, and its proof failed or could not be made. Nothing more is run on

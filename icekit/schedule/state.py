@@ -13,19 +13,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from icekit.compact.ledger import default_path
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, LedgerUnusable, require
-from icekit.saving import is_sqlite
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.result import Did, StartedRun, Trouble
-from icekit.schedule.triggers import Seen
+from icekit.schedule.result import Failure, PastAction, StartedRun
+from icekit.schedule.triggers import Watermark
 from icekit.secrets import mask_data
+from icekit.sqlite import SqliteFile
 from icekit.units import moment, span
 
-# Marks a file as this, in SQLite's own header ("icep").
-_APPLICATION = 0x69636570
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT)",
     "CREATE TABLE IF NOT EXISTS notes (kind TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, name))",
@@ -48,20 +45,22 @@ def state_path(policy: SchedulePolicy) -> Path:
     return folder / f"{policy.name}-{mark}.passes.db"
 
 
-class State:
+class State(SqliteFile):
     """What is remembered of each table and of what each receiver was told.
 
-    No file is an empty memory: every table is then at its first pass. Reading makes no file. Raises
+    No file is an empty memory: every table is then at its first pass. Raises
     :class:`~icekit.errors.LedgerUnusable` for one that cannot be used.
     """
+
+    APPLICATION = 0x69636570  # "icep"
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def seen(self, table: str) -> Seen | None:
+    def seen(self, table: str) -> Watermark | None:
         """What the last finished pass of a table saw."""
         found = self._one("SELECT seen FROM tables WHERE name = ?", table)
-        return Seen(**json.loads(found)) if found else None
+        return Watermark(**json.loads(found)) if found else None
 
     def last(self, table: str) -> dict[str, Any] | None:
         """The result of a table's last report, as :func:`keep` got it."""
@@ -81,16 +80,16 @@ class State:
         """Note that nothing of this policy's is left unfinished on a table."""
         self._drop_note("begun", table)
 
-    def trouble(self, table: str) -> Trouble | None:
+    def trouble(self, table: str) -> Failure | None:
         """What failed last on a table; None where nothing did since."""
         found = self._note("trouble", table)
-        return Trouble(**found) if found else None
+        return Failure(**found) if found else None
 
     def troubled(self) -> tuple[str, ...]:
         """The tables on which something failed."""
         return tuple(name for (name,) in self._all("SELECT name FROM notes WHERE kind = 'trouble' ORDER BY name"))
 
-    def fail(self, table: str, trouble: Trouble) -> None:
+    def fail(self, table: str, trouble: Failure) -> None:
         """Note what failed on a table."""
         self._keep_note("trouble", table, asdict(trouble))
 
@@ -98,7 +97,7 @@ class State:
         """Forget what failed on a table, so that it may be worked on again."""
         self._drop_note("trouble", table)
 
-    def keep(self, table: str, last: dict[str, Any], seen: Seen | None = None) -> None:
+    def keep(self, table: str, last: dict[str, Any], seen: Watermark | None = None) -> None:
         """Keep a table's result; ``seen`` only when all that was due is done, so that it counts as passed."""
         document = json.dumps(mask_data(last))
         self._write(
@@ -108,16 +107,19 @@ class State:
             document,
         )
 
-    def acted(self, did: Did) -> None:
+    def acted(self, did: PastAction) -> None:
         """Note an action that was run; the oldest of very many are forgotten."""
-        with self._transaction() as db:
+
+        def work(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO actions VALUES (?, ?)", [did.at_ms, json.dumps(mask_data(asdict(did)))])
             db.execute("DELETE FROM actions WHERE rowid <= (SELECT max(rowid) FROM actions) - ?", [_ACTIONS])
 
-    def lately(self, limit: int = 20) -> tuple[Did, ...]:
+        self.write(work)
+
+    def lately(self, limit: int = 20) -> tuple[PastAction, ...]:
         """What was run last, newest first; what a later version has added is left out."""
         rows = self._all("SELECT document FROM actions ORDER BY rowid DESC LIMIT ?", limit)
-        return tuple(Did.of(json.loads(document)) for (document,) in rows)
+        return tuple(PastAction.of(json.loads(document)) for (document,) in rows)
 
     def told(self, receiver: str) -> dict[str, dict[str, Any]]:
         """What a receiver was told of each table."""
@@ -126,12 +128,15 @@ class State:
 
     def tell(self, receiver: str, told: dict[str, dict[str, Any] | None]) -> None:
         """Note what a receiver was told; None forgets a table."""
-        with self._transaction() as db:
+
+        def work(db: sqlite3.Connection) -> None:
             for name, document in told.items():
                 if document is None:
                     db.execute("DELETE FROM told WHERE receiver = ? AND name = ?", [receiver, name])
                 else:
                     db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?)", [receiver, name, json.dumps(mask_data(document))])
+
+        self.write(work)
 
     def _note(self, kind: str, table: str) -> dict[str, Any] | None:
         found = self._one("SELECT document FROM notes WHERE kind = ? AND name = ?", kind, table)
@@ -149,58 +154,30 @@ class State:
         return rows[0][0] if rows else None
 
     def _all(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
-        if not self.path.exists():
-            return []
-        # Read-only, so that a dry run may be somebody's who may not write it.
-        with self._open(f"file:{quote(str(self.path))}?mode=ro") as db:
+        def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
             try:
                 return list(db.execute(query, given))
             except sqlite3.OperationalError as error:
-                # A pass that was killed in its first write leaves an empty file; an earlier version's has fewer tables.
+                # An earlier version's has fewer tables.
                 if "no such table" in str(error):
                     return []
                 raise
 
+        return self.read(work, [])
+
     def _write(self, statement: str, *given: Any) -> None:
-        with self._transaction() as db:
-            db.execute(statement, given)
+        self.write(lambda db: db.execute(statement, given))
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._open(f"file:{quote(str(self.path))}") as db:
-            db.execute("BEGIN IMMEDIATE")
-            if not _kind_of(db):
-                db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            for table in _TABLES:
-                db.execute(table)
-            yield db
-            db.execute("COMMIT")
+    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:  # noqa: ARG002
+        """Make the tables that are not there."""
+        for table in _TABLES:
+            db.execute(table)
 
-    @contextlib.contextmanager
-    def _open(self, uri: str) -> Iterator[sqlite3.Connection]:
-        try:
-            if not uri.endswith("mode=ro"):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not is_sqlite(self.path):
-                raise sqlite3.DatabaseError("file is not a database")
-            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=15, isolation_level=None)) as db:
-                if not _is_ours(db):
-                    raise sqlite3.DatabaseError("it is another program's database")
-                yield db
-        except (sqlite3.Error, OSError) as error:
-            raise LedgerUnusable(
-                f"The record of passes {self.path} cannot be used ({error}); make it writable, or name another file with `state:` in the policy: every table is then at its first pass."
-            ) from error
-
-
-def _is_ours(db: sqlite3.Connection) -> bool:
-    """Tell whether a file is a record of passes, or empty."""
-    kind = _kind_of(db)
-    return kind == _APPLICATION or (kind == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-
-
-def _kind_of(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA application_id").fetchone()[0])
+    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
+        """Why the record cannot be used."""
+        return LedgerUnusable(
+            f"The record of passes {self.path} cannot be used ({error}); make it writable, or name another file with `state:` in the policy: every table is then at its first pass."
+        )
 
 
 # --- Let one pass of a policy run at a time, and say who holds it

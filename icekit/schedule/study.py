@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from icekit.catalog import Lake
-from icekit.catalog.deadline import TookTooLong, in_time
+from icekit.catalog.deadline import DeadlineExceeded, in_time
 from icekit.compact import candidates, plan_table
 from icekit.compact.candidates import Candidate
-from icekit.compact.execute import Stop
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings
+from icekit.engine.interrupting import Stop
 from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
-from icekit.report import Known
+from icekit.report import FactsCache
 from icekit.schedule.policy import Compact, Convert, Maintain, PassBudget, Rule
 from icekit.sql import Identifier
 from icekit.units import span
@@ -78,7 +78,7 @@ def less(budget: PassBudget, bytes_in: int, files_in: int = 0) -> PassBudget:
 def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict[str, Share]:
     """What each table gets of a budget.
 
-    Partitions of all tables stand in one queue, by win per byte; one that is dearer than what is left is passed
+    Partitions of all tables stand in one queue, by win per byte; one that is more expensive than what is left is passed
     over, as :func:`icekit.compact.plan.plan` does within a table.
     """
     if budget.bytes is None and budget.files is None:
@@ -140,13 +140,13 @@ def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
     """Plan on the lake for so many seconds; raises :class:`PlanTimedOut`, its Spark work cancelled."""
     try:
         return in_time(lake, seconds, work)
-    except TookTooLong:
+    except DeadlineExceeded:
         raise PlanTimedOut(
             f"planning took longer than {span((seconds or 0.0) * 1000)}; raise `timeout:` or narrow the window (since, until, skip_last)"
         ) from None
 
 
-def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime, known: Known | None = None) -> Studied:
+def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime, known: FactsCache | None = None) -> Studied:
     """Plan every action of a rule for a table as it is now, without a trial; raises the errors of :mod:`icekit.errors`."""
     if not rule.actions:
         return Studied({})
@@ -166,7 +166,7 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
     return Studied(plans, bought, facts.storage.sharing.refusal if facts.storage and names_orphans else None)
 
 
-def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = None) -> tuple[TableFacts, Findings]:
+def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None = None) -> tuple[TableFacts, Findings]:
     """A table's facts and findings by its rule's limits; those of its report where it has not moved since."""
     limits = rule.limits
     needs_storage = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
@@ -180,7 +180,7 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: Known | None = No
             storage=needs_storage,
         )
 
-    facts = (known or Known()).facts(lake, table, collect, storage=needs_storage)
+    facts = (known or FactsCache()).facts(lake, table, collect, storage=needs_storage)
     if not needs_storage:
         facts = dataclasses.replace(facts, storage=None)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import fnmatch
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from icekit.compact.execute import RUN_TAG, Stop
+from icekit.compact.execute import RUN_TAG
+from icekit.engine.interrupting import Stop
 from icekit.errors import nearest
 from icekit.facts.metadata import Json, choose_snapshot, lineage, settings, snapshots_by_id
 from icekit.facts.rollup import min_file_size
@@ -21,7 +20,7 @@ from icekit.units import count, span
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Watermark:
     """What the last finished pass of a table saw: its snapshot then, and when that was, in milliseconds since 1970.
 
     ``left_id`` is the snapshot that the pass left, after icekit's own commits; None where it made none, or it is not known.
@@ -54,7 +53,7 @@ class Due:
     why: str
 
 
-def due(metadata: Json, seen: Seen | None, trigger: Trigger, now_ms: int, small_ratio: float) -> Due:
+def due(metadata: Json, seen: Watermark | None, trigger: Trigger, now_ms: int, small_ratio: float) -> Due:
     """Judge one table. ``small_ratio`` is the share of the target under which a file is undersized."""
     if seen is None:
         return Due(True, "its first pass")
@@ -148,20 +147,9 @@ def permit(rule: Rule, zone: ZoneInfo, now: dt.datetime, deadline: dt.datetime |
     return Permit(True, why, end)
 
 
-@contextlib.contextmanager
-def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Iterator[Stop]:
+def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Stop:
     """A stop that the clock sets at ``end``; what is committed by then stays."""
-    stop = Stop()
-    if end is None:
-        yield stop
-        return
-    timer = threading.Timer(max(0.0, (end - now).total_seconds()), stop.set, ["clock"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield stop
-    finally:
-        timer.cancel()
+    return Stop(None if end is None else (end - now).total_seconds())
 
 
 def _clock(moment: dt.datetime, zone: ZoneInfo) -> str:

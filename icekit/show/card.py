@@ -30,7 +30,7 @@ _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 def card(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None, *, color: bool = False) -> str:
     """A table's health in about 24 lines of at most 80 columns; only a statement may be wider.
 
-    ``thresholds`` are the limits of the findings, by which sizes are told apart too. ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings, by which sizes are distinguished too. ``color`` adds ANSI colours, for a terminal.
     """
 
     def painted(text: str, code: str) -> str:
@@ -76,7 +76,7 @@ def _bar(size: SizeClass, facts: TableFacts) -> str:
 
 
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
-    """The gravest finding that has a statement to run."""
+    """The most serious finding that has a statement to run."""
     return next((f for f in findings if f.sql), None)
 
 

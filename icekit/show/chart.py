@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.legend import Legend
 
-# Okabe and Ito, "Color Universal Design": told apart with any colour vision.
+# Okabe and Ito, "Color Universal Design": distinguished with any colour vision.
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
 GREY, BAND = "#595959", "#D9EFE6"
 

@@ -18,7 +18,7 @@ from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.model import Kind, TableFacts
-from icekit.facts.rollup import DeleteRatio, HistogramBar
+from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
@@ -201,7 +201,7 @@ def partitions(facts: TableFacts) -> Chart:
     if not groups:
         return nothing(title, "No data files: nothing to draw.")
     files = [g.file_count for g in groups]
-    needed = [tables.needed(g.size_in_bytes, facts.target_bytes) for g in groups]
+    needed = [expected_files(g.size_in_bytes, facts.target_bytes) for g in groups]
     rows = range(len(groups))
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
@@ -224,7 +224,7 @@ def partitions(facts: TableFacts) -> Chart:
         axes.set_xlabel("Data files")
         legend(axes)
     everywhere = facts.of_kind(Kind.DATA)
-    enough = sum(tables.needed(g.size_in_bytes, facts.target_bytes) for g in everywhere)
+    enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}, "
         f"where {enough:,} would do at {size(facts.target_bytes)} each; worst {tables.partition_name(facts, groups[0].partition)} "

@@ -147,7 +147,7 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 #: ``off`` shows every explorer as plain HTML alone.
 SWITCH = "ICEKIT_WIDGETS"
 _STATES = ("on", "off")
-# A page that nobody can run anew hides it by its class.
+# A page that nobody can run again hides it by its class.
 _OFF = f'<p class="controls-off">Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>'
 
 

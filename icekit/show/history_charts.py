@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullL
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import SizesAt
 from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts
-from icekit.facts.rollup import HistogramBar, bucket_of
+from icekit.facts.rollup import HistogramBar, bucket_of, expected_manifests
 from icekit.history.trend import MEASURES, Measure, Past
 from icekit.show import tables
 from icekit.show.chart import (
@@ -71,7 +71,7 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     target = facts.int_setting("commit.manifest.target-size-bytes")
     limit = (thresholds or Thresholds()).overlap_share
     rows = [
-        (name, there, tables.needed(held, target), f"{size(held / there)}, {entries / there:,.1f} entries each")
+        (name, there, expected_manifests(held, target), f"{size(held / there)}, {entries / there:,.1f} entries each")
         for name, there, held, entries in (
             ("data", found.data_count, found.data_bytes, found.data_entry_count),
             ("deletes", found.delete_count, found.delete_bytes, found.delete_entry_count),
@@ -129,12 +129,12 @@ def _manifests_told(facts: TableFacts, found: ManifestFacts, target: int) -> str
     if found.data_count:
         told.append(
             f"{count(found.data_count, 'data manifest')} of {facts.name}, {size(found.data_bytes / found.data_count)} and "
-            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average, where {tables.needed(found.data_bytes, target):,} of {size(target)} would do"
+            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average, where {expected_manifests(found.data_bytes, target):,} of {size(target)} would do"
         )
     if found.delete_count:
         told.append(
             f"{count(found.delete_count, 'delete manifest')}, {size(found.delete_bytes / found.delete_count)} on average, "
-            f"where {tables.needed(found.delete_bytes, target):,} would do"
+            f"where {expected_manifests(found.delete_bytes, target):,} would do"
         )
     else:
         told.append("no delete manifests")
@@ -451,7 +451,7 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresh
 
 
 def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
-    """The sizes that a rewrite leaves alone by the limits given; by Iceberg's own where a snapshot's files cannot be told apart by them."""
+    """The sizes that a rewrite leaves alone by the limits given; by Iceberg's own where a snapshot's files cannot be distinguished by them."""
     given, own = (left_alone(facts, Kind.DATA, limits) for limits in (thresholds, None))
     assert given is not None  # data files always have a band
     assert own is not None

@@ -10,6 +10,7 @@ import pandas as pd
 from icekit.diagnose.findings import Finding, Thresholds, findings_html
 from icekit.facts import rollup
 from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.show.sparkline import in_band, left_alone, size_bars
 from icekit.units import at, size_range
 
@@ -77,7 +78,7 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> pd.DataFrame:
         partition=lambda r: partition_name(facts, r.partition),
         spec_id=lambda r: r.partition.spec_id,
         file_count=lambda r: r.file_count,
-        files_needed=lambda r: needed(r.size_in_bytes, facts.target_bytes),
+        files_needed=lambda r: expected_files(r.size_in_bytes, facts.target_bytes),
         total_data_file_size_in_bytes=lambda r: r.size_in_bytes,
         record_count=lambda r: r.record_count,
         mean_file_size_in_bytes=lambda r: round(r.mean_bytes),
@@ -93,7 +94,7 @@ def manifests(facts: TableFacts) -> pd.DataFrame:
         [row for row in found if row[1]],
         content=lambda r: r[0],
         manifest_count=lambda r: r[1],
-        manifests_needed=lambda r: needed(r[2], target),
+        manifests_needed=lambda r: expected_manifests(r[2], target),
         size_in_bytes=lambda r: r[2],
         mean_size_in_bytes=lambda r: round(r[2] / r[1]),
         entry_count=lambda r: r[3],
@@ -174,11 +175,6 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         remedy=lambda r: r.remedy,
         sql=lambda r: ";\n".join(r.sql),
     )
-
-
-def needed(size_in_bytes: int, target_bytes: int) -> int:
-    """Files of the target size that would hold so many bytes; one at least."""
-    return max(1, -(-size_in_bytes // target_bytes))
 
 
 def partition_name(facts: TableFacts, partition: Partition | None) -> str:

@@ -28,7 +28,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.sql import display_name
-from icekit.tune.advisory_size.advise import SizeStep
+from icekit.tune.advisory_size.trial import SizeStep
 from icekit.tune.advisory_size.written import Written
 from icekit.tune.file_sizes import made
 from icekit.tune.merge.model import Review, summary

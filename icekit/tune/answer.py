@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icekit.answer import html
-from icekit.answer.lines import aligned
+from icekit.answer.grid import Grid
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
@@ -120,24 +120,27 @@ class Script:
 
 
 def to_set(
-    table: Identifier,
-    there: Mapping[str, str],
+    facts: TableFacts,
     properties: Mapping[str, str],
     *,
     current: str | None,
     evidence: str,
-    name: str | None = None,
     verified: str | None = None,
     breaks: str | None = None,
 ) -> Advice:
-    """Advice to set table properties; ``there`` are those that are set now, ``table`` is named with its catalog.
-
-    It is named after the last of them, unless ``name`` says otherwise.
-    """
+    """Advice to set table properties; it is named after the last of them."""
+    table = facts.sql_name
     last, value = list(properties.items())[-1]
-    undo = "; ".join(_undone(table, there, properties)) or None
     return Advice(
-        name or last, current, value, evidence, set_properties(table, dict(properties)), verified, breaks, undo, tuple(properties.items())
+        setting=last,
+        current=current,
+        proposed=value,
+        evidence=evidence,
+        sql=set_properties(table, dict(properties)),
+        verified=verified,
+        breaks=breaks,
+        undo="; ".join(_undone(table, facts.properties, properties)) or None,
+        properties=tuple(properties.items()),
     )
 
 
@@ -184,26 +187,15 @@ def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A table of a card: its caption, head and rows as text; figures stand to the right."""
-
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    text_columns: frozenset[int] = frozenset({0})
-
-
 @dataclass(frozen=True)
 class Answer:
     """One question's answer; each question has a class of its own (``repr=False``, or it shows as a dataclass) with what it measured.
 
-    ``table`` is named with its catalog. ``stopped`` says why a trial is not whole, None where it is.
+    ``stopped`` says why a trial is not whole, None where it is.
     """
 
     question: ClassVar[str]
 
-    table: Identifier
     facts: TableFacts
     advice: tuple[Advice, ...]
     stopped: str | None
@@ -212,6 +204,11 @@ class Answer:
     def name(self) -> str:
         """The table's name, without its catalog."""
         return display_name(self.facts.table)
+
+    @property
+    def table(self) -> Identifier:
+        """The table's name, with its catalog."""
+        return self.facts.sql_name
 
     @property
     def script(self) -> Script:
@@ -232,7 +229,7 @@ class Answer:
         """The answer in a few sentences."""
         raise NotImplementedError
 
-    def tables(self) -> Sequence[Shown]:
+    def tables(self) -> Sequence[Grid]:
         """What was measured, as tables."""
         raise NotImplementedError
 
@@ -280,9 +277,9 @@ class Answer:
 def answer_text(answer: Answer) -> str:
     """An answer as lines for a terminal."""
     lines = [f"{answer.name}: {answer.summary()}", *_stopped(answer)]
-    for shown in answer.tables():
-        if shown.rows:
-            lines += ["", f"{shown.caption}:", *aligned((shown.head, *shown.rows), left=shown.text_columns)]
+    for grid in answer.tables():
+        if grid.rows:
+            lines += ["", f"{grid.caption}:", *grid.lines()]
     if answer.basis():
         lines += ["", *answer.basis()]
     lines += advice_lines(answer.advice, answer.script)
@@ -300,10 +297,7 @@ def answer_html(answer: Answer) -> str:
         *(f"<p>{html.prose(line)}</p>" for line in _stopped(answer)),
         *advice_html(answer.advice, answer.script),
     ]
-    for shown in answer.tables():
-        if shown.rows:
-            right = [place not in shown.text_columns for place in range(len(shown.head))]
-            parts.append(f"<p>{html.prose(shown.caption)}:</p>{html.table(shown.head, shown.rows, right)}")
+    parts += [grid.html() for grid in answer.tables()]
     parts += [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
     return mask(html.framed(*parts, "</div>"))
 

@@ -1,8 +1,4 @@
-"""Write the statements that change a table's order and partitioning, and those that take them back; pure.
-
-``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
-extensions), so the way back puts that property back as well.
-"""
+"""Write the statements that change a table's order and partitioning, and those that take them back; pure."""
 
 from __future__ import annotations
 
@@ -10,29 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind, Partition, Scalar
-from icekit.facts.model import Column, SortField, TableFacts
+from icekit.facts.model import Column, TableFacts
 from icekit.facts.where import askable, unfiltered_fields, where
-from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, set_properties, transform_of, unset_properties
+from icekit.sandbox.trial import MOST_PARTITIONS, quoted
+from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 
 if TYPE_CHECKING:
     from icekit.tune.layout.model import Field, LayoutOrder
 
-DISTRIBUTION = "write.distribution-mode"
-#: Partitions that one portion names at most, so that its predicate can be read and planned: a stated choice.
-MOST_PARTITIONS = 2_000
 #: What one statement rewrites at most, where a predicate can name a part of a larger table: one file group of Iceberg's (max-file-group-size-bytes).
 PORTION_BYTES = 100 << 30
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
 _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
 
 
-def _quoted(columns: Mapping[str, Column], name: str) -> str:
-    found = columns.get(name)
-    return identifier(*(found.names if found is not None else (name,)))
-
-
 def _terms(columns: Mapping[str, Column], names: Sequence[str]) -> str:
-    return ", ".join(f"{_quoted(columns, n)} ASC NULLS FIRST" for n in names)
+    return ", ".join(f"{quoted(columns, n)} ASC NULLS FIRST" for n in names)
 
 
 def write_order(table: Identifier, columns: Mapping[str, Column], names: Sequence[str], *, by_partition: bool) -> str:
@@ -41,33 +30,14 @@ def write_order(table: Identifier, columns: Mapping[str, Column], names: Sequenc
     return f"ALTER TABLE {identifier(*table)} {how} {_terms(columns, names)}"
 
 
-def undo_order(table: Identifier, facts: TableFacts) -> str:
-    """The statements that bring back the order and the distribution that are there now."""
-    columns = {c.name: c for c in facts.columns}
-    name = identifier(*table)
-    if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(columns, f) for f in facts.sort_order)}"
-    else:
-        order = f"ALTER TABLE {name} WRITE UNORDERED"
-    there = facts.properties.get(DISTRIBUTION)
-    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
-    return f"{order}; {mode}"
-
-
-def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_of(_quoted(columns, field.source), field.transform)
-    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
-
-
 def rewrite_order(columns: Mapping[str, Column], order: LayoutOrder) -> str:
     """An order as ``rewrite_data_files`` takes it in ``sort_order``."""
     if not order.is_curve:
         return _terms(columns, order.columns)
-    return f"{order.kind}({', '.join(_quoted(columns, n) for n in order.columns)})"
+    return f"{order.kind}({', '.join(quoted(columns, n) for n in order.columns)})"
 
 
 def rewrite(
-    catalog: str,
     table: Identifier,
     columns: Mapping[str, Column],
     order: LayoutOrder | None,
@@ -76,7 +46,7 @@ def rewrite(
     *,
     by_table: bool = False,
 ) -> str:
-    """The call that rewrites old data, sorted where there is an order; ``table`` is named without its catalog.
+    """The call that rewrites old data, sorted where there is an order; ``table`` is named with its catalog.
 
     ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms included. The call takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
     """
@@ -84,7 +54,7 @@ def rewrite(
     if by_table:
         sorting = {"strategy": "sort"}
     asked = {} if where is None else {"where": where}
-    return rewrite_data_files(catalog, table=display_name(table), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+    return rewrite_data_files(table[0], table=display_name(table[1:]), **sorting, **asked, options={**_PORTIONS, **(options or {})})
 
 
 def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
@@ -121,7 +91,7 @@ def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[
     name = identifier(*table)
 
     def term(field: Field) -> str:
-        return transform_of(_quoted(columns, field.column), field.transform)
+        return transform_of(quoted(columns, field.column), field.transform)
 
     both = min(len(gone), len(added))
     return (

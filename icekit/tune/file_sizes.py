@@ -6,10 +6,10 @@ The table itself is only read. Trials write its own rows again to clones, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from icekit.answer.grid import Grid
 from icekit.catalog.lake import session_of
 from icekit.diagnose import diagnose
 from icekit.engine.bridge import has_bridge, session_value
@@ -20,19 +20,18 @@ from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.facts.model import Commit
 from icekit.parsing import size_in_bytes
+from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import Identifier, display_name
 from icekit.tune import advisory_size as sizes
 from icekit.tune import distribution as spreading
-from icekit.tune.advisory_size import advise as size_advice
-from icekit.tune.advisory_size.advise import limits, steps
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain, SizeTrial, insert, said, try_sizes
+from icekit.tune.advisory_size import trial as size_advice
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain, SizeTrial, limits, said, steps, try_sizes
 from icekit.tune.advisory_size.written import TOLERANCE, Written, aim, large, usual, write
-from icekit.tune.answer import Advice, Answer, Shown
+from icekit.tune.answer import Advice, Answer
 from icekit.tune.distribution import advise as mode_advice
 from icekit.tune.distribution.advise import ModeTrial, advised_mode, skew, try_modes, try_statement
 from icekit.tune.distribution.modes import Cadence, Cohorts, Mode, Until, cadence, commits_for, until_sick
-from icekit.tune.place import Budget, BudgetSpent, Places, places
-from icekit.tune.write_mode.history import MERGE_ON_READ, OPERATIONS, shaped_like, synthetic, write_history
+from icekit.tune.write_mode.history import OPERATIONS, shaped_like, synthetic, write_history
 from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:
@@ -49,69 +48,54 @@ _MOST_TASKS = 200
 
 
 class Trials:
-    """The trials of one answer, as far as they got; ``stopped`` says why they ended early.
+    """The trials of one answer, as far as they got.
 
     ``before`` and ``after`` are a usual commit as things are and as advised.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        facts: TableFacts,
-        chain: Chain,
-        modes: tuple[Mode, ...],
-        sample: int,
-        budget: Budget,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.lake, self.facts, self.chain, self.modes = lake, facts, chain, modes
-        self.sample, self.budget, self.progress = sample, budget, progress
+    def __init__(self, trial: Trial, chain: Chain, modes: tuple[Mode, ...]) -> None:
+        self.trial, self.facts, self.chain, self.modes = trial, trial.facts, chain, modes
         self.mode_trials: list[ModeTrial] = []
         self.size_trial: SizeTrial | None = None
         self.before: Written | None = None
         self.after: Written | None = None
         self.past_ratio: float | None = None
-        self.stopped: str | None = None
 
     def run(self, operation: str | None) -> None:
         """Try appends, then what changes rows, while the budget lasts."""
-        try:
+        with self.trial.attempt():
             self._appends()
-            self._row_level(operation)
-        except BudgetSpent as error:
-            self.stopped = str(error)
-            self.progress(f"stopped: {self.stopped}; what follows rests on the part that was measured")
+            if self.trial.stopped is None:
+                self._row_level(operation)
 
     def _appends(self) -> None:
-        lake, facts = self.lake, self.facts
+        trial, facts, progress = self.trial, self.facts, self.trial.progress
+        lake, sample = trial.lake, trial.sample_bytes
         name = lake.sql_name(facts.table)
-        target = aim(facts, self.sample)
+        target = aim(facts, sample)
         tasks = max(self.chain.cluster.cores, -(-facts.data.size_in_bytes // max(facts.history.lineage_count, 1) // _SPLIT_BYTES))
-        often = usual(facts, name, sample_bytes=self.sample, tasks=min(tasks, _MOST_TASKS))
+        often = usual(facts, sample_bytes=sample, tasks=min(tasks, _MOST_TASKS))
         can_shuffle = not facts.default_spec.is_unpartitioned or bool(facts.sort_order)
         data_files = metadata_table_sql(lake.spark, name, "data_files", facts.snapshot_id)
-        whole = large(facts, name, data_files, target_bytes=target, sample_bytes=self.sample, shuffled=can_shuffle)
+        whole = large(facts, data_files, target_bytes=target, sample_bytes=sample, shuffled=can_shuffle)
         assert whole is not None
-        with self._places(1) as stack:
-            place = stack.places[0].table
+        with trial.sandbox() as box:
             if often is not None:
-                self.progress(f"{display_name(facts.table)}: {often.described}")
-            self.mode_trials.append(try_modes(lake, facts, place, often or whole, self.chain, self.budget, self.progress))
+                progress(f"{display_name(facts.table)}: {often.described}")
+            self.mode_trials.append(try_modes(trial, box, often or whole, self.chain))
             mode = advised_mode(facts, self.modes[0], self.mode_trials[0])
             if often is not None:
                 self._next(mode, facts.history.commits)
-            self.progress(f"{display_name(facts.table)}: {whole.described}")
+            progress(f"{display_name(facts.table)}: {whole.described}")
             other = mode if mode != self.modes[0].value else None
-            self.size_trial = try_sizes(lake, facts, place, whole, target, other, self.chain.advisory_bytes, self.budget, self.progress)
-            if self.size_trial.stopped is not None:
-                raise BudgetSpent(self.size_trial.stopped)
+            self.size_trial = try_sizes(
+                trial, box, whole, target_bytes=target, distribution=other, advisory_bytes=self.chain.advisory_bytes
+            )
             candidate, _ = self.size_trial.chosen
-            if often is not None and candidate is not None and target == facts.target_bytes:
+            if trial.stopped is None and often is not None and candidate is not None and target == facts.target_bytes:
                 under = {DISTRIBUTION_SESSION: mode, ICEBERG_SESSION: str(candidate.size_in_bytes)}
-                self.after = write(
-                    lake, place, insert(lake, place, often), target, self.budget, settings=under, expected_bytes=often.size_in_bytes
-                )
-                self.progress(f"the usual commit as advised: {said(self.after)}")
+                self.after = write(box, often, target, under)
+                progress(f"the usual commit as advised: {said(self.after)}")
 
     def _next(self, mode: str, commits: Sequence[Commit]) -> None:
         trial = self.mode_trials[0]
@@ -126,33 +110,13 @@ class Trials:
             self.past_ratio = shuffled.shuffle.planned_bytes / shuffled.records / (size / rows)
 
     def _row_level(self, operation: str | None) -> None:
-        lake, facts = self.lake, self.facts
+        lake, facts = self.trial.lake, self.facts
         history = write_history(head(lake, facts.table).lineage())
         kinds = [operation] if operation else [o.kind for o in history.row_level if o.kind in OPERATIONS]
         for kind in dict.fromkeys(kinds):
             workload = synthetic(lake, facts, shaped_like(facts, history, operation=kind), 1)
             now = next(m.value for m in self.modes if m.operation == kind)
-            merging = (facts.setting(f"write.{kind}.mode") or "") == MERGE_ON_READ
-            with ExitStack() as stack:
-                self.mode_trials.append(
-                    try_statement(
-                        lake,
-                        facts,
-                        lambda stack=stack: stack.enter_context(self._places(1)).places[0].table,  # type: ignore[misc]
-                        kind,
-                        workload.described,
-                        workload.statements[0],
-                        now,
-                        merging and kind == "delete",
-                        self.budget,
-                        self.progress,
-                    )
-                )
-
-    def _places(self, number: int) -> Places:
-        return places(
-            self.lake, self.facts, number, sample_bytes=self.sample, always_sample=False, budget=self.budget, progress=self.progress
-        )
+            self.mode_trials.append(try_statement(self.trial, workload, now))
 
 
 # --- What the question about file sizes came to, in figures, words and tables
@@ -200,11 +164,11 @@ class FileSizes(Answer):
         lines += [a.evidence for a in self.advice if a.setting == "commits"]
         return " ".join(lines)
 
-    def tables(self) -> tuple[Shown, ...]:
+    def tables(self) -> tuple[Grid, ...]:
         """The chain, the modes, the trials, the cohorts."""
         found = [
-            Shown("The chain in force for appends", ("what", "value", "where it comes from"), self.chain.rows(), frozenset({0, 1, 2})),
-            Shown(
+            Grid("The chain in force for appends", ("what", "value", "where it comes from"), self.chain.rows(), frozenset({0, 1, 2})),
+            Grid(
                 "Distribution modes",
                 ("operation", "mode", "why", "rows are brought together by"),
                 tuple((m.operation, m.value, m.why, m.brings_together) for m in self.modes),
@@ -223,11 +187,11 @@ class FileSizes(Answer):
                 for t in trial.tried
             )
             found.append(
-                Shown(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows)
+                Grid(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows)
             )
         if self.size_trial is not None:
             rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(self.size_trial))
-            found.append(Shown(f"A large commit: {self.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
+            found.append(Grid(f"A large commit: {self.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
         if self.cohorts.worst:
             rows = tuple(
                 (
@@ -246,7 +210,7 @@ class FileSizes(Answer):
                 f"{count(self.cohorts.commit_count, 'commit')} in all)"
             )
             found.append(
-                Shown(
+                Grid(
                     caption,
                     ("snapshot", "operation", "writer", "files", "small", "partitions", "looks like"),
                     rows,
@@ -417,7 +381,7 @@ def tune_file_sizes(
     """
     if operation is not None and operation not in OPERATIONS:
         raise ParameterError(f"The operation is {operation!r}; give one of {', '.join(OPERATIONS)}, or leave it out.")
-    sample, budget = size_in_bytes(sample_bytes), Budget(budget_seconds, size_in_bytes(budget_bytes))
+    budget, sample = Budget(budget_seconds, budget_bytes), size_in_bytes(sample_bytes)
     with session_of(lake):
         facts = observe(lake, table, collector="spark")
         if not facts.data.file_count:
@@ -425,45 +389,43 @@ def tune_file_sizes(
         session = {name: session_value(lake.spark, name) for name in sizes.SESSION}
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
-        run = Trials(lake, facts, chain, found, sample, budget, progress)
-        stopped = None
+        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
+        run = Trials(attempt, chain, found)
         if trial and has_bridge(lake.spark):
             run.run(operation)
         elif trial:
-            stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics, so nothing was tried"
-        return _answer(run, run.stopped or stopped, spreading.cohorts(lake, facts))
+            attempt.stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics, so nothing was tried"
+        return _answer(run, spreading.cohorts(lake, facts))
 
 
-def _answer(run: Trials, stopped: str | None, cohorts: Cohorts) -> FileSizes:
+def _answer(run: Trials, cohorts: Cohorts) -> FileSizes:
     """Put the answer together from what was measured."""
     facts, appends = run.facts, run.mode_trials[0] if run.mode_trials else None
-    table = run.lake.sql_name(facts.table)
     mode = mode_advice.advised_mode(facts, run.modes[0], appends)
     unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
     rhythm = cadence(facts)
     before, after = _file_sizes_until(rhythm, run.before), _file_sizes_until(rhythm, run.after)
     advice = (
-        *mode_advice.advise(table, facts, run.modes[0], appends),
-        *size_advice.advise(table, facts, run.chain, mode, run.size_trial),
-        *mode_advice.advise_order(table, facts, facts.filter_columns if unclustered else ()),
+        *mode_advice.advise(facts, run.modes[0], appends),
+        *size_advice.advise(facts, run.chain, mode, run.size_trial),
+        *mode_advice.advise_order(facts, facts.filter_columns if unclustered else ()),
         *_interval(facts, rhythm, run.after),
     )
     return FileSizes(
-        table,
-        facts,
-        advice,
-        stopped,
-        run.chain,
-        run.modes,
-        cohorts,
-        rhythm,
-        tuple(run.mode_trials),
-        run.before,
-        run.after,
-        run.size_trial,
-        before,
-        after,
-        run.past_ratio,
+        facts=facts,
+        advice=advice,
+        stopped=run.trial.stopped,
+        chain=run.chain,
+        modes=run.modes,
+        cohorts=cohorts,
+        cadence=rhythm,
+        mode_trials=tuple(run.mode_trials),
+        next_before=run.before,
+        next_after=run.after,
+        size_trial=run.size_trial,
+        until_before=before,
+        until_after=after,
+        past_ratio=run.past_ratio,
     )
 
 

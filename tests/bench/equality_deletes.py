@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, help=f"seconds after which a run is stopped (default: {SHORT_LIMIT:.0f}, long {LONG_LIMIT:.0f})"
     )
-    parser.add_argument("--again", action="store_true", help="measure anew what has been measured")
+    parser.add_argument("--again", action="store_true", help="measure again what has been measured")
     parser.add_argument("--show", action="store_true", help=f"measure nothing; print what {RECORDS} has")
     options = parser.parse_args()
     limit = options.limit or (LONG_LIMIT if options.long else SHORT_LIMIT)
@@ -106,7 +106,7 @@ def _bench(cells: Sequence[Cell], limit: float, *, again: bool) -> None:
     todo = [cell for cell in cells if cell not in before]
     kept = [before[cell] for cell in cells if cell in before]
     if kept:
-        print(f"{len(kept)} runs of {min(run.measured_at for run in kept)} and later are kept; --again measures them anew")
+        print(f"{len(kept)} runs of {min(run.measured_at for run in kept)} and later are kept; --again measures them again")
     make_tables(todo)
     found = {run.cell: run for run in kept}
     for place, cell in enumerate(todo, 1):

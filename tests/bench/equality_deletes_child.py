@@ -12,13 +12,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import icekit
 from icekit.api import Lake
 from icekit.prove import fingerprint
+from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits
 from icekit.sql import call, identifier
 from tests.bench.measure import Others
@@ -115,8 +115,7 @@ def _rewrite(lake: Lake, table: str, **more: str) -> None:
 
 
 def _convert(lake: Lake, table: str) -> None:
-    conversion = import_module("icekit.compact.equality_deletes")
-    outcome = conversion.convert_equality_deletes(
+    outcome = convert_equality_deletes(
         lake,
         table,
         execute=True,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import icekit
 from icekit.api import Lake
-from icekit.clone import clone
+from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import identifier, literal
 from icekit.tune.advisory_size.trial import PROPERTY, SizeTrial, try_sizes
 from icekit.tune.advisory_size.written import aim, large
-from icekit.tune.place import Budget
 from icekit.units import size
 from tests.bench.measure import Others, show
 
@@ -98,10 +97,11 @@ def measure(
         )
         facts = lake.observe(name, collector="spark")
         at = aim(facts, 2**30)
-        source = large(facts, lake.sql_name(name), f"{full}.data_files", target_bytes=at, sample_bytes=2**30)
+        source = large(facts, f"{full}.data_files", target_bytes=at, sample_bytes=2**30)
         assert source is not None
-        with clone(lake, name) as copy:
-            return try_sizes(lake, facts, copy.table, source, at, None, DEFAULT_ADVISORY, Budget(600), lambda _: None)
+        trial = Trial(lake=lake, facts=facts, budget=Budget(600), sample_bytes=2**30, progress=lambda _: None)
+        with trial.sandbox() as box:
+            return try_sizes(trial, box, source, target_bytes=at, distribution=None, advisory_bytes=DEFAULT_ADVISORY)
     finally:
         lake.spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from icekit.errors import IcekitError
 from icekit.facts.collect import load_metadata
-from icekit.prove.fingerprint import Print, prints, row_hash
+from icekit.prove.fingerprint import Fingerprint, prints, row_hash
 from icekit.sql import identifier
 from tests.soak.table import clone, desk, folder, forget
 
@@ -153,10 +153,10 @@ def copied(lake: Lake, table: str, suffix: str = "copy") -> Iterator[str]:
         forget(lake, name, NAMESPACE)
 
 
-def expected(lake: Lake, table: str) -> Print:
+def expected(lake: Lake, table: str) -> Fingerprint:
     """The fingerprint of the rows that a table must show, worked out from its history without reading a delete."""
     count, value = _properties(lake, table.rpartition(".")[2])[_EXPECTED].split()
-    return Print(int(count), int(value, 16))
+    return Fingerprint(int(count), int(value, 16))
 
 
 def customer_keys(numbers: NDArray[Any]) -> pa.Array:
@@ -237,7 +237,7 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
     spark.sql(f"REFRESH TABLE {sql_name}")
 
 
-def _print_of_left(spark: Any, home: Path, history: Upserts) -> Print:
+def _print_of_left(spark: Any, home: Path, history: Upserts) -> Fingerprint:
     """Fingerprint the rows that are left, by way of plain Parquet files that Iceberg knows nothing of."""
 
     def write(partition: int) -> None:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import icekit
 from icekit.api import Lake
-from icekit.clone import clone
 from icekit.facts.model import TableFacts
 from icekit.lab import build
-from icekit.tune.place import Budget, Place
-from icekit.tune.statement import scan
+from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_mode import Variant, choose_write_mode
 from icekit.tune.write_mode.history import Shape, synthetic
 from icekit.tune.write_mode.trial import VariantMeasures, compact, prepare, write
@@ -138,20 +135,19 @@ def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Vari
     workload = synthetic(lake, facts, shape, commits)
     cycles = [Cycle() for _ in variants]
     measured = [VariantMeasures(variant) for variant in variants]
-    budget = Budget(7200, 2**40)
-    with ExitStack() as stack:
-        places = [Place(stack.enter_context(clone(lake, facts.table)).table, 0) for _ in variants]
-        for place, variant in zip(places, variants, strict=True):
-            prepare(lake, place.table, variant)
+    trial = Trial(lake=lake, facts=facts, budget=Budget(7200, 2**40), sample_bytes=2**40, progress=lambda _: None)
+    with trial.sandboxes(len(variants)) as boxes:
+        for box, variant in zip(boxes, variants, strict=True):
+            prepare(box, variant)
         for statement in workload.statements:
-            for place, one, cycle in zip(places, measured, cycles, strict=True):
-                write(lake, place.table, statement, one, budget, 0)
+            for box, one, cycle in zip(boxes, measured, cycles, strict=True):
+                write(box, statement, one)
                 cycle.writes += one.write_seconds[-1]
-            turns = [[scan(lake.spark, lake.sql_name(place.table)) for place in places] for _ in range(2)]
+            turns = [[box.scan() for box in boxes] for _ in range(2)]
             for cycle, *seconds in zip(cycles, *turns, strict=True):
                 cycle.reads += min(seconds)
-        for place, one, cycle in zip(places, measured, cycles, strict=True):
+        for box, one, cycle in zip(boxes, measured, cycles, strict=True):
             if not one.variant.is_copy_on_write:
-                compact(lake, place.table, one, budget)
+                compact(box, one)
                 cycle.compaction = one.compaction_seconds or 0.0
     return cycles

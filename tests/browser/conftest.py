@@ -35,7 +35,7 @@ CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-st
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", action="store_true", help="picture every notebook into build/screenshots")
-    parser.addoption("--update-images", action="store_true", help="make README's pictures anew")
+    parser.addoption("--update-images", action="store_true", help="make README's pictures again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -188,7 +188,7 @@ class _Refusing(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_catalog_that_refuses_is_told_apart_and_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_refuses_is_distinguished_and_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__URI", f"http://127.0.0.1:{server.server_port}")
@@ -212,7 +212,7 @@ def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytes
     for key, value in {"URI": f"sqlite:///{tmp_path}/other.db", "WAREHOUSE": str(tmp_path), "TYPE": "sql"}.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{key}", value)
     monkeypatch.setattr("icekit.catalog.tables.DEADLINE_SECONDS", 1.0)
-    # Imported anew, and slowly.
+    # Imported again, and slowly.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog.sql")
 
     class Slow:

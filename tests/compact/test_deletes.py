@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.compact.candidates import Over, deletes_over, dropped_by
+from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by
 from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
@@ -40,7 +40,7 @@ def test_each_data_file_opens_every_later_equality_delete_file() -> None:
     over = deletes_over(facts_of(upserts))[partition()]
 
     # 3 + 2 + 1: a commit's own deletes reach older rows only.
-    assert over == Over(3, 6, 30 / 400, False, ("equality deletes",))
+    assert over == DeleteLoad(3, 6, 30 / 400, False, ("equality deletes",))
 
 
 def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
@@ -56,14 +56,14 @@ def test_a_position_delete_file_is_opened_by_data_of_its_own_and_older_commits()
     shared = facts_of(rows, file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=150))
     over = deletes_over(shared, 0.05)[partition()]
 
-    assert over == Over(2, 2, 0.5, False, ("position deletes",))
+    assert over == DeleteLoad(2, 2, 0.5, False, ("position deletes",))
 
 
 def test_deletes_that_name_one_file_are_opened_once_each() -> None:
     rows = [data(1, files=4), sequence(2, position_delete_file_count=3, position_delete_record_count=30)]
     vectors = facts_of(rows, file_group(60, 60, 60, kind=Kind.DELETION_VECTORS, records_per_file=10, file_scoped_count=3), format_version=3)
 
-    assert deletes_over(vectors, 0.05)[partition()] == Over(3, 3, 30 / 400, True, ("deletion vectors",))
+    assert deletes_over(vectors, 0.05)[partition()] == DeleteLoad(3, 3, 30 / 400, True, ("deletion vectors",))
 
 
 def test_light_position_deletes_are_not_worth_it_and_equality_deletes_are() -> None:

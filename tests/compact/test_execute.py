@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from icekit import secrets
-from icekit.compact.execute import Stop, Stopped, execute
-from icekit.engine.errors import Failure, described, kind_of, reason
+from icekit.compact.execute import execute
+from icekit.engine.errors import FailureKind, described, kind_of, reason
+from icekit.engine.interrupting import Stop, Stopped
 
 
 class JavaError:
@@ -57,7 +58,7 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.apache.hadoop.security.AccessControlException", "Permission denied")], "other"),
     ],
 )  # fmt: skip
-def test_failures_are_told_apart_by_class_and_message(chain: list[tuple[str, str | None]], kind: Failure) -> None:
+def test_failures_are_distinguished_by_class_and_message(chain: list[tuple[str, str | None]], kind: FailureKind) -> None:
     assert kind_of(raised("An error occurred while calling o99.execute", *chain)) == kind
 
 
@@ -101,7 +102,7 @@ def test_secrets_are_not_in_what_is_said_of_a_failure() -> None:
 
 def test_waiting_ends_when_somebody_asks_to_stop() -> None:
     stop = Stop()
-    stop.sleep(0)
+    stop.check()
     stop.set()
 
     assert stop.is_set

@@ -526,3 +526,15 @@ def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: SqliteLe
     with claimed(ledger, TABLE, "r1", interval=0.01, lease=0.2) as held:
         ledger.path.write_bytes(b"no database at all, " * 500)
         assert eventually(held.lost)
+
+
+def test_a_marked_file_without_tables_is_somebody_elses(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with sqlite3.connect(path) as theirs:
+        theirs.execute("PRAGMA user_version = 7")
+    theirs.close()
+    before = path.read_bytes()
+
+    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+        SqliteLedger(path).claim("db.t", "r1")
+    assert path.read_bytes() == before

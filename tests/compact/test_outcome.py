@@ -91,8 +91,9 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
 
     assert became.actual == ran.actual
-    head, (row,) = compared(became)
-    assert [cell for name, cell in zip(head, row, strict=True) if name in {"bytes in", "bytes out"}] == ["500 B", "40 B"]
+    grid = compared(became)
+    (row,) = grid.rows
+    assert [cell for name, cell in zip(grid.head, row, strict=True) if name in {"bytes in", "bytes out"}] == ["500 B", "40 B"]
     assert (became.plan.reads, became.plan.prediction.unit) == ((13, 500), EQUALITY_DELETE)
     known = dict(measured(ran))
     assert {name: known[name] for name in ("files_read", "bytes_read", "files_written", "bytes_written")} == {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import NAMESPACE
 from icekit.compact.trial import try_plan
+from icekit.sandbox import NAMESPACE
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 
 pytestmark = pytest.mark.spark

@@ -176,7 +176,7 @@ def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_pa
     assert "sort_order => '`a.b` ASC NULLS LAST'" in named.sql[0]
 
 
-def test_findings_come_gravest_first_and_then_by_what_is_at_stake() -> None:
+def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None:
     facts = dataclasses.replace(
         with_manifests(data_count=200, undersized_data_count=200, data_bytes=MIB),
         history=history(snapshot_count=500, metadata_log_count=100),

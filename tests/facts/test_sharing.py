@@ -18,7 +18,7 @@ from icekit.catalog.tables import EmbeddedTables, TableSource
 from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing
-from icekit.facts.sharing import overlaps, sharing
+from icekit.facts.sharing import TableQuery, overlaps, sharing
 from icekit.sql import Identifier
 
 Create = Callable[..., str]
@@ -51,7 +51,7 @@ def create(tmp_path: Path) -> Create:
 
 
 def found(lake: Lake, seconds: float = 600.0) -> Sharing:
-    return sharing(lake, A, load_metadata, seconds=seconds)
+    return sharing(lake, A, load_metadata, TableQuery(seconds=seconds))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, creat
             is_over.wait(600)
         return load_metadata(source)
 
-    answer = sharing(lake, A, load, seconds=0.1)
+    answer = sharing(lake, A, load, TableQuery(seconds=0.1))
     is_over.set()
 
     assert "0 of 1 table compared within" in (answer.unchecked or "")

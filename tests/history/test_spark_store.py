@@ -10,7 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.deadline import cancel, tagged
 from icekit.history.iceberg import SparkStore
-from icekit.history.store import Lately
+from icekit.history.store import RecentRuns
 from icekit.history.trend import table_store
 from tests.history.test_stores import record
 
@@ -36,7 +36,7 @@ def test_spark_appends_once_and_pyiceberg_reads_the_same_table(lake: Lake, kept:
     assert kept.last(["db.a"], 1, other_than="run381") == {"db.a": [runs[0]]}
     assert table_store(lake).last(["db.a", odd]) == expected
     assert kept.lately(["db.a", odd, "db.none"]) == table_store(lake).lately(["db.a", odd, "db.none"])
-    assert kept.lately(["db.a"])["db.a"] == Lately(runs[2], (0, 0))
+    assert kept.lately(["db.a"])["db.a"] == RecentRuns(runs[2], (0, 0))
     assert table_store(lake).append([record(382, "db.a")]) == 1
     assert [h.run_id for h in kept.last(["db.a"], 2)["db.a"]] == ["run381", "run382"]
 

@@ -19,7 +19,7 @@ from icekit.compact.candidates import wins
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore
-from icekit.history.store import COLUMNS, Health, Lately, SqliteStore, Store, health
+from icekit.history.store import COLUMNS, Health, RecentRuns, SqliteStore, Store, health
 from icekit.history.trend import handed_over, past, remembered, store
 from icekit.show import history_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
@@ -75,7 +75,7 @@ def test_of_all_tables_the_last_run_comes_back_with_one_figure_of_the_newest(kep
 
     found = kept.lately(["db.a", "db.late", "db.none"], 10, other_than="run079")
     assert found.keys() == {"db.a", "db.late"}
-    assert found["db.a"] == Lately(record(78, "db.a", scan_bytes_spared=78), (*range(69, 77), 78))
+    assert found["db.a"] == RecentRuns(record(78, "db.a", scan_bytes_spared=78), (*range(69, 77), 78))
     assert found["db.late"].last == record(5, "db.late")
     assert kept.lately(["db.a"])["db.a"].points == (*range(77), 78, 79)
 
@@ -128,7 +128,7 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -
     theirs.close()
     before = path.read_bytes()
 
-    with pytest.raises(HistoryUnusable, match="database of something else; give another file"):
+    with pytest.raises(HistoryUnusable, match=r"another program.s database; give another file"):
         SqliteStore(path).append([record()])
     with pytest.raises(HistoryUnusable, match="cannot be read"):
         SqliteStore(path).last(["db.events"])

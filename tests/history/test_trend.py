@@ -90,7 +90,7 @@ def test_only_the_runs_since_the_last_maintenance_are_judged() -> None:
 
     assert trend.runs == 8
     assert trend.per_day == pytest.approx(8)
-    assert of("snapshots", saw[:12]).why == "2 runs since it was mended"
+    assert of("snapshots", saw[:12]).why == "2 runs since it was fixed"
 
 
 def test_a_step_that_doubles_a_size_is_a_reset_too() -> None:
@@ -105,7 +105,7 @@ def test_a_figure_that_older_runs_do_not_have_is_judged_by_the_newer_ones() -> N
     assert of("undersized_manifests", runs).sentence == "not known"
 
 
-def test_a_table_made_anew_under_its_old_name_begins_a_new_history() -> None:
+def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None:
     old, new = [run(d, table_uuid="old") for d in range(5)], [run(d, table_uuid="new") for d in range(5, 7)]
 
     assert same_table([*old, *new]) == new

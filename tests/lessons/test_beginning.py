@@ -27,7 +27,7 @@ def test_a_lesson_puts_its_table_back_and_starts_no_spark(tmp_path: Path, monkey
     bench.catalog.close()
 
 
-def test_runs_of_a_lesson_are_recorded_apart_and_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_lesson_are_recorded_apart_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LEDGER", "")

@@ -48,9 +48,9 @@ def sampled(**shares: float) -> TableFacts:
 
 
 def hot(reason: str) -> Plan:
-    from icekit.compact.model import LeftAlone
+    from icekit.compact.model import Skipped
 
-    return plan(left_alone=(LeftAlone(reason, 1), LeftAlone("the budget buys others", 3)))
+    return plan(left_alone=(Skipped(reason, 1), Skipped("the budget buys others", 3)))
 
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[tuple[Any, str]]]] = 
         RECENT,
         [("the budget buys others", "not the reason"), ("because", "not the reason")],
     ),
-    "writer": (check.writer_mended, written("hash", 2, 2), [(written("none", 1), "still none"), (written("hash", 8), "8.0 files")]),
+    "writer": (check.writer_fixed, written("hash", 2, 2), [(written("none", 1), "still none"), (written("hash", 8), "8.0 files")]),
     "a day": (lambda a: check.files_a_day(a, 10), 144, [(24, "not 24")]),
 }
 
@@ -193,7 +193,7 @@ def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
     assert won.said.endswith("The rest would buy 0.0 % for 90 %.")
 
 
-def test_a_plan_for_another_table_is_told_apart_from_no_plan_in_every_exercise_with_one() -> None:
+def test_a_plan_for_another_table_is_distinguished_from_no_plan_in_every_exercise_with_one() -> None:
     other = plan(ONE, of=table_facts(table=("db", "others")))
 
     for said in (
@@ -204,7 +204,7 @@ def test_a_plan_for_another_table_is_told_apart_from_no_plan_in_every_exercise_w
 
 
 def test_files_are_told_for_each_partition_of_the_newest_commit() -> None:
-    assert "left 6.0 files in each partition" in check.writer_mended(written("hash", 12, 2)).said
+    assert "left 6.0 files in each partition" in check.writer_fixed(written("hash", 12, 2)).said
 
 
 @pytest.mark.parametrize(("is_done", "mark", "badge"), [(True, "card fine", "done"), (False, "card info", "not yet")])

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.execute import Stop
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError
 from icekit.facts.head import head
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
-from icekit.prove.kept import prove_entries, prove_live, referenced
+from icekit.prove.proof import prove_entries, prove_live, referenced
 from icekit.run.guard import guard_of
 from icekit.run.service import run
 from icekit.sql import identifier
@@ -41,7 +41,7 @@ def quiet(_said: str) -> None:
     pass
 
 
-def test_everything_is_mended_in_order_and_proved(lake: Lake, sick: Make, aged: Make, lose: Make, tmp_path: Path) -> None:
+def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: Make, lose: Make, tmp_path: Path) -> None:
     table = sick()
     aged(table)
     name = identifier(lake.name, *table)
@@ -156,7 +156,7 @@ def test_orphans_are_left_where_the_listing_has_grown(lake: Lake, sick: Make, lo
     outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
 
     assert outcome.status == "failed"
-    assert "plan anew" in (outcome.actions[0].error or "")
+    assert "plan again" in (outcome.actions[0].error or "")
     assert all(path.exists() for path in lost)
 
 

@@ -14,7 +14,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.clone import clone
 from icekit.compact import Plan, Stop
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -22,6 +21,7 @@ from icekit.facts.head import head
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import prove_erased
 from icekit.run.service import run
+from icekit.sandbox import clone
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
-from icekit.clone import clone, remove_stale, stale_clones
 from icekit.compact.ledger import SqliteLedger, let_go_of_dead
 from icekit.compact.model import Policy
 from icekit.compact.outcome import Outcome
@@ -36,6 +35,7 @@ from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
 from icekit.run.checkpointed import plan_of
 from icekit.run.service import resume, run
+from icekit.sandbox import clone, remove_stale, stale_clones
 from icekit.sql import display_name, identifier
 from tests.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from tests.model.world import NAMESPACE, Killed, PlannedRewrite, World
@@ -47,7 +47,7 @@ THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
 #: Named errors of a commit that met another; the rows are compared all the same.
 CONFLICT = re.compile(r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an ancestor|is gone, and")
 #: There is nothing to go on with, or not from here.
-NO_WAY_ON = re.compile(r"No unfinished run|is no ancestor of the table's state|plan anew")
+NO_WAY_ON = re.compile(r"No unfinished run|is no ancestor of the table's state|plan again")
 
 which = st.integers(0, 2)
 ids = st.sets(st.integers(0, 7), min_size=1, max_size=4)

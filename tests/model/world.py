@@ -20,13 +20,13 @@ import fastavro
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.clone import NAMESPACE as CLONES
 from icekit.compact import execute as execution
 from icekit.compact.claims import now_ms
 from icekit.compact.ledger import SqliteLedger
 from icekit.engine.bridge import elements, guarded
 from icekit.resolve import convert as converting
 from icekit.run import attempt, checkpointed
+from icekit.sandbox import NAMESPACE as CLONES
 from icekit.sql import Argument, call, display_name, identifier, literal
 from tests.elsewhere import elsewhere
 from tests.model.model import MAIN, Model, P, Row, State, Text

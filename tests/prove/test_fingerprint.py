@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.prove import Print, fingerprint, row_hash
+from icekit.prove import Fingerprint, fingerprint, row_hash
 from icekit.prove.fingerprint import MODULUS
 
 pytestmark = pytest.mark.spark
 
-Printed = Callable[[str], Print]
+Printed = Callable[[str], Fingerprint]
 
 
 @pytest.fixture
 def printed(lake: Lake) -> Iterator[Printed]:
     """The print of a query's rows."""
 
-    def of(query: str) -> Print:
+    def of(query: str) -> Fingerprint:
         lake.spark.sql(query).createOrReplaceTempView("printed")
         return fingerprint(lake.spark, ("printed",))[()]
 
@@ -31,11 +31,11 @@ def test_two_prints_added_are_the_print_of_the_union(printed: Printed) -> None:
     one, other = printed("SELECT * FROM VALUES (1, 'a'), (2, 'b')"), printed("SELECT * FROM VALUES (3, 'c'), (1, 'a')")
 
     assert one + other == printed("SELECT * FROM VALUES (1, 'a'), (1, 'a'), (2, 'b'), (3, 'c')")
-    assert Print(1, MODULUS - 1) + Print(2, 3) == Print(3, 2)
+    assert Fingerprint(1, MODULUS - 1) + Fingerprint(2, 3) == Fingerprint(3, 2)
 
 
 def test_no_rows_have_the_empty_print(printed: Printed) -> None:
-    assert printed("SELECT * FROM VALUES (1, 'a') AS t(a, b) WHERE a > 1") == Print(0, 0)
+    assert printed("SELECT * FROM VALUES (1, 'a') AS t(a, b) WHERE a > 1") == Fingerprint(0, 0)
 
 
 def test_the_sum_is_that_of_the_unsigned_hashes(lake: Lake, printed: Printed) -> None:
@@ -43,7 +43,7 @@ def test_the_sum_is_that_of_the_unsigned_hashes(lake: Lake, printed: Printed) ->
     hashed = row_hash(lake.spark.sql(query).schema)
     summed = lake.spark.sql(f"SELECT sum(CAST({hashed} AS DECIMAL(38, 0)) + if({hashed} < 0, 18446744073709551616, 0)) FROM ({query})")
 
-    assert printed(query) == Print(1000, int(summed.collect()[0][0]))
+    assert printed(query) == Fingerprint(1000, int(summed.collect()[0][0]))
 
 
 def test_order_and_number_of_tasks_do_not_matter(lake: Lake) -> None:
@@ -203,7 +203,7 @@ def test_rows_are_grouped_by_expressions_and_filtered(lake: Lake, scratch: str) 
     moments = fingerprint(lake.spark, table, by=("at",))
 
     assert {key: p.row_count for key, p in groups.items()} == {(1, "1.00"): 1, (None, None): 1, (2, "0.01"): 1}
-    assert sum(groups.values(), Print()) == fingerprint(lake.spark, table, where="id > 1")[()]
+    assert sum(groups.values(), Fingerprint()) == fingerprint(lake.spark, table, where="id > 1")[()]
     assert (86_401_000_000,) in moments
 
 

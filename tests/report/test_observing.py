@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog.deadline import GivenUp, in_time
+from icekit.catalog.deadline import Cancelled, in_time
 from icekit.errors import IcekitError
 from icekit.report import Options
-from icekit.report.observing import observed
+from icekit.report.rendering import observed
 from tests.factories import table_facts
 
 
@@ -121,5 +121,5 @@ def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() ->
         in_time(lake, 0.05, work)
     may_go.set()
     gone.wait(600)
-    assert [type(error) for error in told] == [GivenUp]
+    assert [type(error) for error in told] == [Cancelled]
     assert in_time(lake, None, lambda taken: taken.spark) is lake.spark

@@ -252,7 +252,7 @@ def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
         ([], "warning", 0),
     ],
 )
-def test_the_exit_status_is_the_gravest_that_happened(statuses: list[str], fail_on: str, status: int) -> None:
+def test_the_exit_status_is_the_most_serious_that_happened(statuses: list[str], fail_on: str, status: int) -> None:
     outcome = document.ReportedHealth("lake", "t", "", None, (), {}, 0.0)
     rows = [
         Row("t", s, 0.0, dataclasses.replace(outcome, worst=Severity[s.upper()]) if s in {"warning", "critical"} else None)

@@ -22,17 +22,16 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.compact.candidates import Wins
+from icekit.compact.candidates import Savings
 from icekit.diagnose.document import ReportedHealth, save_facts
-from icekit.ending import ended_like_interrupted
+from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
 from icekit.report.journal import Journal, StartedReport, begin
-from icekit.report.observing import TimedOut, observed
-from icekit.report.rendering import ENGINE, Kernel, Kernels, limited
-from icekit.report.running import Crew, next_index, remember
+from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
+from icekit.report.running import Workers, next_index, remember
 from tests.history.test_stores import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -232,7 +231,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
         raise asyncio.CancelledError("the loop is closed")
 
     def work() -> None:
-        with Crew(icekit.connect(), [("db", f"t0{n}") for n in range(3)], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+        with Workers(icekit.connect(), [("db", f"t0{n}") for n in range(3)], Options(output=tmp_path), "run", history_of=cancelled) as crew:
             made.update({row.table: row for row in crew.rows()})
 
     thread = threading.Thread(target=work, daemon=True)
@@ -300,7 +299,7 @@ def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
     write(facts, diagnose(facts), Thresholds(), output / f"{table}.json")
     (output / f"{table}.html").write_text("page")
     outcome = ReportedHealth("prod", table, status, None, (), {}, 0.1)
-    return Row(table, status, 1.5, outcome, f"{table}.html", wins=Wins(files_gone=3), health=record(1, table), stages={"observe": 0.5})
+    return Row(table, status, 1.5, outcome, f"{table}.html", wins=Savings(files_gone=3), health=record(1, table), stages={"observe": 0.5})
 
 
 def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None) -> StartedReport:
@@ -333,7 +332,7 @@ def test_a_report_whose_files_are_gone_is_made_again(tmp_path: Path) -> None:
     assert begin(["db.t"], Options(resume=True), tmp_path / "run.jsonl", NOW).done == ()
 
 
-def test_a_run_that_ended_and_a_run_without_continue_begin_anew(tmp_path: Path) -> None:
+def test_a_run_that_ended_and_a_run_without_continue_start_again(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     journal(path, [done_row(tmp_path)], ended=True)
     assert begin(["db.t"], Options(resume=True), path, NOW).run_id.startswith("20260102T030405Z-")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.compact.candidates import OPEN_FILE_COST, Wins, expirable_bytes, total, wins
+from icekit.compact.candidates import OPEN_FILE_COST, Savings, expirable_bytes, total, wins
 from icekit.diagnose.document import ReportedHealth
 from icekit.facts.collect import weighed
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
-from icekit.history.store import Lately
+from icekit.history.store import RecentRuns
 from icekit.report import Row
 from icekit.report.index import rank, write_index
 from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, partition, sequence, table_facts
@@ -22,7 +22,7 @@ from tests.history.test_stores import record
 DAY = 86_400_000
 
 
-def won(facts: TableFacts) -> Wins:
+def won(facts: TableFacts) -> Savings:
     return wins(facts, diagnose(facts))
 
 
@@ -58,7 +58,7 @@ def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
     healthy = won(table_facts())
 
     assert (healthy.spared, healthy.share, healthy.files_gone, healthy.rewrite_bytes) == (0, 0.0, 0, 0)
-    assert Wins().share is None
+    assert Savings().share is None
 
 
 def test_deletes_spare_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> None:
@@ -129,7 +129,7 @@ def test_what_summaries_do_not_say_is_not_known() -> None:
 
 
 def test_totals_leave_out_what_is_not_known() -> None:
-    summed = total([Wins(spared=5, scan_cost=10, expirable_bytes=None), Wins(spared=2, scan_cost=10, expirable_bytes=3)])
+    summed = total([Savings(spared=5, scan_cost=10, expirable_bytes=None), Savings(spared=2, scan_cost=10, expirable_bytes=3)])
 
     assert (summed.spared, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
     assert (total([]).spared, summed.open_file_cost) == (0, 0)
@@ -137,7 +137,7 @@ def test_totals_leave_out_what_is_not_known() -> None:
 
 def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
     outcome = ReportedHealth("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
-    won = Wins(spared=spared, scan_cost=100, expirable_bytes=frees)
+    won = Savings(spared=spared, scan_cost=100, expirable_bytes=frees)
     return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
@@ -168,7 +168,7 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     assert (listed.orphan_files, listed.orphan_bytes, listed.are_orphans_estimated) == (7, 700, False)
     assert (unlisted.orphan_files, unlisted.orphan_bytes, unlisted.are_orphans_estimated) == (None, None, False)
     assert (listed.storage_bytes, unlisted.storage_bytes) == (700, 0)
-    # A figure that nothing fills in would be a dash for ever.
+    # A figure that nothing fills in would be a dash forever.
     assert None not in dataclasses.astuple(listed)
     # What nobody reads is spared to no scan.
     assert listed.spared == unlisted.spared
@@ -191,7 +191,7 @@ def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
 
 def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path) -> None:
     def of(table: str, **told: int) -> Row:
-        return dataclasses.replace(row(table), wins=Wins(scan_cost=100, **told))
+        return dataclasses.replace(row(table), wins=Savings(scan_cost=100, **told))
 
     exact = of("a", orphan_files=7, orphan_bytes=3 * MIB, orphan_files_weighed=7)
     unweighed, estimated = of("b", orphan_files=1), of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000)
@@ -224,7 +224,7 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
         made_at="now",
         catalog="lake",
         pending=3,
-        remembered={"db.events": Lately(before[-1], tuple(h.scan_bytes_spared or 0 for h in before))},
+        remembered={"db.events": RecentRuns(before[-1], tuple(h.scan_bytes_spared or 0 for h in before))},
     ).read_text()
 
     assert "small files is new" in page
@@ -237,7 +237,7 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
 
 def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
     was, now = record(1, snapshots=4), record(2, snapshots=6)
-    told = {"db.events": Lately(was, (1, 2))}
+    told = {"db.events": RecentRuns(was, (1, 2))}
     pages = [
         write_index(
             [row("db.events", health=now)], tmp_path / "i.html", made_at="now", catalog="lake", remembered=told, thresholds=limits

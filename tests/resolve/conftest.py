@@ -1,4 +1,4 @@
-"""Tables of the tests of conversions: made anew for each, and dropped afterwards."""
+"""Tables of the tests of conversions: created again for each, and dropped afterwards."""
 
 from __future__ import annotations
 

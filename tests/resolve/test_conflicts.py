@@ -10,7 +10,6 @@ from zlib import crc32
 
 import pytest
 
-from icekit.clone import NAMESPACE
 from icekit.compact.outcome import Outcome
 from icekit.engine.bridge import elements
 from icekit.resolve import convert as converting
@@ -18,6 +17,7 @@ from icekit.resolve.convert import CommitConflict, convert
 from icekit.resolve.delete_files import commit as really_commit
 from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
+from icekit.sandbox import NAMESPACE
 from tests.resolve.tables import Table
 from tests.soak.child import Child
 
@@ -180,7 +180,7 @@ def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, mo
     touched: list[list[str]] = []
 
     def commit(*args: Any, **options: Any) -> None:
-        touched.append(options["touched"])
+        touched.append(args[2].touched)
         if len(touched) == 2:
             table.sql("DELETE FROM {t} WHERE id % 5 = 4")
             seen.append((table.rows(), table.history()))

@@ -80,7 +80,7 @@ def test_a_receiver_is_told_only_what_it_asks_for() -> None:
     assert (quiet.title, dict(quiet.told)) == ("", {"db.f": None})
 
 
-def test_two_problems_of_a_policy_are_told_once_and_that_they_are_mended() -> None:
+def test_two_problems_of_a_policy_are_told_once_and_that_they_are_fixed() -> None:
     by = policy(NOTIFY)
     both = made(problems=("rule a: no table matches 'x'.", "rule b: no table matches 'y'."))
     first = told(both, by)

@@ -24,7 +24,7 @@ def test_the_best_win_per_byte_is_bought_first_whichever_table_has_it() -> None:
     assert shares == {"a": Share(100, None, cut=True), "b": Share(100, None)}
 
 
-def test_what_is_too_dear_is_passed_over_for_what_is_not() -> None:
+def test_what_is_too_expensive_is_passed_over_for_what_is_not() -> None:
     shares = share_out({"a": [Offer(100, 200, 1)], "b": [Offer(1, 50, 1)]}, PassBudget(bytes=100))
     assert shares["a"].is_nothing
     assert shares["b"] == Share(50, None)

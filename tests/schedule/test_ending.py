@@ -15,8 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 import icekit.schedule.one_pass
 from icekit.api import Lake
-from icekit.compact.execute import Stop, Stopped
-from icekit.ending import Ending, ended_like_interrupted, heeded
+from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
 from icekit.errors import CatalogUnreachable
 from icekit.schedule import act
 from icekit.schedule.act import Table, let_go, while_ending
@@ -123,7 +122,7 @@ def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) 
 def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.LogCaptureFixture) -> None:
     from py4j import java_gateway
 
-    from icekit import ending as module
+    from icekit.engine import interrupting as module
 
     lake: Any = Going(raising(BROKEN[0]))
     let_go(lake, asked())

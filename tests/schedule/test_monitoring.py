@@ -13,7 +13,7 @@ from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Severity
 from icekit.report import ReportRun, Row
 from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
-from icekit.schedule.result import Did, Pass, document, page, text, write
+from icekit.schedule.result import Pass, PastAction, document, page, text, write
 from tests.schedule.making import NOW_MS, health, made, result, step
 
 SEVERAL = made(
@@ -90,7 +90,7 @@ def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     assert ("icekit_table_failed", "report") not in values(write_prometheus(lost, tmp_path / "p.prom"))
 
 
-def test_the_gravest_of_all_decides_the_exit_status() -> None:
+def test_the_most_serious_of_all_decides_the_exit_status() -> None:
     ill, failed = result(health=health(), fail_on="critical"), result(status="failed")
     misconfigured, crashed = result(status="misconfigured"), result(status="crashed")
     statuses = [made(*several).exit_status for several in ((result(),), (ill,), (failed,), (ill, misconfigured), (misconfigured, crashed))]
@@ -114,7 +114,9 @@ def test_a_pass_is_written_as_json_and_as_a_page_that_links_the_reports(tmp_path
 
 
 def test_a_pass_tells_what_earlier_ones_did_beside(tmp_path: Path) -> None:
-    did = [Did(NOW_MS - n * 60_000, f"db.<{n}>", "compact", "done", "9 files → 1 file", f"r{n}", 9, 900, 1, 800, 12.0) for n in (1, 2)]
+    did = [
+        PastAction(NOW_MS - n * 60_000, f"db.<{n}>", "compact", "done", "9 files → 1 file", f"r{n}", 9, 900, 1, 800, 12.0) for n in (1, 2)
+    ]
     written, html = write(made(result("db.done"), lately=tuple(did)), tmp_path)
     assert [(one["table"], one["files_in"]) for one in json.loads(written.read_text())["lately"]] == [("db.<1>", 9), ("db.<2>", 9)]
     shown = html.read_text().partition("What earlier passes did")[2]

@@ -12,7 +12,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog import session
-from icekit.compact.execute import Stop
+from icekit.engine.interrupting import Stop
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy

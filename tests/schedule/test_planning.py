@@ -11,8 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
 from icekit.catalog import Lake
-from icekit.catalog.deadline import TookTooLong, Waited, in_time
-from icekit.report import Known
+from icekit.catalog.deadline import DeadlineExceeded, Waited, in_time
+from icekit.report import FactsCache
 from icekit.schedule import study as studying
 from icekit.schedule.act import Table
 from icekit.schedule.one_pass import run_pass
@@ -40,7 +40,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 def test_facts_are_known_until_anything_is_changed_about_the_table(lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]) -> None:
-    rule, known = policy("    compact: {}\n").tables[0], Known(tmp_path)
+    rule, known = policy("    compact: {}\n").tables[0], FactsCache(tmp_path)
     first = observed(lake, ("db", "a"), rule, known)[0]
     assert observed(lake, ("db", "a"), rule, known)[0] == first
     assert counted == [("db", "a")]
@@ -59,7 +59,7 @@ def open_catalog(tmp_path: Path) -> Any:
 
 def test_facts_that_could_not_be_kept_are_collected_again(lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]) -> None:
     (tmp_path / "file").write_text("where the folder should be")
-    rule, known = policy("    compact: {}\n").tables[0], Known(tmp_path / "file")
+    rule, known = policy("    compact: {}\n").tables[0], FactsCache(tmp_path / "file")
     for _ in range(2):
         assert observed(lake, ("db", "a"), rule, known)[0].name == "db.a"
     assert len(counted) == 2
@@ -111,9 +111,9 @@ def test_a_table_whose_plan_was_too_slow_is_planned_again_by_the_next_pass(lake:
     assert (one.status, one.is_over, passing.state.seen("db.a")) == ("timed out", True, None)
 
 
-def test_facts_are_collected_anew_for_storage_that_was_not_looked_at_and_after_anything_was_run(lake: Lake, tmp_path: Path) -> None:
+def test_facts_are_collected_again_for_storage_that_was_not_looked_at_and_after_anything_was_run(lake: Lake, tmp_path: Path) -> None:
     collected: list[bool] = []
-    known, plain = Known(tmp_path), icekit.facts.observe(lake, ("db", "a"))
+    known, plain = FactsCache(tmp_path), icekit.facts.observe(lake, ("db", "a"))
 
     def facts(*, storage: bool) -> None:
         def collect() -> Any:
@@ -141,7 +141,7 @@ def test_the_start_of_spark_is_no_part_of_a_tables_time(lake: Lake) -> None:
         return "done"
 
     assert in_time(lake, 2.0, work, waited=waited) == "done"
-    with pytest.raises(TookTooLong):
+    with pytest.raises(DeadlineExceeded):
         in_time(lake, 0.2, lambda _: started.wait(5.0))
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.claims import DISPROVED, RunRecord
-from icekit.compact.execute import Actual, Stop
+from icekit.compact.execute import Actual
 from icekit.compact.ledger import opened
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
 from icekit.run import clear
 from icekit.run.checkpointed import kept as kept_plan
@@ -23,7 +24,7 @@ from icekit.schedule.act import Table, TableWork, act, shares, still, stopped_by
 from icekit.schedule.act import stop as stop_all
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.result import StartedRun, Step, Trouble, mark, ran
+from icekit.schedule.result import Failure, StartedRun, Step, mark, ran
 from icekit.schedule.state import State, state_path
 from icekit.schedule.study import Offer, Share, Studied
 from icekit.schedule.triggers import Permit
@@ -94,7 +95,7 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
     (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}")
     wanted = by(tmp_path, COMPACT)
     state = State(state_path(wanted))
-    state.fail("db.a", Trouble("compact", "10 files → 1 file; not proved", "m", 0, is_unproved=True))
+    state.fail("db.a", Failure("compact", "10 files → 1 file; not proved", "m", 0, is_unproved=True))
     passing = one_pass(wanted)
     one = Table(("db", "a"), wanted.tables[0], studied=Studied({"compact": plan()}))
 
@@ -118,7 +119,7 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
 
 def test_what_failed_is_tried_again_later_and_later_or_once_its_rule_has_changed() -> None:
     rule, other = policy(COMPACT).tables[0], policy("    compact: {execute: true, budget: 1 GB}\n").tables[0]
-    trouble = Trouble("compact", "the commit was refused", mark(rule, "compact"), NOW_MS)
+    trouble = Failure("compact", "the commit was refused", mark(rule, "compact"), NOW_MS)
     waits = [dataclasses.replace(trouble, times=n).rests_until(rule) for n in (1, 2, 3, 4, 5000)]
     assert [None if end is None else (end - NOW) / HOUR for end in waits] == [3, 6, 12, 20, 20]
     assert trouble.rests_until(other) is None
@@ -138,7 +139,7 @@ def test_each_failure_is_noted_as_it_comes_and_counted(lake: Lake, tmp_path: Pat
     one.trouble = passing.state.trouble("db.a")
     passing._note(one, Step("compact", "failed", "refused"))
     passing._note(one, Step("compact", "done", "well"))
-    assert passing.state.trouble("db.a") == Trouble("compact", "refused", mark(wanted.tables[0], "compact"), NOW_MS, 2)
+    assert passing.state.trouble("db.a") == Failure("compact", "refused", mark(wanted.tables[0], "compact"), NOW_MS, 2)
     one.steps, one.health = [], health("healthy")
     passing._keep(one)
     assert passing.state.trouble("db.a") is None
@@ -225,7 +226,7 @@ def test_a_step_that_was_stopped_is_told_by_who_stopped_it() -> None:
 
 def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Path) -> None:
     wanted = by(tmp_path)
-    state, failed = State(state_path(wanted)), Trouble("compact", "refused", "an earlier rule's", 0)
+    state, failed = State(state_path(wanted)), Failure("compact", "refused", "an earlier rule's", 0)
     tables = [
         Table(("db", name), wanted.tables[0], health=health("healthy"), trouble=failed if name == "b" else None) for name in ("a", "b")
     ]
@@ -326,7 +327,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
         assert book.disproved() == (unseen,)
         clear(lake, ("db", "a"), "unseen", ledger=book)
 
-    passing.state.fail("db.a", Trouble("compact", "not proved", "m", 0, is_unproved=True, run_id="mine"))
+    passing.state.fail("db.a", Failure("compact", "not proved", "m", 0, is_unproved=True, run_id="mine"))
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
     assert "may be worked on again" in capsys.readouterr().out
 

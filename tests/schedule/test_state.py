@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
-from icekit.schedule.result import Did, StartedRun, Trouble, health_in, kept, same_report
+from icekit.schedule.result import Failure, PastAction, StartedRun, health_in, kept, same_report
 from icekit.schedule.state import AnotherPass, State, one_at_a_time, state_path
-from icekit.schedule.triggers import Seen
+from icekit.schedule.triggers import Watermark
 from tests.schedule.making import health, policy, result, step
 
-SEEN = Seen("u", 2**62, 5)
+SEEN = Watermark("u", 2**62, 5)
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,7 +38,7 @@ def test_a_table_counts_as_passed_only_when_it_is_said(tmp_path: Path) -> None:
 
 
 def test_the_run_that_began_stays_until_it_has_ended_and_what_failed_until_it_is_cleared(tmp_path: Path) -> None:
-    state, trouble = State(tmp_path / "s.db"), Trouble("compact", "not proved", "m", 5, 2, is_unproved=True)
+    state, trouble = State(tmp_path / "s.db"), Failure("compact", "not proved", "m", 5, 2, is_unproved=True)
     for run_id in ("one", "two"):
         state.begin("a.b", StartedRun(run_id, "compact", "m"))
         assert state.begun("a.b") == StartedRun(run_id, "compact", "m")
@@ -54,9 +54,9 @@ def test_the_last_actions_are_remembered_newest_first_and_the_oldest_forgotten(t
     state = State(tmp_path / "s.db")
     assert state.lately() == ()
     for n in range(8):
-        state.acted(Did.by(step(said=f"{n} files", run_id=f"r{n}", files_in=n, seconds=1.5), "a.b", 1000 + n))
+        state.acted(PastAction.by(step(said=f"{n} files", run_id=f"r{n}", files_in=n, seconds=1.5), "a.b", 1000 + n))
     assert [one.run_id for one in state.lately()] == ["r7", "r6", "r5", "r4", "r3"]
-    assert state.lately(1) == (Did(1007, "a.b", "compact", "done", "7 files", "r7", files_in=7, seconds=1.5),)
+    assert state.lately(1) == (PastAction(1007, "a.b", "compact", "done", "7 files", "r7", files_in=7, seconds=1.5),)
 
 
 def test_a_record_of_an_earlier_version_is_read_and_gets_what_it_has_not(tmp_path: Path) -> None:

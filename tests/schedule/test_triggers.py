@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.schedule.policy import Trigger
-from icekit.schedule.triggers import Seen, Since, due, since
+from icekit.schedule.triggers import Since, Watermark, due, since
 from tests.schedule.making import NOW_MS, metadata, snapshot
 
 SMALL = {"added_data_files": 4, "added_files_size": 400}
@@ -15,7 +15,7 @@ WELL = {"added_data_files": 1, "added_files_size": 900}
 
 
 def judged(trigger: dict[str, Any], *snapshots: dict[str, Any], seen: int | None = 1, ago_ms: int = 0) -> tuple[bool, str]:
-    found = due(metadata(*snapshots), Seen("u", seen, NOW_MS - ago_ms), Trigger(**trigger), NOW_MS, 0.75)
+    found = due(metadata(*snapshots), Watermark("u", seen, NOW_MS - ago_ms), Trigger(**trigger), NOW_MS, 0.75)
     return found.is_due, found.why
 
 
@@ -56,14 +56,14 @@ def test_time_alone_makes_a_table_due() -> None:
 
 @pytest.mark.parametrize(("uuid", "seen", "why"), [("other", 1, "another table"), ("u", 99, "is gone")])
 def test_a_table_that_is_not_what_it_was_is_due(uuid: str, seen: int, why: str) -> None:
-    found = due(metadata(snapshot(1), uuid=uuid), Seen("u", seen, NOW_MS), Trigger(commits=100), NOW_MS, 0.75)
+    found = due(metadata(snapshot(1), uuid=uuid), Watermark("u", seen, NOW_MS), Trigger(commits=100), NOW_MS, 0.75)
     assert found.is_due
     assert why in found.why
 
 
 def test_a_table_that_was_put_back_past_what_a_pass_committed_is_due() -> None:
-    back = due(metadata(snapshot(1)), Seen("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
-    stays = due(metadata(snapshot(1), snapshot(2), snapshot(3)), Seen("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
+    back = due(metadata(snapshot(1)), Watermark("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
+    stays = due(metadata(snapshot(1), snapshot(2), snapshot(3)), Watermark("u", 1, NOW_MS, left_id=2), Trigger(commits=100), NOW_MS, 0.75)
 
     assert (back.is_due, stays.is_due) == (True, False)
     assert "no longer in its history" in back.why

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from icekit.engine.interrupting import Stopped
 from icekit.errors import ParameterError
 from icekit.schedule.policy import Hours, begins, is_within, until
 from icekit.schedule.triggers import permit, quiet, stopping_at
@@ -87,10 +88,12 @@ def test_leave_ends_with_the_first_of_hours_quiet_hours_and_the_passs_time() -> 
 
 
 def test_a_stop_by_the_clock_is_told_from_a_persons() -> None:
-    with stopping_at(NOW + dt.timedelta(milliseconds=10), NOW) as stop:
-        assert stop._event.wait(120)
-        assert stop.reason == "clock"
-    with stopping_at(None, NOW) as stop:
-        stop.set()
-        assert stop.is_set
-        assert stop.reason == "person"
+    by_clock, by_person, in_time = stopping_at(NOW, NOW), stopping_at(NOW, NOW), stopping_at(None, NOW)
+    by_person.set()
+    by_clock.set("claim")
+
+    assert (by_clock.is_set, by_clock.reason) == (True, "clock")
+    assert (by_person.is_set, by_person.reason) == (True, "person")
+    assert (in_time.is_set, in_time.reason) == (False, None)
+    with pytest.raises(Stopped):
+        by_clock.sleep(60)

@@ -247,7 +247,7 @@ def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
     assert legend(axes(chart)) == ["unknown (1)"]
 
 
-def test_sizes_through_time_are_told_apart_by_the_limits_in_force() -> None:
+def test_sizes_through_time_are_distinguished_by_the_limits_in_force() -> None:
     facts = make.table_facts(groups=(make.file_group(make.MIB, 300 * make.MIB, 310 * make.MIB, 500 * make.MIB),))
     then = [sizes_at(facts, make.commit())]
     moved = Thresholds().with_changes(min_file_size_ratio=0.5)

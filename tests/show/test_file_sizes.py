@@ -32,7 +32,6 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
         "append", "a usual commit", "hash", None, (TriedMode("none", Predicted("none", 8, "so"), SMALL), TriedMode("hash", None, first))
     )
     made = FileSizes(
-        table=TABLE,
         facts=facts,
         advice=(Advice("write.distribution-mode", "hash", "hash", "Leave it as it is."),),
         stopped=None,
@@ -60,7 +59,7 @@ def test_a_healthy_table_is_told_to_stay_as_it_is() -> None:
 
 
 def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
-    advice = (to_set(TABLE, {}, {"write.spark.advisory-partition-size-bytes": "943718400"}, current="384 MiB", evidence="So."),)
+    advice = (to_set(table_facts(), {"write.spark.advisory-partition-size-bytes": "943718400"}, current="384 MiB", evidence="So."),)
 
     found = answer(SMALL, written(), advice=advice)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from icekit.show.layout_charts import levels_chart, levels_table, orders_chart, orders_table, specs_chart, specs_table, tried_table
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import advise
+from icekit.tune.layout.advise import LayoutComparison, advise
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -20,11 +20,11 @@ from icekit.tune.layout.model import (
     Level,
     OrderDepth,
     Orders,
+    Overlap,
     PartitionSpread,
     TriedLayout,
-    Worn,
 )
-from icekit.tune.layout.specs import own_order, propose
+from icekit.tune.layout.rows import own_order, propose
 from tests import factories
 
 DAY = (Field("event_time", "day"),)
@@ -52,14 +52,23 @@ TRIED = TriedLayout(DAY, TWO, 1.0, 0.14, 40, 41, 20_000_000_000, 20_000_000_000,
 
 def layout(**given: Any) -> Layout:
     facts = given.pop("facts", factories.table_facts())
-    table = ("lake", *facts.table)
     orders, tried = given.get("orders", ORDERS), given.get("tried", TRIED)
     share = given.get("share_now", 1.0)
     proposal = propose(facts, DAY, own_order(facts), orders, CANDIDATES, share)
     made: dict[str, Any] = {
-        "table": table,
         "facts": facts,
-        "advice": advise(table, facts, proposal, orders, CANDIDATES, (), share, tried, was_tried=tried is not None),
+        "advice": advise(
+            facts,
+            LayoutComparison(
+                proposal=proposal,
+                orders=orders,
+                candidates=CANDIDATES,
+                worn=(),
+                share_now=share,
+                tried=tried,
+                was_tried=tried is not None,
+            ),
+        ),
         "stopped": None,
         "levels": LEVELS,
         "share_now": share,
@@ -113,7 +122,7 @@ def test_html_escapes_filters() -> None:
 
 
 def test_worn_partitions_and_bloom_filters_are_listed() -> None:
-    worn = (Worn(factories.partition(), "event_day=2026-01-01", 40, 10**9, 33.0),)
+    worn = (Overlap(factories.partition(), "event_day=2026-01-01", 40, 10**9, 33.0),)
 
     said = repr(layout(worn=worn))
 

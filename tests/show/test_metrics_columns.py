@@ -20,11 +20,10 @@ LOOKUP = Filter("key = 'a'", Leaf("key", "=", ("a",)))
 
 def answer(*, tried: bool = True) -> MetricsColumns:
     facts, one = wide(), skip(now=40.0, full=1.0)
-    advice = advise(facts, TABLE, measures(facts, one))
+    advice = advise(facts, measures(facts, one))
     shown = trial() if tried else None
     prefix = Prefix("key", 900, 41, 1.0, 48)
     return MetricsColumns(
-        TABLE,
         facts,
         confirmed(advice, shown) if shown else advice,
         None,
@@ -42,7 +41,7 @@ def unknown() -> MetricsColumns:
     facts = wide()
     return replace(
         answer(tried=False),
-        advice=advise(facts, TABLE, measures(facts, unknown=undeclared(TABLE))),
+        advice=advise(facts, measures(facts, unknown=undeclared(TABLE))),
         filters=Filters(()),
         roles={},
         skipping=(),

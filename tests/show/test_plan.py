@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from icekit import secrets
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.execute import Actual
-from icekit.compact.model import NOTHING, Explained, LeftAlone, plan_html, plan_text, predicted
+from icekit.compact.model import NOTHING, Explained, Skipped, plan_html, plan_text, predicted
 from icekit.compact.outcome import compared, outcome_html, outcome_text
 from icekit.prove import Proof
 from tests.factories import MIB, partition
@@ -84,7 +84,7 @@ def test_nothing_worth_doing_is_said_as_such() -> None:
 def test_what_is_left_alone_the_cluster_and_the_notes_are_in_both_renderings() -> None:
     made = plan(
         action(),
-        left_alone=(LeftAlone("written within the last 60 minutes", 2, (ODD,)), LeftAlone("the budget does not reach for it", 0)),
+        left_alone=(Skipped("written within the last 60 minutes", 2, (ODD,)), Skipped("the budget does not reach for it", 0)),
         parallelism=(Explained("max-commits", "3", "three groups"),),
         notes=("It reads 10 % of the table.",),
         rehearsed="the same 100 rows",
@@ -107,7 +107,7 @@ def test_a_dry_run_says_that_nothing_has_run() -> None:
 
 
 def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
-    head, rows = compared(ran())
+    head, rows = compared(ran()).head, compared(ran()).rows
     first = dict(zip(("action", "status", "files in", "files out", "predicted files out"), rows[0], strict=False))
 
     assert first == {"action": "a1", "status": "done", "files in": "90", "files out": "2", "predicted files out": "1"}
@@ -120,13 +120,13 @@ def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
 
 def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
     parts = (ActionOutcome(action(), "split"), ActionOutcome(action("a1.1"), "done", 1, Actual(5, 5, 1, 4, 0, 1)))
-    _, rows = compared(Outcome(plan(action()), "r", parts))
+    rows = compared(Outcome(plan(action()), "r", parts)).rows
 
     assert [r[4] for r in rows] == ["1", "", "1"]
 
 
 def test_names_and_errors_are_escaped_and_the_markup_is_balanced() -> None:
-    for page in (plan_html(plan(action(), left_alone=(LeftAlone("<i>", 1, (ODD,)),))), outcome_html(ran(notes=("<u>note</u>",)))):
+    for page in (plan_html(plan(action(), left_alone=(Skipped("<i>", 1, (ODD,)),))), outcome_html(ran(notes=("<u>note</u>",)))):
         assert not any(tag in page for tag in ("<b>Köln", "<gone>", "<i>", "<u>"))
         assert is_balanced(page)
 

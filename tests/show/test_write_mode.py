@@ -25,11 +25,9 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
         VariantMeasures(COW, [20.0], scan_seconds=[2.0], planned=PlannedScan(40, 2**30, 0)),
         VariantMeasures(MOR, [4.0], scan_seconds=[2.5], planned=PlannedScan(40, 2**30, 50), compaction_seconds=5.0),
     )
-    table = ("lake", *facts.table)
     return WriteModeChoice(
-        table,
         facts,
-        advise(facts, table, history, comparison, "merge", reads, margin=0.1) if comparison else (),
+        advise(facts, history, comparison, "merge", reads, margin=0.1) if comparison else (),
         stopped,
         history,
         "merge",

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.model import Scope
 from icekit.facts.model import Scalar
-from icekit.prove import Print, fingerprint
+from icekit.prove import Fingerprint, fingerprint
 from icekit.sql import display_name
 from tests.soak.child import Child
 from tests.soak.table import NAMESPACE, TEMPLATE, clone, folder, forget
@@ -75,7 +75,7 @@ class Rounds:
     def __init__(self, lake: Lake, logs: Path, namespace: str = NAMESPACE, template: str = TEMPLATE) -> None:
         self.lake, self.logs, self.namespace, self.template = lake, logs, namespace, template
         self.ledger = SqliteLedger(logs / "ledger.db")
-        self.before: dict[tuple[Scalar, ...], Print] = dict(fingerprint(lake.spark, (lake.name, namespace, template)))
+        self.before: dict[tuple[Scalar, ...], Fingerprint] = dict(fingerprint(lake.spark, (lake.name, namespace, template)))
         self._waiting: dict[str, Child] = {}
 
     def prepare(self, name: str, scope: Scope) -> None:

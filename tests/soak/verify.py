@@ -16,13 +16,13 @@ from icekit.compact.service import plan_table
 from icekit.compact.trial import partitions_left
 from icekit.facts.head import head
 from icekit.facts.model import Scalar
-from icekit.prove import Print, fingerprint
+from icekit.prove import Fingerprint, fingerprint
 from icekit.run.service import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier
 from tests.soak.table import folder
 from tests.soak.victim import policy
 
-Prints = Mapping[tuple[Scalar, ...], Print]
+Prints = Mapping[tuple[Scalar, ...], Fingerprint]
 
 
 @dataclass(frozen=True)

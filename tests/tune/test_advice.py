@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from icekit.facts.model import TableFacts
 from icekit.tune.answer import OPTION, SESSION, Advice, Link, in_force, overriding, script, to_set
+from tests.factories import table_facts
 
 TABLE = ("lake", "db", "odd`name")
+
+
+def facts(there: dict[str, str] | None = None) -> TableFacts:
+    return table_facts(catalog="lake", table=TABLE[1:], properties=there or {})
 
 
 def test_properties_are_set_in_one_statement_and_taken_back_to_what_they_were() -> None:
     there = {"write.distribution-mode": "none"}
     advice = [
-        to_set(TABLE, there, {"write.distribution-mode": "hash"}, current="none", evidence="e"),
-        to_set(TABLE, there, {"write.spark.advisory-partition-size-bytes": "9"}, current=None, evidence="e"),
+        to_set(facts(there), {"write.distribution-mode": "hash"}, current="none", evidence="e"),
+        to_set(facts(there), {"write.spark.advisory-partition-size-bytes": "9"}, current=None, evidence="e"),
         Advice("compaction", None, None, "leave it"),
     ]
 
@@ -30,7 +36,7 @@ def test_other_statements_follow_and_are_taken_back_first_and_last_first() -> No
     advice = [
         Advice("order", "none", "a", "e", sql="ORDER a", undo="UNORDER a"),
         Advice("spec", "none", "b", "e", sql="ADD b", undo="DROP b"),
-        to_set(TABLE, {}, {"p": "1"}, current=None, evidence="e"),
+        to_set(facts(), {"p": "1"}, current=None, evidence="e"),
     ]
 
     found = script(TABLE, {}, advice)
@@ -40,20 +46,20 @@ def test_other_statements_follow_and_are_taken_back_first_and_last_first() -> No
 
 
 def test_the_first_of_two_that_set_one_property_is_taken() -> None:
-    advice = [to_set(TABLE, {}, {"p": value}, current=None, evidence="e") for value in "12"]
+    advice = [to_set(facts(), {"p": value}, current=None, evidence="e") for value in "12"]
 
     assert "'p' = '1'" in script(TABLE, {}, advice).sql[0]
 
 
 def test_of_two_limits_in_bytes_the_larger_is_set() -> None:
     name = "write.parquet.bloom-filter-max-bytes"
-    advice = [to_set(TABLE, {}, {name: value}, current=None, evidence="e") for value in ("900", "1000", "20")]
+    advice = [to_set(facts(), {name: value}, current=None, evidence="e") for value in ("900", "1000", "20")]
 
     assert f"'{name}' = '1000'" in script(TABLE, {}, advice).sql[0]
 
 
 def test_a_format_version_is_not_taken_back() -> None:
-    advice = to_set(TABLE, {}, {"format-version": "3"}, current="2", evidence="e")
+    advice = to_set(facts(), {"format-version": "3"}, current="2", evidence="e")
 
     assert advice.undo is None
     assert script(TABLE, {}, [advice]).undo == ()
@@ -78,8 +84,8 @@ def test_advice_to_set_properties_holds_both_ways_and_all_that_was_told() -> Non
     there = {"a": "1", "format-version": "2"}
     given = {"a": "2", "b": "3", "format-version": "3"}
 
-    assert to_set(TABLE, there, given, current="1", evidence="e", name="n", verified="v", breaks="w") == Advice(
-        "n",
+    assert to_set(facts(there), given, current="1", evidence="e", verified="v", breaks="w") == Advice(
+        "format-version",
         "1",
         "3",
         "e",
@@ -93,7 +99,7 @@ def test_advice_to_set_properties_holds_both_ways_and_all_that_was_told() -> Non
 
 
 def test_advice_is_named_after_the_last_of_its_properties() -> None:
-    assert to_set(TABLE, {}, {"a": "1", "b": "2"}, current=None, evidence="e").setting == "b"
+    assert to_set(facts(), {"a": "1", "b": "2"}, current=None, evidence="e").setting == "b"
 
 
 def test_a_sessions_setting_that_overrides_is_reset_and_can_be_set_again() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.sandbox.trial import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, script, to_set
@@ -51,11 +52,9 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
             "; ".join(ddl.change_spec(name, columns, old, new)),
             undo="; ".join(ddl.change_spec(name, columns, new, old)),
         ),
-        Advice("order", "", "", "e", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo=ddl.undo_order(name, facts)),
-        to_set(
-            name, facts.properties, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, current="", evidence="e"
-        ),
-        to_set(name, facts.properties, {"write.metadata.metrics.column.a;'b": "counts"}, current="", evidence="e"),
+        Advice("order", "", "", "e", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo=undo_order(name, facts)),
+        to_set(facts, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, current="", evidence="e"),
+        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, current="", evidence="e"),
     ]
     found = script(name, facts.properties, advice)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import clone
 from icekit.errors import NotATable, SparkUnavailable, StatementRefused, TableNotFound
+from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
 from icekit.tune.statement import Statement, narrowed, parse
 from tests.compact.tables import Table

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from icekit.answer import html
-from icekit.answer.lines import aligned
+from icekit.answer.grid import Grid
 from icekit.engine.cluster import Executor
 from icekit.facts.model import Column, FileGroup, Kind, Partition, TableFacts, Totals
 from icekit.facts.rollup import Applied, equality_deletes_applied
@@ -313,7 +313,19 @@ def tasks_of(facts: TableFacts, record: RecordHeap, distinct_share: float) -> li
         files = Totals.of({g.partition: g for g in (*everywhere, *([own] if own else []))}.values())
         # A large file is read by several tasks, and each has a set of its own.
         count = applied.data_file_count + group.size_in_bytes // MIN_SPLIT_BYTES
-        found.append(Task(applied, count, distinct, held, previous, lists, reader, writer, files))
+        found.append(
+            Task(
+                applied=applied,
+                count=count,
+                distinct=distinct,
+                set_bytes=held,
+                previous_bytes=previous,
+                list_bytes=lists,
+                reader=reader,
+                writer=writer,
+                delete_files=files,
+            )
+        )
     return found
 
 
@@ -488,18 +500,18 @@ def _partition(facts: TableFacts, task: Task, executor: Executor, cache: Cache |
     applied = task.applied
     read, rewrite = peak([task], executor, executor.tasks, cache), peak([task], executor, executor.tasks, writes=True)
     return PartitionHeap(
-        applied.partition,
-        facts.partition_path(applied.partition),
-        applied.data_file_count,
-        applied.max_deletes_per_file,
-        task.distinct,
-        applied.loads,
-        min(task.count, executor.tasks),
-        task.set_bytes,
-        task.previous_bytes,
-        read,
-        rewrite,
-        verdict(max(read, rewrite), executor.heap_bytes, known=known),
+        partition=applied.partition,
+        path=facts.partition_path(applied.partition),
+        data_file_count=applied.data_file_count,
+        deletes_per_file=applied.max_deletes_per_file,
+        distinct_keys=task.distinct,
+        loads=applied.loads,
+        task_count=min(task.count, executor.tasks),
+        set_bytes=task.set_bytes,
+        previous_set_bytes=task.previous_bytes,
+        read_bytes=read,
+        rewrite_bytes=rewrite,
+        verdict=verdict(max(read, rewrite), executor.heap_bytes, known=known),
     )
 
 
@@ -567,8 +579,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     """A forecast as lines for a terminal."""
     lines = [summary(forecast)]
     if not forecast.is_empty:
-        rows = [_HEAD, *map(_row, forecast.partitions[:SHOWN])]
-        lines += ["", *aligned(rows, left=(0, len(_HEAD) - 1)), *_more(forecast), "", *basis(forecast)]
+        lines += ["", *_grid(forecast).lines(), *_more(forecast), "", *basis(forecast)]
     return mask("\n".join(lines))
 
 
@@ -581,9 +592,13 @@ def forecast_html(forecast: HeapForecast) -> str:
         f"<p>{html.prose(summary(forecast))}</p>",
     ]
     if not forecast.is_empty:
-        parts.append(html.table(_HEAD, map(_row, forecast.partitions[:SHOWN]), [False, *[True] * 5, False]))
+        parts.append(_grid(forecast).html())
     parts += [f"<p>{html.prose(line)}</p>" for line in (*_more(forecast), *basis(forecast))]
     return mask(html.framed(*parts, "</div>"))
+
+
+def _grid(forecast: HeapForecast) -> Grid:
+    return Grid("", _HEAD, [_row(p) for p in forecast.partitions[:SHOWN]], frozenset({0, len(_HEAD) - 1}))
 
 
 def _row(p: PartitionHeap) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.claims import Ledger
@@ -94,14 +94,15 @@ def plan_conversion(
             notes.append("The filter is on no partition column, so it takes every partition.")
         if left := [s for s in chosen if s.is_global]:
             notes.append(
-                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay: convert without a filter to be rid of them."
+                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay: convert without a filter to remove them."
             )
         chosen = [s for s in chosen if not s.is_global and s.partition in asked]
     if not chosen:
         notes.append("The partitions that the filter chooses have none." if where and at.scopes else "The table has none.")
     rate = _rate(ledger, lake, display_name(full))
     up_to = max((s.max_sequence for s in chosen), default=0)
-    actions = [_action(lake, name, branch, batch, place, up_to, at.specs, rate) for place, batch in enumerate(batches(chosen, budget))]
+    model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
+    actions = [_action(model, batch, at.specs, rate, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]
     if actions:
         notes += _told(at.metadata)
     return Plan(
@@ -173,16 +174,8 @@ def _files(scope: Scope) -> int:
     return scope.data_files + scope.delete_files
 
 
-def _action(
-    lake: Lake,
-    name: Identifier,
-    branch: str | None,
-    batch: Batch,
-    place: int,
-    up_to: int,
-    specs: Mapping[int, PartitionSpec],
-    rate: float | None,
-) -> Action:
+def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rate: float | None, *, place: int, up_to: int) -> Action:
+    """The action of a batch; ``model`` is what all have in common, ``rate`` the bytes read in a second by past conversions."""
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
     # Global deletes of two specs look at the same data files.
@@ -210,17 +203,14 @@ def _action(
         source="metadata",
         unit=EQUALITY_DELETE,
     )
-    return Action(
-        f"e{place + 1}",
-        CONVERT,
-        lake.name,
-        name,
-        why,
-        prediction,
-        tuple(s.partition for s in scopes),
-        names,
+    return replace(
+        model,
+        action_id=f"e{place + 1}",
+        why=why,
+        prediction=prediction,
+        partitions=tuple(s.partition for s in scopes),
+        partition_names=names,
         arguments=arguments,
-        branch=branch,
     )
 
 

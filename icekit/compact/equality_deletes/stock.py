@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.tables import SessionTables
-from icekit.clone import clone, remove_stale, stale_clones
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_seconds
+from icekit.sandbox import clone, remove_stale, stale_clones
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name
 from icekit.units import span

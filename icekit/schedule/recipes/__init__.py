@@ -78,7 +78,11 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         }
         fill |= {key: repr(value) for key, value in python_literals.items()}
         return {f"icekit_{name.replace('-', '_')}_dag.py": _filled("icekit_dag.py.in", fill | {"PYTHON_SHELL": shlex.quote(str(python))})}
-    return {f"icekit-{name}-submit.sh": _submit(policy, file, name, fill, python, carried, env_file)}
+    return {
+        f"icekit-{name}-submit.sh": _submit(
+            policy, name, {"ENV_FILE": env_file, "POLICY": file, "FOLDER": file.parent, "PYTHON": python}, fill, carried
+        )
+    }
 
 
 def left_out(kind: str, file: Path) -> str | None:
@@ -100,9 +104,7 @@ def environment(policy: SchedulePolicy) -> dict[str, str]:
     return found
 
 
-def _submit(
-    policy: SchedulePolicy, file: Path, name: str, fill: Mapping[str, str], python: Path, carried: Mapping[str, str], env_file: Path
-) -> str:
+def _submit(policy: SchedulePolicy, name: str, paths: Mapping[str, Path], fill: Mapping[str, str], carried: Mapping[str, str]) -> str:
     import pyspark
 
     from icekit.catalog import connect
@@ -110,10 +112,7 @@ def _submit(
 
     conf = connect(policy.catalog or None)._conf
     quoted = {
-        "ENV_FILE": env_file,
-        "POLICY": file,
-        "FOLDER": file.parent,
-        "PYTHON": python,
+        **paths,
         "MAIN": _HERE.parents[1] / "cli" / "submitted.py",
         "APP": f"icekit-{name}",
         "PACKAGES": ",".join(conf.packages) if conf else SPARK_RUNTIME,

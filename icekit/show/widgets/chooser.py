@@ -9,8 +9,8 @@ import ipywidgets as ipw
 from icekit.api import Lake, connect
 from icekit.catalog.deadline import known_catalogs
 from icekit.catalog.tables import EmbeddedTables
-from icekit.compact.execute import Stop, Stopped
 from icekit.diagnose.compare import Comparison, compare, comparison_html
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
@@ -116,7 +116,7 @@ class Chooser(Explorer):
 
         def job(_: Say, stop: Stop) -> list[str]:
             names = [display_name(found) for found in lake.tables.names()]
-            stop.sleep(0)
+            stop.check()
             return names
 
         def done(names: list[str]) -> str:
@@ -208,7 +208,7 @@ def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop)
     step = [0]
 
     def progress(read: int, of: int) -> None:
-        stop.sleep(0)
+        stop.check()
         if read * 4 // max(of, 1) != step[0]:
             step[0] = read * 4 // max(of, 1)
             say(f"{read:,} of {count(of, 'manifest')} read")

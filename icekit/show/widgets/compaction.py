@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import ipywidgets as ipw
 
 from icekit.answer import html
+from icekit.answer.grid import Grid
 from icekit.compact.candidates import Candidate, candidates
-from icekit.compact.execute import Stop
 from icekit.compact.ledger import opened
 from icekit.compact.model import Plan, Policy, plan_html
 from icekit.compact.outcome import Outcome, outcome_html
@@ -18,6 +18,7 @@ from icekit.compact.plan import Bought, bought
 from icekit.compact.plan import plan as plan_purely
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
+from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.model import TableFacts
 from icekit.run.attempt import Limits
@@ -183,8 +184,7 @@ class CompactionExplorer(Explorer):
         if not found:
             return chart
         return chart + html.framed(
-            "<p>What other budgets would buy, estimated from facts:</p>",
-            html.table(HEAD, budget_rows(found, self._within), [i > 0 for i in range(len(HEAD))]),
+            Grid("What other budgets would buy, estimated from facts", HEAD, budget_rows(found, self._within)).html()
         )
 
     def candidates(self) -> tuple[Candidate, ...]:
@@ -377,7 +377,7 @@ class CompactionExplorer(Explorer):
                 newest = book.last_run(display_name(lake.sql_name(table)))
                 if newest is None or newest.run_id != left.run_id:
                     self._unfinished.pop((lake.name, table), None)
-                    raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan anew.")
+                    raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
                 return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
 
         self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)

@@ -11,11 +11,10 @@ import ipywidgets as ipw
 
 from icekit.answer import html
 from icekit.api import Lake
-from icekit.compact.execute import Stop, Stopped
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import make_active
-from icekit.engine.interrupting import cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError, ParameterError, first_line
 from icekit.facts.model import TableFacts
 from icekit.units import count
@@ -51,7 +50,7 @@ class Work:
     def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
         """Begin a job, unless one is under way; tell whether it was begun.
 
-        A job that raises :class:`~icekit.compact.execute.Stopped`, or anything once it was asked
+        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything once it was asked
         to stop, was cancelled.
         """
         if self.is_running:
@@ -100,10 +99,9 @@ def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
     Also makes the session the active one of this thread, which is new to the JVM.
     """
     make_active(spark)
-    tag = new_tag()
-    with tagged(spark, tag), cancelled_when(lambda: stop.is_set, spark, tag):
+    with stop.watching(spark):
         yield
-    stop.sleep(0)  # raises Stopped where nothing else did
+    stop.check()
 
 
 LABEL = "11.5em"
@@ -454,7 +452,7 @@ class View:
         self.lake, self.facts = lake, facts
 
     def _judge(self, back: Callable[[], None]) -> None:
-        """Find anew, and tell; where that fails, everything is as before."""
+        """Find again, and tell; where that fails, everything is as before."""
         try:
             self.findings = self._found()
         except Exception:

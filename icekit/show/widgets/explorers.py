@@ -11,16 +11,17 @@ from typing import Any
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.compact.execute import Stop
+from icekit.answer.grid import Grid
 from icekit.diagnose.findings import Findings, Thresholds, findings_html
+from icekit.engine.interrupting import Stop
 from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, max_file_size, min_file_size, partition_figures, select
+from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
 from icekit.show.chart import table_html
 from icekit.show.health import Explorer, widgets_on
 from icekit.show.history_charts import sizes_at_one, sizes_through_time
-from icekit.show.tables import UNPARTITIONED, needed
+from icekit.show.tables import UNPARTITIONED
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, size
@@ -85,7 +86,7 @@ class TimeExplorer(Explorer):
 
         def job(say: Say, stop: Stop) -> tuple[SizesAt, ...]:
             def progress(place: int, of: int) -> None:
-                stop.sleep(0)
+                stop.check()
                 say(f"snapshot {place + 1} of {of}")
 
             return through_time(view.lake, view.facts, known=self._cache(), progress=progress)
@@ -201,7 +202,7 @@ def selection_html(found: Selection, target_bytes: int, by: str) -> str:
         (
             p.path or UNPARTITIONED,
             f"{p.data_file_count:,}",
-            f"{needed(p.size_in_bytes, target_bytes):,}" if p.data_file_count else "–",
+            f"{expected_files(p.size_in_bytes, target_bytes):,}" if p.data_file_count else "–",
             size(p.size_in_bytes),
             size(p.mean_bytes) if p.mean_bytes is not None else "–",
             f"{p.record_count:,}",
@@ -214,8 +215,7 @@ def selection_html(found: Selection, target_bytes: int, by: str) -> str:
     said = f"{count(found.matched, 'partition')}{of}; the first {len(rows):,} by {by}. Needed: files of {size(target_bytes)} that would hold the same bytes."
     if not rows:
         said = f"No partition{of} matches." if found.total else "No partition has a file."
-    table = html.table(_HEAD, rows, [False, *[True] * (len(_HEAD) - 1)]) if rows else ""
-    return html.framed(f"<p>{html.prose(said)}</p>{table}")
+    return html.framed(f"<p>{html.prose(said)}</p>{Grid('', _HEAD, rows).html()}")
 
 
 def partitions(view: View) -> PartitionsExplorer:
@@ -257,20 +257,66 @@ class Limit:
 
 #: The limits that decide most, in the order of the findings they belong to.
 LIMITS = (
-    Limit("min_file_size_ratio", "Undersized under", "% of the target size", "rewrite_data_files: min-file-size-bytes", 0, 1, 0.01),
-    Limit("max_file_size_ratio", "Oversized over", "× the target size", "rewrite_data_files: max-file-size-bytes", 1.1, 16, 0.1),
-    Limit("min_input_files", "Files to a rewrite", "files of a group", "rewrite_data_files: min-input-files", 1, 50, 1),
-    Limit("critical_share", "Small files critical from", "% of all data files", _CHOICE, 0, 1, 0.05),
-    Limit("critical_files", "… and from", "files that would go", _CHOICE, 0, 1000, 10),
-    Limit("skew_ratio", "Skew from", "× the median partition's bytes", _CHOICE, 1, 100, 1),
-    Limit("delete_ratio", "Deletes from", "% of the data records", _CHOICE, 0, 1, 0.01),
     Limit(
-        "critical_delete_ratio", "Deletes critical from", "% of the data records", "rewrite_data_files: delete-ratio-threshold", 0, 1, 0.01
+        name="min_file_size_ratio",
+        label="Undersized under",
+        unit="% of the target size",
+        source="rewrite_data_files: min-file-size-bytes",
+        low=0,
+        high=1,
+        step=0.01,
     ),
-    Limit("fragmented_manifests", "Manifests", "manifests", "commit.manifest.min-count-to-merge", 1, 1000, 1),
-    Limit("overlap_share", "Manifests overlap", "% of the other manifests", _CHOICE, 0, 1, 0.05),
-    Limit("snapshots", "Snapshots kept", "snapshots", _CHOICE, 1, 1000, 1),
-    Limit("files_per_partition_per_commit", "Files a commit writes", "files per partition changed", _CHOICE, 1, 20, 0.5),
+    Limit(
+        name="max_file_size_ratio",
+        label="Oversized over",
+        unit="× the target size",
+        source="rewrite_data_files: max-file-size-bytes",
+        low=1.1,
+        high=16,
+        step=0.1,
+    ),
+    Limit(
+        name="min_input_files",
+        label="Files to a rewrite",
+        unit="files of a group",
+        source="rewrite_data_files: min-input-files",
+        low=1,
+        high=50,
+        step=1,
+    ),
+    Limit(name="critical_share", label="Small files critical from", unit="% of all data files", source=_CHOICE, low=0, high=1, step=0.05),
+    Limit(name="critical_files", label="… and from", unit="files that would go", source=_CHOICE, low=0, high=1000, step=10),
+    Limit(name="skew_ratio", label="Skew from", unit="× the median partition's bytes", source=_CHOICE, low=1, high=100, step=1),
+    Limit(name="delete_ratio", label="Deletes from", unit="% of the data records", source=_CHOICE, low=0, high=1, step=0.01),
+    Limit(
+        name="critical_delete_ratio",
+        label="Deletes critical from",
+        unit="% of the data records",
+        source="rewrite_data_files: delete-ratio-threshold",
+        low=0,
+        high=1,
+        step=0.01,
+    ),
+    Limit(
+        name="fragmented_manifests",
+        label="Manifests",
+        unit="manifests",
+        source="commit.manifest.min-count-to-merge",
+        low=1,
+        high=1000,
+        step=1,
+    ),
+    Limit(name="overlap_share", label="Manifests overlap", unit="% of the other manifests", source=_CHOICE, low=0, high=1, step=0.05),
+    Limit(name="snapshots", label="Snapshots kept", unit="snapshots", source=_CHOICE, low=1, high=1000, step=1),
+    Limit(
+        name="files_per_partition_per_commit",
+        label="Files a commit writes",
+        unit="files per partition changed",
+        source=_CHOICE,
+        low=1,
+        high=20,
+        step=0.5,
+    ),
 )
 
 
@@ -324,7 +370,7 @@ class ThresholdsExplorer(Explorer):
             )
             for limit in LIMITS
         ]
-        table = html.table(("limit", "value", "of or in", "where it comes from"), rows, [False, True, False, False])
+        table = Grid("", ("limit", "value", "of or in", "where it comes from"), rows, frozenset({0, 2, 3})).html()
         return findings_html(self.view.findings) + html.framed(f"<details><summary>The limits in force</summary>{table}</details>")
 
     def build(self) -> Any:
@@ -387,7 +433,7 @@ class ThresholdsExplorer(Explorer):
             self._set(self.given)
 
     def _set(self, limits: Thresholds) -> None:
-        """Put every slider where the limits are, without judging anew for each."""
+        """Put every slider where the limits are, without judging again for each."""
         self._moving = True
         try:
             for limit in LIMITS:
@@ -433,7 +479,7 @@ def thresholds(view: View) -> ThresholdsExplorer:
     return ThresholdsExplorer(view)
 
 
-# --- Draw a chart or a table of what is in view, and draw it anew when another table comes into view or a limit is moved
+# --- Draw a chart or a table of what is in view, and draw it again when another table comes into view or a limit is moved
 
 
 class Following(Explorer):

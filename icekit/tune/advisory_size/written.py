@@ -5,26 +5,20 @@ Files are rolled up by Spark; what the driver gets is one row.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import lent
-from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
-from icekit.errors import StatementRefused
 from icekit.facts.files import FileGroup, Kind
-from icekit.facts.head import head
 from icekit.facts.model import Commit, TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.facts.where import where
 from icekit.resolve.listing import partition_text
-from icekit.secrets import scrub
+from icekit.sandbox.trial import Committed, Sandbox
 from icekit.sql import Identifier, identifier, literal
-from icekit.tune.place import Budget
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -123,37 +117,30 @@ class Written:
         return self.largest_partition_bytes < self.target_bytes
 
 
-def write(
-    lake: Lake,
-    table: Identifier,
-    statement: str,
-    target_bytes: int,
-    budget: Budget,
-    *,
-    settings: Mapping[str, str] | None = None,
-    expected_bytes: int = 0,
-) -> Written:
-    """Run a statement that writes to ``table`` (without its catalog) under settings lent to the session, and measure its commit."""
-    spark = lake.spark
-    before = head(lake, table).snapshot_id
-    with lent(spark, settings or {}):
-        started = time.monotonic()
-        with budget.watching(spark, expected_bytes):
-            try:
-                frame = spark.sql(statement)
-            except Exception as error:
-                raise StatementRefused(
-                    f"Spark could not write the trial's rows ({reason(error)}); the table was not touched. Try a smaller sample_bytes.",
-                    detail=scrub(str(error)),
-                ) from error
-        seconds = time.monotonic() - started
-    name = lake.sql_name(table)
-    after = head(lake, table).snapshot_id
-    if after == before or after is None:
-        return Written(target_bytes, 0, 0, 0, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0, seconds, None)
-    made = _files(lake, name, after, target_bytes)
-    budget.bytes_written += made["size_in_bytes"] + made["delete_bytes"]
-    return Written(target_bytes, **made, seconds=seconds, shuffle=_shuffle(ran_command(frame)))
+def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[str, str] | None = None) -> Written:
+    """Write a trial's rows to a sandbox under settings lent to the session, and measure the commit."""
+    sql = f"INSERT INTO {identifier(*box.name)} {rows.sql}"
+    return measured(box, box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings), target_bytes)
+
+
+def measured(box: Sandbox, done: Committed, target_bytes: int) -> Written:
+    """What a commit to a sandbox made."""
+    if not done.snapshots:
+        return Written(target_bytes=target_bytes, **_NOTHING, seconds=done.seconds, shuffle=None)
+    made = _files(box.lake, box.name, int(done.snapshots[-1]["snapshot-id"]), target_bytes)
+    return Written(target_bytes=target_bytes, **made, seconds=done.seconds, shuffle=_shuffle(ran_command(done.frame)))
+
+
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("min_bytes", "max_bytes")),
+    **dict.fromkeys(
+        (
+            *("files", "size_in_bytes", "records", "small_files", "small_bytes", "partitions", "fewest", "enough_files", "enough_bytes"),
+            *("largest_partition_bytes", "delete_files", "delete_bytes"),
+        ),
+        0,
+    ),
+}
 
 
 def _files(lake: Lake, table: Identifier, snapshot_id: int, target: int) -> dict[str, Any]:
@@ -217,7 +204,7 @@ _SPLIT_BYTES = 128 * 2**20
 _MIN_SPLIT_BYTES = 64 * 2**10
 #: A commit that brought rows together leaves fewer files than this for each partition and each target size.
 SCATTERED = 2.0
-#: A little more than enough, as what is written anew may be smaller.
+#: A little more than enough, as what is rewritten may be smaller.
 _ROOM = 1.25
 _ALONE = str(2**40)
 
@@ -237,7 +224,7 @@ class TrialRows:
     as_written: bool
 
 
-def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int) -> TrialRows | None:
+def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | None:
     """The rows of a recent append of median size; None where the snapshots have none, or it is too large.
 
     ``tasks`` read the rows of a commit that brought them together: how they came to its writer nobody knows.
@@ -260,7 +247,7 @@ def usual(facts: TableFacts, table: Identifier, *, sample_bytes: int, tasks: int
     how = "one task for each file it left" if scattered else f"read by {count(max(1, tasks), 'task')}, in no order"
     return TrialRows(
         f"the rows of a usual commit again ({commit.added_records or 0:,} rows, {how})",
-        f"SELECT {hint}* FROM {identifier(*table)} {_with(options)}",
+        f"SELECT {hint}* FROM {identifier(*facts.sql_name)} {_with(options)}",
         added,
         commit.added_records or 0,
         commit.changed_partitions,
@@ -277,9 +264,7 @@ def aim(facts: TableFacts, sample_bytes: int) -> int:
     return max(1, int(sample_bytes / ENOUGH / _ROOM))
 
 
-def large(
-    facts: TableFacts, table: Identifier, data_files: str, *, target_bytes: int, sample_bytes: int, shuffled: bool = True
-) -> TrialRows | None:
+def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes: int, shuffled: bool = True) -> TrialRows | None:
     """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows.
 
     Where they are to be ``shuffled`` they are read by tasks of a quarter of the target, as Spark's splits of
@@ -312,7 +297,7 @@ def large(
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return TrialRows(
         f"{kept} in one commit ({size(share * total)} as they are now, read by tasks of {size(split) if shuffled else 'a split'})",
-        f"SELECT * FROM {identifier(*table)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
+        f"SELECT * FROM {identifier(*facts.sql_name)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
         round(share * total),
         rows,
         len(taken),

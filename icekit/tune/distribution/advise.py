@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.facts.where import transformed
-from icekit.sql import Identifier
+from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, Chain, insert, said
-from icekit.tune.advisory_size.written import TrialRows, Written, write
+from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, Chain, said
+from icekit.tune.advisory_size.written import TrialRows, Written, measured, write
 from icekit.tune.answer import OPTION, SESSION, Advice, overriding, to_set
 from icekit.tune.distribution.modes import HASH, MODES, NONE, RANGE, ROLLS_AT, CommitSpread, Mode, Predicted, predict
-from icekit.tune.place import Budget
+from icekit.tune.write_mode.history import MERGE_ON_READ, Workload
 from icekit.units import count, percent, size
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
-
 
 # --- Try each distribution mode with the same rows, with what was predicted beside what was made
 
@@ -50,15 +44,16 @@ class ModeTrial:
         return next((t for t in self.tried if t.mode == mode), None)
 
 
-def spread_of(lake: Lake, facts: TableFacts, source: TrialRows, target_bytes: int, budget: Budget) -> CommitSpread:
+def spread_of(trial: Trial, source: TrialRows) -> CommitSpread:
     """Count the pairs of task and partition that have rows, as the writer would meet them; one row comes back."""
+    facts = trial.facts
     terms = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields]
     parts = ", ".join(t for t in terms if t is not None)
     place = f"xxhash64({parts})" if parts else "0L"
     width = row_bytes(facts)
-    cut = max(1.0, ROLLS_AT * target_bytes)
-    with budget.watching(lake.spark):
-        row = lake.spark.sql(
+    cut = max(1.0, ROLLS_AT * facts.target_bytes)
+    with trial.budget.watching(trial.lake.spark):
+        row = trial.lake.spark.sql(
             f"""SELECT coalesce(max(t), -1) + 1 AS tasks, count(*) AS partitions, coalesce(sum(n), 0) AS rows, coalesce(sum(pairs), 0) AS pairs,
                   coalesce(sum(f), 0) AS none_files, coalesce(sum(ceil(n * {width} / {cut})), 0) AS hash_files, max(n) AS most
                 FROM (SELECT p, max(t) AS t, count(*) AS pairs, sum(n) AS n, sum(ceil(n * {width} / {cut})) AS f
@@ -66,14 +61,14 @@ def spread_of(lake: Lake, facts: TableFacts, source: TrialRows, target_bytes: in
         ).collect()[0]
     rows = int(row.rows)
     return CommitSpread(
-        int(row.tasks),
-        int(row.partitions),
-        rows,
-        int(row.pairs),
-        int(row.none_files),
-        int(row.hash_files),
-        int(row.most or 0) / rows if rows else 0.0,
-        width,
+        tasks=int(row.tasks),
+        partitions=int(row.partitions),
+        rows=rows,
+        pairs=int(row.pairs),
+        none_files=int(row.none_files),
+        hash_files=int(row.hash_files),
+        largest_share=int(row.most or 0) / rows if rows else 0.0,
+        row_bytes=width,
     )
 
 
@@ -84,18 +79,14 @@ def row_bytes(facts: TableFacts) -> float:
     return max(1.0, sum(b.size_in_bytes for b in good) / max(sum(b.record_count for b in good), 1))
 
 
-def try_modes(
-    lake: Lake, facts: TableFacts, place: Identifier, source: TrialRows, chain: Chain, budget: Budget, progress: Callable[[str], None]
-) -> ModeTrial:
+def try_modes(trial: Trial, box: Sandbox, source: TrialRows, chain: Chain) -> ModeTrial:
     """Write the same rows under each mode that the table can have; the session's mode is lent, so that it wins over the table's."""
-    spread = spread_of(lake, facts, source, facts.target_bytes, budget)
+    facts = trial.facts
+    spread = spread_of(trial, source)
     made: dict[str, Written] = {}
-    sql = insert(lake, place, source)
     for mode in possible(facts):
-        made[mode] = write(
-            lake, place, sql, facts.target_bytes, budget, settings={DISTRIBUTION_SESSION: mode}, expected_bytes=source.size_in_bytes
-        )
-        progress(f"{mode}: {said(made[mode])}")
+        made[mode] = write(box, source, facts.target_bytes, {DISTRIBUTION_SESSION: mode})
+        trial.progress(f"{mode}: {said(made[mode])}")
     # The ratio of a shuffle that was seen; Iceberg's guess until one was.
     ratio = next((w.ratio for w in made.values() if w.ratio), None) or chain.ratio
     predicted = {p.mode: p for p in predict(spread, chain, ratio)}
@@ -103,28 +94,20 @@ def try_modes(
     return ModeTrial("append", source.described, chain.mode, spread, tried)
 
 
-def try_statement(
-    lake: Lake,
-    facts: TableFacts,
-    open_place: Callable[[], Identifier],
-    operation: str,
-    described: str,
-    statement: Callable[[Identifier], str],
-    now: str,
-    delete_only: bool,
-    budget: Budget,
-    progress: Callable[[str], None],
-) -> ModeTrial:
-    """Run a row-level statement under none, hash and range, each at a place of its own, as each changes the rows."""
-    target = facts.int_setting("write.delete.target-file-size-bytes") if delete_only else facts.target_bytes
+def try_statement(trial: Trial, workload: Workload, now: str) -> ModeTrial:
+    """Run a row-level statement under none, hash and range, each in a sandbox of its own, as each changes the rows; ``now`` is in force."""
+    facts, operation = trial.facts, workload.operation
+    is_delete_only = operation == "delete" and (facts.setting("write.delete.mode") or "") == MERGE_ON_READ
+    target = facts.int_setting("write.delete.target-file-size-bytes") if is_delete_only else facts.target_bytes
     found = []
     for mode in MODES:
-        place = open_place()
-        written = write(lake, place, statement(lake.sql_name(place)), target, budget, settings={DISTRIBUTION_SESSION: mode})
-        progress(f"{operation} under {mode}: {said(written)}, {written.delete_files:,} delete files")
+        with trial.sandbox() as box:
+            done = box.run(workload.statements[0](box.name), settings={DISTRIBUTION_SESSION: mode})
+            written = measured(box, done, target)
+        trial.progress(f"{operation} under {mode}: {said(written)}, {written.delete_files:,} delete files")
         # A shuffle in the search for what changes is none of the writer's.
         found.append(TriedMode(mode, None, replace(written, shuffle=None) if mode == NONE else written))
-    return ModeTrial(operation, described, now, None, tuple(found))
+    return ModeTrial(operation, workload.described, now, None, tuple(found))
 
 
 def possible(facts: TableFacts) -> tuple[str, ...]:
@@ -154,8 +137,8 @@ def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
     return HASH if saved > max(FILES_SPARED, MARGIN * hashed.written.files) else mode.value
 
 
-def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
-    """Advice on the distribution of appends; ``table`` is named with its catalog."""
+def advise(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
+    """Advice on the distribution of appends."""
     if facts.default_spec.is_unpartitioned and not facts.sort_order:
         said = "Leave it as it is: without a partitioning or an order there is nothing to bring rows together by. Each task of the writer leaves its own files: repartition in the job, or commit less often."
         return (Advice(_SETTING, mode.value, mode.value, said),)
@@ -173,8 +156,7 @@ def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | 
         breaks = "rows are shuffled once before they are written, which takes time and, on a stream, latency"
         found.append(
             to_set(
-                table,
-                facts.properties,
+                facts,
                 {_SETTING: value},
                 current=mode.value,
                 evidence=f"{evidence}.",
@@ -187,7 +169,7 @@ def advise(table: Identifier, facts: TableFacts, mode: Mode, trial: ModeTrial | 
     return tuple(found)
 
 
-def advise_order(table: Identifier, facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, ...]:
+def advise_order(facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, ...]:
     """The order that filters on ``columns`` want, for a table whose bounds skip nothing on them; nothing without such columns."""
     if not columns:
         return ()
@@ -201,7 +183,7 @@ def advise_order(table: Identifier, facts: TableFacts, columns: tuple[str, ...])
             now,
             ", ".join(columns),
             f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}, and each write sorts its rows. Not tried here: ask for the layout, "
-            f"which tries {ddl.write_order(table, known, columns, by_partition=partitioned)}.",
+            f"which tries {ddl.write_order(facts.sql_name, known, columns, by_partition=partitioned)}.",
         ),
     )
 

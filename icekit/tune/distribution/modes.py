@@ -235,15 +235,15 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
         commit = known.get(row.snapshot_id)
         found.append(
             Cohort(
-                row.snapshot_id,
-                int(row.files),
-                int(row.small_files),
-                int(row.size_in_bytes),
-                int(row.partitions),
-                commit.operation if commit else None,
-                commit.writer if commit else None,
-                commit.committed_at_ms if commit else None,
-                facts.target_bytes,
+                snapshot_id=row.snapshot_id,
+                files=int(row.files),
+                small_files=int(row.small_files),
+                size_in_bytes=int(row.size_in_bytes),
+                partitions=int(row.partitions),
+                operation=commit.operation if commit else None,
+                writer=commit.writer if commit else None,
+                committed_at_ms=commit.committed_at_ms if commit else None,
+                target_bytes=facts.target_bytes,
             )
         )
     first = rows[0] if rows else None

@@ -17,6 +17,7 @@ from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import Column, TableFacts
+from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.event_log import queries
 from icekit.tune.filters.model import (
@@ -32,7 +33,6 @@ from icekit.tune.filters.model import (
     parse,
     with_leaves,
 )
-from icekit.tune.place import some_files
 from icekit.units import count
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from icekit.answer.grid import Grid
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
-from icekit.sql import Identifier, display_name
+from icekit.sandbox.trial import undo_order
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, Answer, Shown
+from icekit.tune.answer import Advice, Answer
 from icekit.tune.layout.clustering import fields_of
 from icekit.tune.layout.model import (
     SORT,
@@ -21,12 +22,12 @@ from icekit.tune.layout.model import (
     LayoutOrder,
     Level,
     Orders,
+    Overlap,
     Sizing,
     TriedLayout,
-    Worn,
     spec_name,
 )
-from icekit.tune.layout.specs import MARGIN, Proposal, is_tiny, own_order, pays
+from icekit.tune.layout.rows import MARGIN, Proposal, is_tiny, own_order, pays
 from icekit.units import count, percent, size
 
 #: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
@@ -35,32 +36,33 @@ _NO_PORTION = f" No predicate names a part of it by partitions, and {size(ddl.PO
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_files)"
 
 
-def advise(
-    table: Identifier,
-    facts: TableFacts,
-    proposal: Proposal,
-    orders: Orders,
-    candidates: Sequence[LayoutCandidate],
-    worn: Sequence[Worn],
-    share_now: float,
-    tried: TriedLayout | None,
-    *,
-    was_tried: bool,
-) -> tuple[Advice, ...]:
-    """The spec, the order, and what of the old data would have to be rewritten; ``table`` is named with its catalog.
+@dataclass(frozen=True, kw_only=True)
+class LayoutComparison:
+    """What the sample proposes, what it was compared with, and what a trial made of it; ``was_tried`` tells that one should have been made."""
 
-    What a trial did not bear out is not advised; ``was_tried`` tells that it should have been.
+    proposal: Proposal
+    orders: Orders
+    candidates: Sequence[LayoutCandidate]
+    worn: Sequence[Overlap]
+    share_now: float
+    tried: TriedLayout | None
+    was_tried: bool
+
+
+def advise(facts: TableFacts, found: LayoutComparison) -> tuple[Advice, ...]:
+    """The spec, the order, and what of the old data would have to be rewritten.
+
+    What the trial did not confirm is not advised.
     """
-    current = fields_of(facts.default_spec)
-    kept = borne_out(facts, proposal, tried, was_tried)
+    current, proposal = fields_of(facts.default_spec), found.proposal
+    kept = borne_out(facts, proposal, found.tried, found.was_tried)
     spec = proposal.spec if kept else current
     order = proposal.order if kept else None
-    found = [_spec(table, facts, current, spec, candidates, share_now, proposal, tried)]
-    found.append(_order(table, facts, order, proposal, orders, spec, share_now, tried, is_kept=kept))
+    advice = [_spec(facts, spec, found), _order(facts, (spec, order), found, is_kept=kept)]
     changed = spec != current or order is not None
     if kept and (changed or proposal.is_worn):
-        found.append(_old_data(table, facts, order, worn if not changed else (), tried))
-    return tuple(found)
+        advice.append(_old_data(facts, order, found.worn if not changed else (), found.tried))
+    return tuple(advice)
 
 
 def borne_out(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None, was_tried: bool) -> bool:
@@ -77,18 +79,10 @@ def borne_out(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None, 
     return pays(tried.share_before, tried.share_after, files, MARGIN)
 
 
-def _spec(
-    table: Identifier,
-    facts: TableFacts,
-    current: tuple[Field, ...],
-    spec: tuple[Field, ...],
-    candidates: Sequence[LayoutCandidate],
-    share_now: float,
-    proposal: Proposal,
-    tried: TriedLayout | None,
-) -> Advice:
+def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -> Advice:
+    current, share_now = fields_of(facts.default_spec), found.share_now
     now = spec_name(current)
-    by_spec = {c.spec: c for c in candidates}
+    by_spec = {c.spec: c for c in found.candidates}
     here = by_spec.get(current)
     filled = f"{count(here.spread.partitions, 'partition')} of {size(here.spread.mean_bytes)} on average" if here else "Not sampled"
     if spec == current:
@@ -96,7 +90,7 @@ def _spec(
         if here is None:
             lacking = (
                 "a field of the current spec cannot be worked out from the sample"
-                if candidates
+                if found.candidates
                 else "filters, sampled rows or time are lacking"
             )
             return Advice(SPEC, now, now, f"It is compared with no other spec: {lacking}.")
@@ -109,7 +103,7 @@ def _spec(
         return Advice(SPEC, now, now, why + rest)
     columns = {c.name: c for c in facts.columns}
     there = by_spec[spec]
-    if proposal.coarser:
+    if found.proposal.coarser:
         why = (
             f"{filled}, too small for a file of a good size ({size(facts.target_bytes)}); with {there.name} {count(there.spread.partitions, 'partition')} "
             f"of {size(there.spread.mean_bytes)}, and filters read {percent(there.share)} of the bytes on the sample ({percent(share_now)} now)."
@@ -124,25 +118,16 @@ def _spec(
         now,
         there.name,
         why,
-        "; ".join(ddl.change_spec(table, columns, current, spec)),
-        verified=verified(tried),
+        "; ".join(ddl.change_spec(facts.sql_name, columns, current, spec)),
+        verified=verified(found.tried),
         breaks="jobs that overwrite by partition replace other partitions than before, and storage-partitioned joins need the same buckets on both sides",
-        undo="; ".join(ddl.change_spec(table, columns, spec, current)),
+        undo="; ".join(ddl.change_spec(facts.sql_name, columns, spec, current)),
     )
 
 
-def _order(
-    table: Identifier,
-    facts: TableFacts,
-    order: LayoutOrder | None,
-    proposal: Proposal,
-    orders: Orders,
-    spec: tuple[Field, ...],
-    share_now: float,
-    tried: TriedLayout | None,
-    *,
-    is_kept: bool,
-) -> Advice:
+def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | None], found: LayoutComparison, *, is_kept: bool) -> Advice:
+    spec, order = change
+    proposal, orders, share_now, tried = found.proposal, found.orders, found.share_now, found.tried
     own = own_order(facts)
     now = own.name if own is not None else "unordered" if not facts.sort_order else "an order of transforms"
     if order is None:
@@ -174,10 +159,10 @@ def _order(
         now,
         order.name,
         why,
-        ddl.write_order(table, columns, order.columns, by_partition=by_partition),
+        ddl.write_order(facts.sql_name, columns, order.columns, by_partition=by_partition),
         verified=verified(tried),
         breaks="writes take a shuffle and a sort more",
-        undo=ddl.undo_order(table, facts),
+        undo=undo_order(facts.sql_name, facts),
     )
 
 
@@ -185,10 +170,10 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
     if facts.data.file_count < 2:
         return "The table has one data file, so there is no file to skip; its row groups are skipped by their own statistics."
     if proposal.order is not None and not is_kept:
-        return f"{proposal.order.name} promised {percent(proposal.share)} of the bytes on the sample, and the trial did not bear it out."
+        return f"{proposal.order.name} promised {percent(proposal.share)} of the bytes on the sample, and the trial did not confirm it."
     if proposal.is_worn and is_kept and orders.own is not None:
         return (
-            f"The order is the right one and has worn off: filters read {percent(share_now)} of the bytes, "
+            f"The order is the right one and has degraded: filters read {percent(share_now)} of the bytes, "
             f"and {percent(orders.own)} on the sample where files follow it."
         )
     if orders.best is None:
@@ -197,22 +182,21 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
     return f"Filters read {percent(share_now)} of the bytes now; {best}, which saves too little."
 
 
-def _old_data(table: Identifier, facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Worn], tried: TriedLayout | None) -> Advice:
+def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overlap], tried: TriedLayout | None) -> Advice:
     columns = {c.name: c for c in facts.columns}
-    catalog, name = table[0], table[1:]
     # Without a new order, by the one that is there.
     by_table = order is None and bool(facts.sort_order)
     rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
     if worn:
         specs = {s.spec_id: s for s in facts.specs}
-        chosen: list[Worn] = []
+        chosen: list[Overlap] = []
         total = 0
         for one in worn:
             if chosen and total + one.size_in_bytes > ddl.PORTION_BYTES:
                 break
             chosen.append(one)
             total += one.size_in_bytes
-        predicate = where(catalog, specs, facts.columns, [w.partition for w in chosen])
+        predicate = where(facts.catalog, specs, facts.columns, [w.partition for w in chosen])
         is_too_much = predicate is None and facts.data.size_in_bytes > ddl.PORTION_BYTES
         said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
         return Advice(
@@ -221,7 +205,7 @@ def _old_data(table: Identifier, facts: TableFacts, order: LayoutOrder | None, w
             f"{count(len(chosen), 'partition')} sorted again",
             f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion."
             + (_NO_PORTION if is_too_much else ""),
-            None if is_too_much else ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
+            None if is_too_much else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
     is_large, predicate, way = facts.data.size_in_bytes > ddl.PORTION_BYTES, None, ""
@@ -231,10 +215,10 @@ def _old_data(table: Identifier, facts: TableFacts, order: LayoutOrder | None, w
     return Advice(
         OLD_DATA,
         None,
-        "written anew",
+        "rewritten",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
-        f"and to write{rate}. It commits in parts, rows stay the same, and {display_name(name)} needs the room until old snapshots expire.{way}",
-        None if is_large and predicate is None else ddl.rewrite(catalog, name, columns, order, predicate, by_table=by_table),
+        f"and to write{rate}. It commits in parts, rows stay the same, and {facts.name} needs the room until old snapshots expire.{way}",
+        None if is_large and predicate is None else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
         verified=verified(tried),
     )
 
@@ -275,7 +259,7 @@ class Layout(Answer):
     sampled_rows: int
     orders: Orders
     candidates: tuple[LayoutCandidate, ...]
-    worn: tuple[Worn, ...]
+    worn: tuple[Overlap, ...]
     blooms: tuple[BloomCheck, ...]
     bloom_trials: tuple[BloomTrial, ...]
     sizing: Sizing | None
@@ -303,7 +287,7 @@ class Layout(Answer):
         then = f", and {percent(self.tried.share_after)} when tried" if self.tried is not None else ""
         return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
 
-    def tables(self) -> Sequence[Shown]:
+    def tables(self) -> Sequence[Grid]:
         """What filters read, the orders, the specs, worn partitions, bloom filters."""
         return [shown for shown in (_levels(self), _orders(self), _specs(self), _worn(self), _blooms(self)) if shown.rows]
 
@@ -361,7 +345,7 @@ def _number(number: float | None) -> str:
     return _DASH if number is None else f"{number:,.3g}"
 
 
-def _levels(answer: Layout) -> Shown:
+def _levels(answer: Layout) -> Grid:
     rows = [
         (
             level.text if len(level.text) <= 60 else f"{level.text[:59]}…",
@@ -375,13 +359,13 @@ def _levels(answer: Layout) -> Shown:
     ]
     left = f"; the {_MOST} most frequent of {len(answer.levels):,}" if len(answer.levels) > _MOST else ""
     head = ("filter", "weight", "bytes left by partitions", "manifests read", "data files", "bytes left by bounds")
-    return Shown(f"What filters read now (means of the lookups that stand for one without values{left})", head, tuple(rows))
+    return Grid(f"What filters read now (means of the lookups that stand for one without values{left})", head, tuple(rows))
 
 
-def _orders(answer: Layout) -> Shown:
+def _orders(answer: Layout) -> Grid:
     orders = answer.orders
     if not orders.steps:
-        return Shown("", (), ())
+        return Grid("", (), ())
 
     def found() -> Iterator[tuple[str, ...]]:
         yield ("–", "rows as they came", percent(orders.as_they_came), "")
@@ -393,12 +377,12 @@ def _orders(answer: Layout) -> Shown:
                 yield (f"{number}", order.name if order.kind != "sort" else f"sort by {order.name}", percent(share), mark)
 
     coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
-    return Shown(f"Orders on the sample{coarse}", ("columns", "order", "bytes read", ""), tuple(found()), frozenset({1, 3}))
+    return Grid(f"Orders on the sample{coarse}", ("columns", "order", "bytes read", ""), tuple(found()), frozenset({1, 3}))
 
 
-def _specs(answer: Layout) -> Shown:
+def _specs(answer: Layout) -> Grid:
     if not answer.candidates:
-        return Shown("", (), ())
+        return Grid("", (), ())
     here, *others = answer.candidates
     best = sorted(others, key=lambda c: (not c.fits, c.share))[: _MOST - 1]
     rows = [
@@ -413,18 +397,18 @@ def _specs(answer: Layout) -> Shown:
         for c in (here, *best)
     ]
     head = ("partition spec", "bytes read", "partitions", "mean", "largest", "")
-    return Shown("Partition specs on the sample, rows ordered within", head, tuple(rows), frozenset({0, 5}))
+    return Grid("Partition specs on the sample, rows ordered within", head, tuple(rows), frozenset({0, 5}))
 
 
-def _worn(answer: Layout) -> Shown:
+def _worn(answer: Layout) -> Grid:
     rows = [(w.path or "the table", f"{w.files:,}", size(w.size_in_bytes), f"{w.depth:.1f}") for w in answer.worn[:_MOST]]
-    return Shown("Partitions where the order has worn off", ("partition", "data files", "bytes", "files a lookup opens"), tuple(rows))
+    return Grid("Partitions where the order has degraded", ("partition", "data files", "bytes", "files a lookup opens"), tuple(rows))
 
 
-def _blooms(answer: Layout) -> Shown:
+def _blooms(answer: Layout) -> Grid:
     rows = [
         (t.column, f"{t.lookups:,}", f"{t.rows_without:,}", f"{t.rows_with:,}", size(t.bytes_without), size(t.bytes_with))
         for t in answer.bloom_trials
     ]
     head = ("bloom filter on", "lookups", "rows read without", "with", "data without", "with")
-    return Shown("Bloom filters as tried", head, tuple(rows))
+    return Grid("Bloom filters as tried", head, tuple(rows))

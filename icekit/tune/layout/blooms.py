@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, unset_properties
+from icekit.sql import set_properties, unset_properties
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.filters.model import EQUALITY, Filter, leaves
 from icekit.tune.layout.model import BloomCheck, BloomTrial
@@ -52,8 +53,10 @@ def check(
         a_group = min(distinct, _rows_a_group(facts))
         width = _width(column)
         unknown = _unknown(name, name in asked, column, bool(filters), facts)
-        reason = unknown or _against(name, name in asked, column, distinct, a_group * width, by_bounds.get(name), facts)
-        found.append(BloomCheck(name, name in there, distinct, a_group * width, reason, unknown is None))
+        check = BloomCheck(name, name in there, distinct, a_group * width, unknown, unknown is None)
+        if unknown is None:
+            check = replace(check, reason=_against(check, column, by_bounds.get(name), facts, is_asked=name in asked))
+        found.append(check)
     return tuple(found)
 
 
@@ -100,19 +103,19 @@ def settings(facts: TableFacts, one: BloomCheck) -> dict[str, str]:
     return {**found, f"{ENABLED}{one.column}": "true"}
 
 
-def advise(table: Identifier, facts: TableFacts, checks: Sequence[BloomCheck], trials: Mapping[str, BloomTrial]) -> tuple[Advice, ...]:
+def advise(facts: TableFacts, checks: Sequence[BloomCheck], trials: Mapping[str, BloomTrial]) -> tuple[Advice, ...]:
     """One advice a column: switch on what the trial shows to save, off what serves no filter, leave the rest."""
-    return tuple(_advice(table, facts, one, trials.get(one.column)) for one in checks)
+    return tuple(_advice(facts, one, trials.get(one.column)) for one in checks)
 
 
-def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Advice:
+def _advice(facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Advice:
     setting, now = f"{ENABLED}{one.column}", "true" if one.is_there else None
     if one.is_there and one.is_judged and one.reason is not None:
         names = wasted(facts, [one])
         back = {k: facts.properties[k] for k in names}
-        undo = to_set(table, {}, back, current=None, evidence="").sql
+        undo = set_properties(facts.sql_name, back)
         evidence = f"It costs {_size(facts, one)} a row group to write and serves nothing: {one.reason}."
-        return Advice(setting, now, "not set", evidence, unset_properties(table, names), undo=undo)
+        return Advice(setting, now, "not set", evidence, unset_properties(facts.sql_name, names), undo=undo)
     if one.reason is not None:
         return Advice(setting, now, now, f"{one.reason[:1].upper()}{one.reason[1:]}.")
     what = f"{one.distinct:,.0f} distinct values or more, {size(one.distinct_bytes)} a row group: too many for a dictionary."
@@ -128,7 +131,7 @@ def _advice(table: Identifier, facts: TableFacts, one: BloomCheck, tried: BloomT
     )
     if saved - grown < SAVES:
         return Advice(setting, now, now, f"A bloom filter saves too little: {what}", verified=verified)
-    return to_set(table, facts.properties, settings(facts, one), current=now, evidence=what, name=setting, verified=verified)
+    return replace(to_set(facts, settings(facts, one), current=now, evidence=what, verified=verified), setting=setting)
 
 
 def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters: bool, facts: TableFacts) -> str | None:
@@ -141,15 +144,9 @@ def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters
     return None
 
 
-def _against(
-    name: str,
-    is_asked: bool,
-    column: SampleColumn | None,
-    distinct: float,
-    distinct_bytes: float,
-    by_bounds: float | None,
-    facts: TableFacts,
-) -> str | None:
+def _against(check: BloomCheck, column: SampleColumn | None, by_bounds: float | None, facts: TableFacts, *, is_asked: bool) -> str | None:
+    """Why a bloom filter would not serve a column; None where it would."""
+    name, distinct, distinct_bytes = check.column, check.distinct, check.distinct_bytes
     if not is_asked:
         return f"no filter asks for a value of {name} by = or IN"
     if column is None or not column.kind.startswith(_TYPES):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune.answer import Advice
 from icekit.tune.filters.model import Filter, sql
-from icekit.tune.layout.model import Field, FieldValues, Level, Sizing, Worn, may_match
+from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, may_match
 from icekit.tune.layout.rows import weighted
 from icekit.units import count, size
 
@@ -93,7 +93,7 @@ def plans(
     return found
 
 
-def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, PlannedScan]) -> tuple[Level, ...]:
+def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter, PlannedScan]) -> tuple[Level, ...]:
     """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
     parts = partition_shares(facts, filters)
     total = max(facts.data.size_in_bytes, 1)
@@ -104,33 +104,33 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: dict[Filter, Pl
     for (text, origin), same in by_text.items():
         found.append(
             Level(
-                text,
-                origin,
-                same[0].columns,
-                sum(f.weight for f in same),
-                len(same),
-                weighted({f: parts[f] for f in same}),
-                _mean(opened, same, lambda p: p.manifests),
-                _mean(opened, same, lambda p: p.skipped_manifests),
-                _mean(opened, same, lambda p: p.data_files),
-                _mean(opened, same, lambda p: p.data_bytes / total),
+                text=text,
+                origin=origin,
+                columns=same[0].columns,
+                weight=sum(f.weight for f in same),
+                queries=len(same),
+                partition_share=weighted({f: parts[f] for f in same}),
+                manifests=_mean(opened, same, lambda p: p.manifests),
+                skipped_manifests=_mean(opened, same, lambda p: p.skipped_manifests),
+                files=_mean(opened, same, lambda p: p.data_files),
+                file_share=_mean(opened, same, lambda p: p.data_bytes / total),
             )
         )
     return tuple(sorted(found, key=lambda level: -level.weight))
 
 
-def share_read(facts: TableFacts, opened: dict[Filter, PlannedScan]) -> float | None:
+def share_read(facts: TableFacts, opened: Mapping[Filter, PlannedScan]) -> float | None:
     """The share of the data bytes that the filters read now, by weight; None where none was planned."""
     total = max(facts.data.size_in_bytes, 1)
     return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
 
 
-def _mean(opened: dict[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:
+def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:
     seen = {f: of(opened[f]) for f in same if f in opened}
     return weighted(seen) if seen else None
 
 
-# --- Find the partitions where a sort order has worn off: files that overlap on its first column
+# --- Find the partitions where a sort order has degraded: files that overlap on its first column
 #
 # Counted in Spark over the ``files`` metadata table; only the worst partitions come to the driver.
 
@@ -141,7 +141,7 @@ MOST_PARTITIONS = 20
 WORN = 2.0
 
 
-def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Worn, ...]:
+def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap, ...]:
     """The partitions whose files overlap most on a column, by the bytes that a lookup reads too many; those above :data:`WORN`.
 
     Depth is the mean, over the files, of how many files' bounds hold a file's lower bound.
@@ -177,7 +177,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Worn, .
     specs = {s.spec_id: s for s in facts.specs}
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(
-        Worn(partition, facts.partition_path(partition), int(number), int(size), float(deep))
+        Overlap(partition, facts.partition_path(partition), int(number), int(size), float(deep))
         for partition, number, size, deep in zip(Partitions(specs, names).read(table), *figures, strict=True)
     )
 
@@ -205,7 +205,16 @@ def sizing(facts: TableFacts, heap_bytes: int | None) -> Sizing | None:
     group = min(facts.int_setting(ROW_GROUP), facts.target_bytes)
     open_files, why = _open_files(facts)
     columns = len(facts.columns)
-    return Sizing(row_bytes, columns, group, group / row_bytes, group / max(columns, 1), open_files, why, heap_bytes)
+    return Sizing(
+        row_bytes=row_bytes,
+        columns=columns,
+        row_group_bytes=group,
+        rows_a_group=group / row_bytes,
+        chunk_bytes=group / max(columns, 1),
+        open_files=open_files,
+        open_files_from=why,
+        heap_bytes=heap_bytes,
+    )
 
 
 def _open_files(facts: TableFacts) -> tuple[int, str]:
@@ -260,7 +269,7 @@ def _power(limit: float) -> int:
     return max(_LEAST_ROW_GROUP, 1 << (int(limit).bit_length() - 1))
 
 
-def version(table: Identifier, facts: TableFacts) -> Advice | None:
+def version(facts: TableFacts) -> Advice | None:
     """Whether version 2 would serve a table of format version 1, as a remark: there is no way back. None for later versions."""
     if facts.format_version != 1:
         return None
@@ -275,7 +284,7 @@ def version(table: Identifier, facts: TableFacts) -> Advice | None:
         if changed
         else f"{merging[0]} is set and has no effect"
     )
-    statement = set_properties(table, {"format-version": "2"})
+    statement = set_properties(facts.sql_name, {"format-version": "2"})
     return Advice(
         "format-version",
         "1",

@@ -296,7 +296,7 @@ def spec_name(spec: tuple[Field, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Worn:
+class Overlap:
     """A partition whose files overlap on the first sort column: a lookup opens ``depth`` of its ``files`` on average."""
 
     partition: Partition

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.answer import html
-from icekit.answer.lines import aligned
+from icekit.answer.grid import Grid
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
 from icekit.sql import Identifier, display_name, identifier, set_session
@@ -159,26 +159,25 @@ class MergeTrial:
 _BY_SOURCE = "not matched by source"
 
 
-def lines(
-    statement: Statement,
-    total: Scan,
-    plan: EnginePlan,
-    rewrite: Rewrite | None,
-    why_not: str,
-    joined: PartitionedJoin,
-    *,
-    fields: tuple[tuple[str, str], ...],
-    keyed: frozenset[str],
-    source_columns: frozenset[str],
-    broadcast_bytes: int | None,
-) -> tuple[Line, ...]:
-    """Everything a review has to say, in the order in which it is read."""
+@dataclass(frozen=True, kw_only=True)
+class MergeContext:
+    """What is known besides the plan: the target's partition fields (column, transform), columns with an equality in ON, columns of the source."""
+
+    fields: tuple[tuple[str, str], ...]
+    keyed: frozenset[str]
+    source_columns: frozenset[str]
+    broadcast_bytes: int | None
+
+
+def lines(review: Review, why_not: str, known: MergeContext) -> tuple[Line, ...]:
+    """Everything a review has to say, in the order in which it is read; ``why_not`` says why there is no narrower statement."""
+    statement, plan = review.statement, review.plan
     return (
-        *_pruning(statement, total, plan, fields, keyed, source_columns),
-        *_rewrite(statement, plan, rewrite, why_not),
-        *_shuffle(statement, plan, broadcast_bytes),
-        *_partitioned(joined),
-        *_writing(plan, fields),
+        *_pruning(review, known),
+        *_rewrite(statement, plan, review.rewrite, why_not),
+        *_shuffle(statement, plan, known.broadcast_bytes),
+        *_partitioned(review.partitioned_join),
+        *_writing(plan, known.fields),
     )
 
 
@@ -190,14 +189,8 @@ def opened(scan: Scan, total: Scan) -> str:
     return said + (f", with {count(scan.delete_files, 'delete file')}" if scan.delete_files else "")
 
 
-def _pruning(
-    statement: Statement,
-    total: Scan,
-    plan: EnginePlan,
-    fields: tuple[tuple[str, str], ...],
-    keyed: frozenset[str],
-    source_columns: frozenset[str],
-) -> Iterator[Line]:
+def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
+    statement, plan, total = review.statement, review.plan, review.total
     reached = "; ".join(plan.scan.filters)
     said = f"The target scan opens {opened(plan.scan, total)}."
     said += (
@@ -232,11 +225,11 @@ def _pruning(
         yield Line(
             "not matched by source",
             "WHEN NOT MATCHED BY SOURCE asks of every row of the target whether the source has it, so the whole target is read, joined and, in "
-            "copy-on-write, every file may be written anew. If only some partitions can be concerned, do that part by a DELETE or UPDATE of its own.",
+            "copy-on-write, every file may be rewritten. If only some partitions can be concerned, do that part by a DELETE or UPDATE of its own.",
         )
-    missing = [column for column, transform in fields if column not in keyed and transform != "void"]
+    missing = [column for column, transform in known.fields if column not in known.keyed and transform != "void"]
     for column in dict.fromkeys(missing):
-        yield _dependency(statement, column, column in source_columns)
+        yield _dependency(statement, column, column in known.source_columns)
 
 
 def _is_pruned(scan: Scan) -> bool:
@@ -276,7 +269,7 @@ def _rewrite(statement: Statement, plan: EnginePlan, rewrite: Rewrite | None, wh
     insert = "would be inserted though they are there" if "not matched" in statement.clauses else "would not be matched"
     yield Line(
         "when it is not the same",
-        f"If the source changes between this review and the run: rows that the predicate leaves out {insert}. Make the predicate anew for each "
+        f"If the source changes between this review and the run: rows that the predicate leaves out {insert}. Make the predicate again for each "
         "batch, and run this just before; it must give 0:",
         (rewrite.guard,),
     )
@@ -439,8 +432,7 @@ def summary(review: Review) -> str:
 
 def trial_lines(trial: MergeTrial) -> list[str]:
     """A trial as lines: what was compared, and the figures of both."""
-    head, rows = trial_table(trial)
-    return [f"{trial.what}, tried on clones: {verdict(trial)}", *(f"    {row}" for row in aligned((head, *rows)))]
+    return [f"{trial.what}, tried on clones: {verdict(trial)}", *trial_grid(trial).lines("    ")]
 
 
 def verdict(trial: MergeTrial) -> str:
@@ -452,13 +444,13 @@ def verdict(trial: MergeTrial) -> str:
     return "the two left DIFFERENT rows; do not use it, and report it"
 
 
-def trial_table(trial: MergeTrial) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of a trial."""
-    rows: list[tuple[str, ...]] = [
+def trial_grid(trial: MergeTrial) -> Grid:
+    """The figures of a trial."""
+    rows = [
         (name, f"{run.files:,}", size(run.size_in_bytes), size(run.shuffle_bytes), f"{run.seconds:.1f} s", run.rows)
         for name, run in (("as it is", trial.before), (trial.what, trial.after))
     ]
-    return ("on a clone", "files read", "bytes of them", "shuffled", "time", "rows afterwards"), rows
+    return Grid("", ("on a clone", "files read", "bytes of them", "shuffled", "time", "rows afterwards"), rows, frozenset({0, 5}))
 
 
 def review_html(review: Review) -> str:
@@ -477,12 +469,11 @@ def _card(line: Line) -> str:
 
 
 def _trial(trial: MergeTrial) -> str:
-    head, rows = trial_table(trial)
     kind, mark = (
         ("fine", "✔ same rows") if trial.is_same else ("warning", "▲ not compared") if trial.unstable else ("critical", "✖ different rows")
     )
     said = f'<p class="title"><span class="badge">{mark}</span> <small>{html.text(trial.what)}, tried on clones: {html.prose(verdict(trial))}</small></p>'
-    return f'<div class="finding {kind}">{said}{html.table(head, rows, [0 < i < 5 for i in range(len(head))])}</div>'
+    return f'<div class="finding {kind}">{said}{trial_grid(trial).html()}</div>'
 
 
 #: Raised by one when a field changes its meaning or goes; added fields do not count.

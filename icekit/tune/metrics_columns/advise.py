@@ -21,9 +21,8 @@ from icekit.facts.model import Column, TableFacts, from_bytes
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters.model import Filter, leaves
+from icekit.tune.filters.model import Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.filters.read import names_ever
-from icekit.tune.filters.skipping import Bounds, bounds_of, may_match, truncated
 from icekit.tune.metrics_columns.model import (
     COUNTS,
     DEFAULT_LENGTH,
@@ -136,8 +135,8 @@ def _is_none(facts: TableFacts, name: str) -> bool:
     return next((c.metrics_mode for c in facts.columns if c.name == name), NONE) == NONE
 
 
-def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Advice, ...]:
-    """What to set, in order of weight; ``table`` is named with its catalog."""
+def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
+    """What to set, in order of weight."""
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:
         return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
@@ -152,7 +151,7 @@ def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Ad
     if is_wide:
         kept = {f"{COLUMN}{n}": _longer(columns[n].metrics_mode, m) for n, m in modes.items() if f"{COLUMN}{n}" not in facts.properties}
         kept |= {f"{COLUMN}{n}": m for n, m in wanted.items()}
-        found.append(to_set(table, facts.properties, {**kept, DEFAULT: NONE}, current=now, evidence=f"{said}.", breaks=_BREAKS))
+        found.append(to_set(facts, {**kept, DEFAULT: NONE}, current=now, evidence=f"{said}.", breaks=_BREAKS))
         # Bounds of the few columns that matter cost little beside what goes.
         wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m)}
     elif idle:
@@ -161,7 +160,7 @@ def advise(facts: TableFacts, table: Identifier, measures: Measures) -> tuple[Ad
     prefixes = {p.column: p for p in measures.prefixes}
     for name, skip in by_column.items():
         if name in columns:
-            found.append(_of_column(facts, table, columns[name], skip, wanted.get(name), modes.get(name), prefixes.get(name)))
+            found.append(_of_column(facts, skip, wanted.get(name), modes.get(name), prefixes.get(name)))
     behind = [s for s in by_column.values() if s.column in modes and _is_worth(s, columns[s.column])]
     if is_wide or behind:
         found.append(_rewrite(facts, behind))
@@ -184,9 +183,8 @@ def _inferred(facts: TableFacts) -> str:
     return f"truncate(16) for the first {limit} columns"
 
 
-def _of_column(
-    facts: TableFacts, table: Identifier, column: Column, skip: Skipping, wanted: str | None, mode: str | None, prefix: Prefix | None
-) -> Advice:
+def _of_column(facts: TableFacts, skip: Skipping, wanted: str | None, mode: str | None, prefix: Prefix | None) -> Advice:
+    column = next(c for c in facts.columns if c.name == skip.column)
     setting, now = f"{COLUMN}{column.name}", column.metrics_mode
     said = _figures(skip)
     if prefix is not None and prefix.common >= DEFAULT_LENGTH:
@@ -194,7 +192,7 @@ def _of_column(
     if wanted is not None:
         if not gains(skip):
             said += "; bounds of a column that queries filter by cost little, and skip as soon as the rows lie in its order"
-        return to_set(table, facts.properties, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
+        return to_set(facts, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
     if mode is None:
         return Advice(setting, now, now, f"Leave it as it is: type {column.type} has no bounds.")
     if gains(skip):
@@ -462,13 +460,13 @@ def measure(manifests: Sequence[Record], columns: Sequence[Column], read: Callab
     ]
     gone = sum(size for sizes in (count_bytes, bound_bytes) for key, size in sizes.items() if key not in ids)
     return EntryBytes(
-        files,
-        len(places),
-        headers / max(len(places), 1),
-        decoded / max(records, 1),
-        stored / decoded if decoded else 1.0,
-        tuple(sorted(found, key=lambda c: -c.size_in_bytes)),
-        gone / each,
+        files=files,
+        manifests=len(places),
+        header_bytes=headers / max(len(places), 1),
+        entry_bytes=decoded / max(records, 1),
+        stored_share=stored / decoded if decoded else 1.0,
+        columns=tuple(sorted(found, key=lambda c: -c.size_in_bytes)),
+        gone_bytes=gone / each,
     )
 
 
@@ -499,40 +497,41 @@ def _number(value: int) -> int:
 _ROWS = 4
 
 
-def skipping(
-    column: str,
-    filters: Sequence[Filter],
-    *,
-    is_text: bool,
-    files: int,
-    now: float | None,
-    bounds: Bounds | None,
-    values: Sequence[Any],
-) -> Skipping:
+@dataclass(frozen=True, slots=True)
+class DrawnColumn:
+    """Sampled values of a column, and the real bounds of some files (None: not known)."""
+
+    name: str
+    values: Sequence[Any]
+    bounds: Bounds | None
+    is_text: bool
+
+
+def skipping(column: DrawnColumn, filters: Sequence[Filter], *, files: int, now: float | None) -> Skipping:
     """What filters read by one column: ``filters`` are those that ask for it, with values where they are known.
 
-    ``now`` are the files they read by the planner, ``bounds`` the real ones of some files (None: not known), ``values`` sampled
-    rows. A mode never reads more than is read now, as it adds to what can be skipped by.
+    ``now`` are the files they read by the planner. A mode never reads more than is read now, as it adds to what can be skipped by.
     """
-    alone = [f.only(column) for f in filters]
+    name, bounds = column.name, column.bounds
+    alone = [f.only(name) for f in filters]
     alone = [f for f in alone if f.is_bound]
     weight = sum(f.weight for f in filters)
     kinds = frozenset(leaf.kind for f in alone for leaf in leaves(f.tree) if leaf.op != "not null")
     by_mode: list[tuple[str, float]] = []
     if bounds is not None and len(bounds.lower) and alone:
-        tried = [(truncate(n), truncated(bounds, n)) for n in LENGTHS] if is_text else [(truncate(DEFAULT_LENGTH), bounds)]
+        tried = [(truncate(n), truncated(bounds, n)) for n in LENGTHS] if column.is_text else [(truncate(DEFAULT_LENGTH), bounds)]
         for mode, kept in [*tried, (FULL, bounds)]:
-            read = files * _share(alone, column, kept)
+            read = files * _share(alone, name, kept)
             by_mode.append((mode, read if now is None else min(read, now)))
     return Skipping(
-        column,
-        weight,
-        kinds,
-        files,
-        now,
-        tuple(by_mode),
-        _sorted(alone, column, values, files) if alone else None,
-        0 if bounds is None else len(bounds.lower),
+        column=name,
+        weight=weight,
+        kinds=kinds,
+        files=files,
+        now=now,
+        by_mode=tuple(by_mode),
+        if_sorted=_sorted(alone, name, column.values, files) if alone else None,
+        sampled=0 if bounds is None else len(bounds.lower),
     )
 
 

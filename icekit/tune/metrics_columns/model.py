@@ -6,7 +6,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from icekit.tune.answer import Answer, Shown
+from icekit.answer.grid import Grid
+from icekit.tune.answer import Answer
 from icekit.tune.filters import Filters
 from icekit.units import count, percent, shorten, size
 
@@ -145,7 +146,7 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class MetricsTrial:
-    """What a clone showed. ``files`` of ``total_files`` data files had their entries written anew, first as they are, then as advised.
+    """What a clone showed. ``files`` of ``total_files`` data files had their entries rewritten, first as they are, then as advised.
 
     ``stopped`` says why it is not whole, None where it is.
     """
@@ -239,7 +240,7 @@ class MetricsColumns(Answer):
             shown += "."
         return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
 
-    def tables(self) -> list[Shown]:
+    def tables(self) -> list[Grid]:
         """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
         return [t for t in (_columns(self), _skipping(self), _prefixes(self), _filters(self)) if t.rows]
 
@@ -259,7 +260,7 @@ class MetricsColumns(Answer):
         trial = self.trial
         if trial is not None and trial.before is not None:
             said.append(
-                f"The trial wrote the manifest entries of {count(trial.files, 'data file')} anew, with the metrics that Iceberg takes from their footers under the advised settings; "
+                f"The trial rewrote the manifest entries of {count(trial.files, 'data file')}, with the metrics that Iceberg takes from their footers under the advised settings; "
                 f"{size(trial.before.header_bytes)} of each version are headers, which no setting shortens."
             )
         return said
@@ -293,7 +294,7 @@ MOST_ROWS = 20
 _TEXT = 60
 
 
-def _columns(answer: MetricsColumns) -> Shown:
+def _columns(answer: MetricsColumns) -> Grid:
     entry, columns = answer.entry, {c.name: c for c in answer.facts.columns}
     ranked = sorted(entry.columns, key=lambda c: (c.column not in answer.roles, -c.size_in_bytes))
     rows = [
@@ -324,10 +325,10 @@ def _columns(answer: MetricsColumns) -> Shown:
         )
     head = ("column", "type", "mode for new files", "needed as", "files with bounds", "bytes of counts", "bytes of bounds")
     caption = f"Statistics in a manifest entry, bytes before compression, mean of {count(entry.files, 'entry', 'entries')}"
-    return Shown(caption, head, tuple(rows) if entry.files else (), frozenset({0, 1, 2, 3}))
+    return Grid(caption, head, tuple(rows) if entry.files else (), frozenset({0, 1, 2, 3}))
 
 
-def _skipping(answer: MetricsColumns) -> Shown:
+def _skipping(answer: MetricsColumns) -> Grid:
     rows = tuple(
         (
             shorten(s.column, 40),
@@ -341,14 +342,14 @@ def _skipping(answer: MetricsColumns) -> Shown:
         for s in answer.skipping[:MOST_ROWS]
     )
     head = ("column", "asked by", "now", "truncate(16)", "shortest enough", "whole bounds", "if sorted by it")
-    return Shown(f"Data files that the filters on a column read, of {answer.facts.data.file_count:,}", head, rows, frozenset({0, 1}))
+    return Grid(f"Data files that the filters on a column read, of {answer.facts.data.file_count:,}", head, rows, frozenset({0, 1}))
 
 
 def _best(skip: Skipping) -> str:
     return f"{skip.best[0]}: {number(skip.best[1])}" if skip.best is not None else "–"
 
 
-def _prefixes(answer: MetricsColumns) -> Shown:
+def _prefixes(answer: MetricsColumns) -> Grid:
     rows = tuple(
         (
             shorten(p.column, 40),
@@ -360,15 +361,15 @@ def _prefixes(answer: MetricsColumns) -> Shown:
         for p in sorted(answer.prefixes, key=lambda p: -p.colliding)[:MOST_ROWS]
     )
     head = ("column", "different values", "characters all share", "alike in the first 16", "characters needed")
-    return Shown("How alike texts begin, in a sample of rows", head, rows)
+    return Grid("How alike texts begin, in a sample of rows", head, rows)
 
 
-def _filters(answer: MetricsColumns) -> Shown:
+def _filters(answer: MetricsColumns) -> Grid:
     if answer.trial is None:
-        return Shown("", (), ())
+        return Grid("", (), ())
     rows = tuple((shorten(f.text, _TEXT), f"{f.before:,}", f"{f.after:,}") for f in answer.trial.filters[:MOST_ROWS])
     caption = f"Data files that filters read on the clone, of {answer.trial.total_files:,}, by Iceberg's planner"
-    return Shown(caption, ("filter", "as it is", "as advised"), rows)
+    return Grid(caption, ("filter", "as it is", "as advised"), rows)
 
 
 def _gaps(answer: MetricsColumns) -> list[str]:

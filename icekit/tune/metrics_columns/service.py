@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, has_bridge, load_now
-from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.facts.collect import load_metadata, observe
@@ -16,13 +15,14 @@ from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import choose_snapshot
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
+from icekit.sandbox.trial import Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
-from icekit.tune.filters.model import predicates
+from icekit.tune.filters.model import Bounds, predicates
 from icekit.tune.filters.read import EVENT_LOG, STATED, names_ever
-from icekit.tune.filters.skipping import Bounds
 from icekit.tune.metrics_columns.advise import (
     NO_BOUNDS,
+    DrawnColumn,
     Footers,
     Measures,
     advise,
@@ -36,79 +36,70 @@ from icekit.tune.metrics_columns.advise import (
     undeclared,
 )
 from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, MetricsTrial, Prefix, Skipping
-from icekit.tune.place import Budget, BudgetSpent, Place, places
 from icekit.units import count, percent
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- Try metrics on a clone: the entries of its manifests are written anew, as they are and as advised, and planned with
+# --- Try metrics on a clone: the entries of its manifests are rewritten, as they are and as advised, and planned with
 #
 # No data file is read whole or written. The advised metrics are what Iceberg's own writer would take under the advised
 # properties, from the footers of the very files that are there (:mod:`.footers`), so that files and layout stay the same and
 # only the metrics differ. A rewrite of manifests alone (``rewrite_manifests``) could not do it: it copies entries with the metrics they have.
 
 
-#: Data files whose entries are written anew.
+#: Data files whose entries are rewritten.
 MOST_FILES = 1_000
 #: Plans of a full scan, of which the shortest counts, and the seconds after which no more are made.
 _REPEATS, _SECONDS = 7, 5.0
 
 
-def try_metrics(
-    lake: Lake,
-    facts: TableFacts,
-    properties: Mapping[str, str],
-    filters: Sequence[tuple[str, str, float]],
-    *,
-    sample_bytes: int,
-    budget: Budget,
-    progress: Callable[[str], None],
-) -> MetricsTrial:
+def try_metrics(trial: Trial, properties: Mapping[str, str], filters: Sequence[tuple[str, str, float]]) -> MetricsTrial:
     """What ``properties`` make of a clone's manifests and of the files that ``filters`` (text, SQL, weight) read there.
 
-    On a table of more than a thousand data files the entries of so many are written anew, and the rest stays as it is.
+    On a table of more than a thousand data files the entries of so many are written again, and the rest stays as it is.
     """
     started = time.monotonic()
-    total = facts.data.file_count
-    done = 0
+    total, done, is_sample = trial.facts.data.file_count, 0, False
     before: Manifests | None = None
     after: Manifests | None = None
     read: list[FilterReads] = []
-    is_sample = False
-    stopped: str | None = None
-    try:
-        with places(lake, facts, 1, sample_bytes=sample_bytes, always_sample=False, budget=budget, progress=progress) as stack:
-            place = stack.places[0]
-            is_sample = place.is_sample
-            if is_sample:
-                total = observe(lake, place.table, collector="spark").data.file_count
-            entries = _Entries(lake, place, budget)
-            before = entries.write(by_settings=False)
-            done = entries.number
-            first = {sql: entries.reads(sql) for _, sql, _ in filters}
-            if properties:
-                lake.spark.sql(set_properties(lake.sql_name(place.table), dict(properties)))
-            after = entries.write(by_settings=True)
-            read = [FilterReads(text, weight, first[sql], entries.reads(sql)) for text, sql, weight in filters]
-    except BudgetSpent as error:
-        stopped = str(error)
-    trial = MetricsTrial(done, total, before, after, tuple(read), time.monotonic() - started, is_sample, stopped)
-    if trial.shrinks is not None:
-        progress(
-            f"tried on a clone: entries of {count(done, 'data file')}, manifests {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks > 0 else 'larger'}"
+    with trial.attempt(), trial.sandbox() as box:
+        is_sample = box.is_sample
+        if is_sample:
+            total = box.observe().data.file_count
+        entries = _Entries(box)
+        before = entries.write(by_settings=False)
+        done = entries.number
+        first = {sql: entries.reads(sql) for _, sql, _ in filters}
+        if properties:
+            box.set(set_properties(box.name, dict(properties)))
+        after = entries.write(by_settings=True)
+        read = [FilterReads(text, weight, first[sql], entries.reads(sql)) for text, sql, weight in filters]
+    found = MetricsTrial(
+        files=done,
+        total_files=total,
+        before=before,
+        after=after,
+        filters=tuple(read),
+        seconds=time.monotonic() - started,
+        is_sample=is_sample,
+        stopped=trial.stopped,
+    )
+    if found.shrinks is not None:
+        trial.progress(
+            f"tried on a clone: entries of {count(done, 'data file')}, manifests {percent(abs(found.shrinks))} {'smaller' if found.shrinks > 0 else 'larger'}"
         )
-    return trial
+    return found
 
 
 class _Entries:
     """The entries of some manifests of a clone, which can be written in their place with other metrics."""
 
-    def __init__(self, lake: Lake, place: Place, budget: Budget) -> None:
-        self._lake, self._place, self._budget = lake, place, budget
-        self._name = lake.sql_name(place.table)
-        jvm: Any = lake.spark._jvm
+    def __init__(self, box: Sandbox) -> None:
+        self._box, self._lake, self._budget, self._name = box, box.lake, box.budget, box.name
+        jvm: Any = box.lake.spark._jvm
         self._iceberg = jvm.org.apache.iceberg
         self.number = 0
         self._current: list[Any] = []
@@ -122,7 +113,7 @@ class _Entries:
         footers = Footers(self._lake, table)
         config = None
         if by_settings:
-            now = observe(self._lake, self._place.table)
+            now = observe(self._lake, self._box.table)
             config = footers.config(names_ever(self._lake, now)[0], {c.field_id: c.metrics_mode for c in now.columns})
 
         def measured(file: Any) -> Any:
@@ -234,8 +225,7 @@ def tune_metrics_columns(
     read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter or a budget that is not one,
     an event log or scan report that cannot be read.
     """
-    budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
-    bytes_read = size_in_bytes(sample_bytes)
+    budget = Budget(budget_seconds, budget_bytes)
     facts = observe(lake, table)
     bridged = has_bridge(lake.spark)
     if not bridged and filters:
@@ -253,38 +243,43 @@ def tune_metrics_columns(
         f"{facts.name}: {count(facts.data.file_count, 'data file')}, {count(len(asked.filters), 'filter')} on {count(len(asked.columns), 'column')}"
     )
     name = lake.sql_name(facts.table)
-    stopped: str | None = None
-    unknown = None if asked.filters else undeclared(name)
+    attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
     skips: tuple[Skipping, ...] = ()
     prefixes: tuple[Prefix, ...] = ()
     bound: tuple[Filter, ...] = ()
     if facts.data.file_count:
-        try:
+        with attempt.attempt():
             with budget.watching(lake.spark):
-                drawn = sample(lake, facts, _sampled(facts, asked), rows=SAMPLED_ROWS, sample_bytes=bytes_read)
+                drawn = sample(lake, facts, _sampled(facts, asked), rows=SAMPLED_ROWS, sample_bytes=attempt.sample_bytes)
             prefixes = tuple(p for name, values in drawn.columns.items() if (p := prefix_of(name, values)))
             bound = bind(asked.filters, drawn)
-            skips = _skipping(lake, facts, asked, bound, drawn, budget, bridged, notes)
-        except BudgetSpent as error:
-            stopped = str(error)
-            unknown = unknown or f"what filters skip was not measured to the end, as {stopped}"
-        except engine_errors() as error:
-            stopped = f"the engine failed ({reason(error)})"
-            unknown = unknown or f"what filters skip was not measured to the end, as {stopped}"
+            skips, more = _skipping(attempt, asked, bound, drawn, bridged=bridged)
+            notes += more
     else:
         notes.append("The table has no data files: there is nothing to measure yet, and settings apply from the first file on.")
+    unknown = None if asked.filters else undeclared(name)
+    if unknown is None and attempt.stopped is not None:
+        unknown = f"what filters skip was not measured to the end, as {attempt.stopped}"
     if unknown is None and not skips:
         unknown = "the filters ask for no column whose bounds Iceberg could skip by"
-    advice = advise(facts, name, Measures(entry, skips, prefixes, unknown))
+    advice = advise(facts, Measures(entry, skips, prefixes, unknown))
     properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
     tried: MetricsTrial | None = None
-    if trial and bridged and stopped is None and facts.data.file_count and any(a.is_change for a in advice):
-        tried = try_metrics(
-            lake, facts, properties, _planned_filters(facts, bound), sample_bytes=bytes_read, budget=budget, progress=progress
-        )
-        advice, stopped = confirmed(advice, tried), tried.stopped
-    needed_as = roles(facts, asked.columns)
-    return MetricsColumns(name, facts, advice, stopped, entry, needed_as, asked, skips, prefixes, tried, tuple(notes))
+    if trial and bridged and attempt.stopped is None and facts.data.file_count and any(a.is_change for a in advice):
+        tried = try_metrics(attempt, properties, _planned_filters(facts, bound))
+        advice = confirmed(advice, tried)
+    return MetricsColumns(
+        facts=facts,
+        advice=advice,
+        stopped=attempt.stopped,
+        entry=entry,
+        roles=roles(facts, asked.columns),
+        filters=asked,
+        skipping=skips,
+        prefixes=prefixes,
+        trial=tried,
+        notes=tuple(notes),
+    )
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
@@ -305,20 +300,14 @@ def _sampled(facts: TableFacts, asked: Filters) -> list[str]:
 
 
 def _skipping(
-    lake: Lake,
-    facts: TableFacts,
-    asked: Filters,
-    bound: Sequence[Filter],
-    drawn: Sample,
-    budget: Budget,
-    bridged: bool,
-    notes: list[str],
-) -> tuple[Skipping, ...]:
-    columns = {c.name: c for c in facts.columns}
+    trial: Trial, asked: Filters, bound: Sequence[Filter], drawn: Sample, *, bridged: bool
+) -> tuple[tuple[Skipping, ...], list[str]]:
+    """What bounds skip by each column that filters ask for, and what was left out."""
+    facts, columns, notes = trial.facts, {c.name: c for c in trial.facts.columns}, list[str]()
     names = [n for n in asked.columns if n in columns and not columns[n].type.startswith(NO_BOUNDS)]
     bounds: dict[str, Bounds] = {}
     if bridged:
-        bounds = real_bounds(lake, facts, [columns[n] for n in names], budget.check)
+        bounds = real_bounds(trial.lake, facts, [columns[n] for n in names], trial.budget.check)
         if names and not bounds:
             notes.append("No data file is Parquet, so files' own bounds were not read: what longer bounds would skip is not told.")
     known = bound[:MOST_PLANNED]
@@ -328,28 +317,24 @@ def _skipping(
     found = []
     for name in names:
         own = [f for f in known if name in f.columns]
-        now = _now(lake, facts, own, name, reads, budget) if bridged else None
         found.append(
             skipping(
-                name,
+                DrawnColumn(name, drawn.columns.get(name, ()), bounds.get(name), is_text=columns[name].type == "string"),
                 own,
-                is_text=columns[name].type == "string",
                 files=facts.data.file_count,
-                now=now,
-                bounds=bounds.get(name),
-                values=drawn.columns.get(name, ()),
+                now=_now(trial, own, name, reads) if bridged else None,
             )
         )
-    return tuple(found)
+    return tuple(found), notes
 
 
-def _now(lake: Lake, facts: TableFacts, own: Sequence[Filter], name: str, reads: dict[str, int], budget: Budget) -> float | None:
+def _now(trial: Trial, own: Sequence[Filter], name: str, reads: dict[str, int]) -> float | None:
     """Data files that filters read by one column alone, by the planner: the mean; None where none can be asked."""
     total = weight = 0.0
-    for _, predicate, share in _planned_filters(facts, [f.only(name) for f in own]):
+    for _, predicate, share in _planned_filters(trial.facts, [f.only(name) for f in own]):
         if predicate not in reads:
-            budget.check()
-            reads[predicate] = plan_scan(lake.spark, lake.sql_name(facts.table), predicate).data_files
+            trial.budget.check()
+            reads[predicate] = plan_scan(trial.lake.spark, trial.lake.sql_name(trial.facts.table), predicate).data_files
         total, weight = total + share * reads[predicate], weight + share
     return total / weight if weight else None
 

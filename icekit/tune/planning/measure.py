@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import lent, load_now, load_table, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
-from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, plan_scan, query_of
+from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, query_of
 from icekit.errors import StatementRefused
-from icekit.facts.collect import observe
-from icekit.facts.head import head, since
+from icekit.facts.head import head
 from icekit.facts.model import Kind, TableFacts
+from icekit.sandbox.trial import Budget, Committed, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
 from icekit.tune.answer import InForce, in_force
 from icekit.tune.filters.model import Filter, predicates
-from icekit.tune.place import Budget, Place
-from icekit.tune.statement import scan
-from icekit.tune.write_mode.history import change
 from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from icekit.catalog import Lake
 
 
 # --- Decide as Iceberg does where a scan is planned: in the driver, or by Spark's executors. Pure
@@ -225,54 +220,43 @@ def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
     return found
 
 
-def try_encodings(
-    lake: Lake, facts: TableFacts, place: Place, *, repeats: int, budget: Budget, progress: Callable[[str], None]
-) -> tuple[Encoding, ...]:
-    """Write the rows of a scratch table anew in each way, and read them; they are a copy of some of the table's rows."""
-    name = lake.sql_name(place.table)
+def try_encodings(trial: Trial, box: Sandbox, *, repeats: int) -> tuple[Encoding, ...]:
+    """Write the rows of a sandbox again in each way, and read them; they are a copy of some of the table's rows."""
+    facts = trial.facts
     # Read from where they were copied to: the same small source for every way, and not the table.
-    source = f"SELECT * FROM {identifier(*name)} VERSION AS OF {head(lake, place.table).snapshot_id}"
-    written: list[tuple[str, tuple[tuple[str, str], ...], int, float, int | None]] = []
+    source = f"SELECT * FROM {identifier(*box.name)} VERSION AS OF {head(box.lake, box.table).snapshot_id}"
+    written: list[tuple[str, tuple[tuple[str, str], ...], Committed]] = []
     reset = {
         CODEC: facts.setting(CODEC) or "",
         ROW_GROUP: str(facts.int_setting(ROW_GROUP)),
         PAGE: facts.properties.get(PAGE) or str(_PAGE_BYTES),
     }
     for number, (title, properties) in enumerate(candidates(facts).items()):
-        _set(lake, place, {**reset, **properties}, facts.properties.get(LEVEL))
+        _set(box, {**reset, **properties}, facts.properties.get(LEVEL))
         # The first write warms up and is not measured.
-        for measured in (False, True) if number == 0 else (True,):
-            before = head(lake, place.table).snapshot_id
-            with budget.watching(lake.spark, place.size_in_bytes):
-                started = time.monotonic()
-                lake.spark.sql(f"INSERT OVERWRITE {identifier(*name)} {source}")
-                seconds = time.monotonic() - started
-            now = head(lake, place.table)
-            size_in_bytes = sum(change(s).bytes_written for s in since(now, before))
-            budget.bytes_written += size_in_bytes
-            if measured:
-                written.append((title, tuple(properties.items()), size_in_bytes, seconds, now.snapshot_id))
-                progress(f"{title}: {size(size_in_bytes)}, written in {seconds:.2f} s")
+        for is_measured in (False, True) if number == 0 else (True,):
+            done = box.run(f"INSERT OVERWRITE {identifier(*box.name)} {source}", expected_bytes=box.size_in_bytes)
+            if is_measured:
+                written.append((title, tuple(properties.items()), done))
+                trial.progress(f"{title}: {size(done.summed('added-files-size'))}, written in {done.seconds:.2f} s")
     # Each is a snapshot of its own, so that they can be read in turns: what disturbs the machine disturbs all alike.
     reads: list[list[float]] = [[] for _ in written]
     for _ in range(repeats + 1):
-        for times, (*_, snapshot_id) in zip(reads, written, strict=True):
-            with budget.watching(lake.spark):
-                times.append(scan(lake.spark, name, snapshot_id=snapshot_id))
+        for times, (*_, done) in zip(reads, written, strict=True):
+            times.append(box.scan(snapshot_id=int(done.snapshots[-1]["snapshot-id"])))
     return tuple(
-        Encoding(title, properties, size_in_bytes, seconds, min(times[1:]))
-        for (title, properties, size_in_bytes, seconds, _), times in zip(written, reads, strict=True)
+        Encoding(title, properties, done.summed("added-files-size"), done.seconds, min(times[1:]))
+        for (title, properties, done), times in zip(written, reads, strict=True)
     )
 
 
-def _set(lake: Lake, place: Place, properties: Mapping[str, str], level: str | None) -> None:
+def _set(box: Sandbox, properties: Mapping[str, str], level: str | None) -> None:
     wanted = dict(properties)
     if LEVEL not in wanted and level is not None:
         wanted[LEVEL] = level
-    name = lake.sql_name(place.table)
-    lake.spark.sql(set_properties(name, wanted))
+    box.set(set_properties(box.name, wanted))
     if LEVEL not in wanted:
-        lake.spark.sql(unset_properties(name, [LEVEL]))
+        box.set(unset_properties(box.name, [LEVEL]))
 
 
 # --- Try on a clone what rewriting the manifests would do for planning: they come out clustered by partition
@@ -323,30 +307,25 @@ def _mean(opened: Iterable[tuple[int, PlannedFilter]]) -> float:
     return sum(n * read.weight for n, read in some) / weight if weight else 0.0
 
 
-def try_rewrite(lake: Lake, facts: TableFacts, clone: Identifier, filters: Sequence[Filter], *, repeats: int, budget: Budget) -> Rewritten:
+def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeats: int) -> Rewritten:
     """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
-    columns = {c.name: c for c in facts.columns}
+    manifests = trial.facts.manifests
     asked: list[tuple[str | None, float]] = [(None, 1.0)]
-    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], columns)]
-    name = lake.sql_name(clone)
+    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], {c.name: c for c in trial.facts.columns})]
 
     def plan() -> list[PlannedScan]:
-        found = []
-        for where, _ in asked:
-            with budget.watching(lake.spark):
-                found.append(min((plan_scan(lake.spark, name, where) for _ in range(repeats)), key=lambda p: p.seconds))
-        return found
+        return [min((box.plan(where) for _ in range(repeats)), key=lambda p: p.seconds) for where, _ in asked]
 
     before = plan()
-    with budget.watching(lake.spark, facts.manifests.data_bytes):
-        lake.spark.sql(call(lake.name, "rewrite_manifests", table=display_name(clone))).collect()
-    budget.bytes_written += facts.manifests.data_bytes
+    box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)), expected_bytes=manifests.data_bytes)
+    # The snapshot counts files, and not the manifests that were written.
+    box.budget.bytes_written += manifests.data_bytes
     after = plan()
-    rewritten = observe(lake, clone, collector="spark").manifests
+    rewritten = box.observe().manifests
     return Rewritten(
-        facts.manifests.data_count,
+        manifests.data_count,
         rewritten.data_count,
-        facts.manifests.data_bytes,
+        manifests.data_bytes,
         rewritten.data_bytes,
         tuple(PlannedFilter(text, weight, b, a) for (text, weight), b, a in zip(asked, before, after, strict=True)),
     )

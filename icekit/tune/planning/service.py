@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from icekit.answer.grid import Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge, session_value
-from icekit.engine.errors import engine_errors, reason
 from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
+from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import Identifier, call, display_name, reset_session
-from icekit.tune.answer import SESSION, Advice, Answer, Shown, overriding, to_set
+from icekit.tune.answer import SESSION, Advice, Answer, overriding, to_set
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
-from icekit.tune.place import Budget, BudgetSpent, places
 from icekit.tune.planning.measure import (
     AUTO,
     DISTRIBUTED,
@@ -60,7 +60,7 @@ MANIFEST_GAIN, MANIFESTS_SPARED = 0.5, 8
 BYTES_GAIN, SLOWER = 0.15, 0.1
 
 
-def planning_mode(table: Identifier, facts: TableFacts, c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:
+def planning_mode(facts: TableFacts, c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:
     """Where data manifests are planned, and where they ought to be; a setting of the session goes first."""
     name = "read.data-planning-mode"
     decision = decide(c)[0]
@@ -87,7 +87,7 @@ def planning_mode(table: Identifier, facts: TableFacts, c: Circumstances, timing
     evidence = f"{said[:1].upper()}{said[1:]}; it is {why}."
     # Both kinds were measured in one place, and are set to it; named after the first.
     properties = {**({"read.delete-planning-mode": better} if c.deletes.count else {}), name: better}
-    found = [to_set(table, facts.properties, properties, current=now, evidence=evidence, verified=f"{said}.")]
+    found = [to_set(facts, properties, current=now, evidence=evidence, verified=f"{said}.")]
     decides = [mode.decides for mode in (c.data_mode, c.delete_mode) if mode.decides is not None and mode.decides.where == SESSION]
     return (*found, *(overriding(link, "") for link in decides))
 
@@ -109,7 +109,7 @@ def worker_threads(c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice,
     return (Advice("iceberg.worker.num-threads", str(c.threads), str(best), evidence, verified="planned with that many threads."),)
 
 
-def manifests(table: Identifier, facts: TableFacts, tried: Rewritten | None) -> Advice:
+def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
     """Whether rewriting the manifests pays."""
     name, m = "manifests", facts.manifests
     now = f"{m.data_count:,} of {size(m.data_bytes)}"
@@ -129,11 +129,11 @@ def manifests(table: Identifier, facts: TableFacts, tried: Rewritten | None) -> 
     spared = tried.mean_before - tried.mean_after
     if spared < max(MANIFESTS_SPARED, MANIFEST_GAIN * tried.mean_before):
         return Advice(name, now, now, f"Leave them as they are: {said}.", verified=timed)
-    sql = call(table[0], "rewrite_manifests", table=display_name(facts.table))
+    sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
     return Advice(name, now, after, f"{said[:1].upper()}{said[1:]}; it touches no data file.", sql, timed)
 
 
-def object_storage(table: Identifier, facts: TableFacts, s: Storage) -> Advice:
+def object_storage(facts: TableFacts, s: Storage) -> Advice:
     """Whether hashed paths would spread requests."""
     name = "write.object-storage.enabled"
     now = str(s.is_enabled).lower()
@@ -147,8 +147,7 @@ def object_storage(table: Identifier, facts: TableFacts, s: Storage) -> Advice:
     if s.is_enabled or not s.is_at_risk:
         return Advice(name, now, now, f"Leave it as it is: {said}.")
     return to_set(
-        table,
-        facts.properties,
+        facts,
         {name: "true"},
         current=now,
         evidence=f"{said[:1].upper()}{said[1:]}.",
@@ -156,7 +155,7 @@ def object_storage(table: Identifier, facts: TableFacts, s: Storage) -> Advice:
     )
 
 
-def encoding(table: Identifier, facts: TableFacts, tried: Sequence[Encoding], sampled_bytes: int) -> Advice:
+def encoding(facts: TableFacts, tried: Sequence[Encoding], sampled_bytes: int) -> Advice:
     """Whether another codec, level, row group or page size is worth it."""
     name = "write.parquet.compression-codec"
     if not tried:
@@ -191,8 +190,7 @@ def encoding(table: Identifier, facts: TableFacts, tried: Sequence[Encoding], sa
         f"and read in {best.scan_seconds:.2f} s instead of {here.scan_seconds:.2f}"
     )
     return to_set(
-        table,
-        facts.properties,
+        facts,
         dict(best.properties),
         current=here.name,
         evidence=f"{best.name} saves {percent(gain)} of the bytes; files that are there keep theirs until they are rewritten.",
@@ -238,7 +236,7 @@ class Planning(Answer):
         what = f"Change {', '.join(a.setting for a in changes)}: " if changes else "Nothing to change: "
         return f"{what}{said}"
 
-    def tables(self) -> tuple[Shown, ...]:
+    def tables(self) -> tuple[Grid, ...]:
         """Where planning runs and how long it takes, what rewriting manifests changes, encodings, storage."""
         return (_modes(self), _threads(self), _reads(self), _encodings(self), _storage(self))
 
@@ -281,21 +279,21 @@ class Planning(Answer):
 _PLACES = {"local": "in the driver", "distributed": "by the executors"}
 
 
-def _modes(answer: Planning) -> Shown:
+def _modes(answer: Planning) -> Grid:
     rows = []
     for d in answer.decisions:
         layer = answer.circumstances.data if d.kind == "data" else answer.circumstances.deletes
         rows.append((d.kind, _PLACES[d.place], f"{layer.count:,}", size(layer.size_in_bytes), d.reasons[0]))
-    return Shown("Where the engine plans", ("manifests of", "planned", "manifests", "bytes", "because"), tuple(rows), frozenset({0, 1, 4}))
+    return Grid("Where the engine plans", ("manifests of", "planned", "manifests", "bytes", "because"), tuple(rows), frozenset({0, 1, 4}))
 
 
-def _threads(answer: Planning) -> Shown:
+def _threads(answer: Planning) -> Grid:
     rows = [(_PLACES[t.name], "", f"{t.seconds:.3f} s") for t in answer.modes]
     rows += [("in the driver, Iceberg alone", t.name, f"{t.seconds:.3f} s") for t in answer.threads]
-    return Shown("Time to plan a full scan", ("where", "threads", "time"), tuple(rows))
+    return Grid("Time to plan a full scan", ("where", "threads", "time"), tuple(rows))
 
 
-def _reads(answer: Planning) -> Shown:
+def _reads(answer: Planning) -> Grid:
     reads = answer.rewritten.reads if answer.rewritten else ()
     rows = [
         (
@@ -309,10 +307,10 @@ def _reads(answer: Planning) -> Shown:
         for r in reads
     ]
     head = ("query", "manifests opened", "once rewritten", "data files", "planning now", "once rewritten")
-    return Shown("Manifests, as they are and rewritten on a clone", head, tuple(rows))
+    return Grid("Manifests, as they are and rewritten on a clone", head, tuple(rows))
 
 
-def _encodings(answer: Planning) -> Shown:
+def _encodings(answer: Planning) -> Grid:
     here = answer.encodings[0].size_in_bytes if answer.encodings else 0
     rows = [
         (
@@ -325,10 +323,10 @@ def _encodings(answer: Planning) -> Shown:
         for e in answer.encodings
     ]
     head = ("written as", "bytes", "of now", "to write", "to read all")
-    return Shown(f"A sample of {size(answer.sampled_bytes)}, written in other ways", head, tuple(rows))
+    return Grid(f"A sample of {size(answer.sampled_bytes)}, written in other ways", head, tuple(rows))
 
 
-def _storage(answer: Planning) -> Shown:
+def _storage(answer: Planning) -> Grid:
     s = answer.storage
     rows = (
         ("store", s.store or f"a file system ({s.scheme}:)"),
@@ -343,7 +341,7 @@ def _storage(answer: Planning) -> Shown:
         ("files of a commit", _commits(s)),
         ("tasks of a full scan", f"{answer.splits:,} of {size(answer.split_bytes)} for {count(answer.circumstances.slots, 'task slot')}"),
     )
-    return Shown("Where the files lie", ("what", "how"), rows, frozenset({0, 1}))
+    return Grid("Where the files lie", ("what", "how"), rows, frozenset({0, 1}))
 
 
 def _commits(s: Storage) -> str:
@@ -384,7 +382,7 @@ def tune_planning(
         raise SparkUnavailable(
             "Spark Connect gives no access to Iceberg's planner; run this in a classic session. `look` and `report` work over Connect."
         )
-    budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
+    budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake) as spark:
         facts = observe(lake, table, collector="spark")
         name = lake.sql_name(facts.table)
@@ -392,7 +390,6 @@ def tune_planning(
         bound = _with_values(lake, facts, found.filters)
         c = circumstances(spark, facts)
         answer = Planning(
-            table=name,
             facts=facts,
             advice=(),
             stopped=None,
@@ -409,7 +406,8 @@ def tune_planning(
             notes=found.notes,
         )
         if facts.data.file_count:
-            answer = _measured(lake, answer, repeats, size_in_bytes(sample_bytes), budget, trial=trial, progress=progress)
+            attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
+            answer = _measured(attempt, answer, repeats, is_tried=trial)
     return replace(answer, advice=tuple(_advice(answer)))
 
 
@@ -420,26 +418,23 @@ def _with_values(lake: Lake, facts: TableFacts, filters: Sequence[Filter]) -> tu
     return bind(filters, sample(lake, facts, sorted(names), rows=_VALUES_ROWS))
 
 
-def _measured(
-    lake: Lake, answer: Planning, repeats: int, sample_bytes: int, budget: Budget, *, trial: bool, progress: Callable[[str], None]
-) -> Planning:
+def _measured(trial: Trial, answer: Planning, repeats: int, *, is_tried: bool) -> Planning:
     """What can be measured within the budget, one thing after the other."""
-    facts = answer.facts
-    try:
+    lake, facts, progress = trial.lake, trial.facts, trial.progress
+    with trial.attempt():
         if facts.data.file_count <= MOST_PLANNED_FILES:
-            answer = replace(answer, modes=in_each_mode(lake.spark, answer.table, None, repeats=repeats, budget=budget))
+            answer = replace(answer, modes=in_each_mode(lake.spark, answer.table, None, repeats=repeats, budget=trial.budget))
             progress(f"a full scan is planned {', '.join(f'{t.name} in {t.seconds:.2f} s' for t in answer.modes)}")
         else:
             said = f"A full scan of more than {MOST_PLANNED_FILES:,} files was not planned in each mode: Spark would hold a task for each in the driver."
             answer = replace(answer, notes=(*answer.notes, said))
         manifests = answer.circumstances.data.count
-        answer = replace(answer, threads=with_threads(lake.spark, answer.table, manifests, repeats=repeats, budget=budget))
-        if not trial:
+        answer = replace(answer, threads=with_threads(lake.spark, answer.table, manifests, repeats=repeats, budget=trial.budget))
+        if not is_tried:
             return answer
-        options: dict[str, Any] = {"sample_bytes": sample_bytes, "budget": budget, "progress": progress}
-        with places(lake, facts, 1, always_sample=False, **options) as copies:
-            if not copies.places[0].is_sample:
-                rewritten = try_rewrite(lake, facts, copies.places[0].table, answer.filters, repeats=repeats, budget=budget)
+        with trial.sandbox() as box:
+            if not box.is_sample:
+                rewritten = try_rewrite(trial, box, answer.filters, repeats=repeats)
                 answer = replace(answer, rewritten=rewritten)
                 progress(f"rewritten on a clone, {rewritten.count_before:,} data manifests are {rewritten.count_after:,}")
         codec = session_value(lake.spark, SESSION_CODEC)
@@ -447,25 +442,17 @@ def _measured(
             said = f"The session's {SESSION_CODEC} = {codec} overrides the table's codec; no other way to write was tried: {reset_session(SESSION_CODEC)} first."
             return replace(answer, notes=(*answer.notes, said))
         # How rows are encoded does not depend on their partition, and one file shows it better than many small ones.
-        with places(lake, facts, 1, always_sample=True, partitioned=False, **options) as copies:
-            tried = try_encodings(lake, facts, copies.places[0], repeats=repeats, budget=budget, progress=progress)
-            answer = replace(answer, encodings=tried, sampled_bytes=copies.places[0].size_in_bytes)
-    except BudgetSpent as error:
-        progress(f"stopped: {error}; what follows rests on the part that was measured")
-        answer = replace(answer, stopped=str(error))
-    except engine_errors() as error:
-        # One thing that the engine cannot do costs no more than what comes after it.
-        progress(f"stopped: {reason(error)}")
-        answer = replace(answer, stopped=f"the engine failed ({reason(error)})")
-    return answer
+        with trial.sandbox(always_sample=True, partitioned=False) as box:
+            answer = replace(answer, encodings=try_encodings(trial, box, repeats=repeats), sampled_bytes=box.size_in_bytes)
+    return replace(answer, stopped=trial.stopped)
 
 
 def _advice(answer: Planning) -> list[Advice]:
-    table, facts = answer.table, answer.facts
+    facts = answer.facts
     return [
-        *planning_mode(table, facts, answer.circumstances, answer.modes),
+        *planning_mode(facts, answer.circumstances, answer.modes),
         *worker_threads(answer.circumstances, answer.threads),
-        manifests(table, facts, answer.rewritten),
-        object_storage(table, facts, answer.storage),
-        encoding(table, facts, answer.encodings, answer.sampled_bytes),
+        manifests(facts, answer.rewritten),
+        object_storage(facts, answer.storage),
+        encoding(facts, answer.encodings, answer.sampled_bytes),
     ]

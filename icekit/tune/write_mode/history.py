@@ -120,109 +120,124 @@ def write_history(snapshots: Iterable[Json]) -> WriteHistory:
         grouped.setdefault((one.kind, one.mode), []).append(one)
     operations = [_rolled_up(kind, mode, some) for (kind, mode), some in grouped.items()]
     return WriteHistory(
-        len(changes),
-        days,
-        tuple(sorted(operations, key=lambda o: (-o.commit_count, o.kind, o.mode or ""))),
-        sum(c.kind in ROW_LEVEL for c in later) / days if days else None,
-        sum(c.kind == "append" for c in later) / days if days else None,
-        sum(c.deletes_added for c in later) / days if days else None,
-        sum(c.kind == "replace" for c in changes),
-        _between(changes),
-        len({c.writer for c in changes if c.writer and c.kind != "replace"}),
+        snapshot_count=len(changes),
+        days=days,
+        operations=tuple(sorted(operations, key=lambda o: (-o.commit_count, o.kind, o.mode or ""))),
+        writes_per_day=sum(c.kind in ROW_LEVEL for c in later) / days if days else None,
+        appends_per_day=sum(c.kind == "append" for c in later) / days if days else None,
+        position_deletes_per_day=sum(c.deletes_added for c in later) / days if days else None,
+        compaction_count=sum(c.kind == "replace" for c in changes),
+        commits_between_compactions=_between(changes),
+        writer_count=len({c.writer for c in changes if c.writer and c.kind != "replace"}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What a snapshot's summary counts; ``merged`` are the rows that Spark 4.1 counts of a MERGE."""
+
+    operation: str
+    added: int
+    removed: int
+    added_rows: int
+    removed_rows: int
+    positions: int
+    equalities: int
+    merged: Mapping[str, int]
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> _Counters:
+        """Read them."""
+        # A dynamic overwrite puts other rows in the place of whole partitions.
+        is_dynamic = summary.get("replace-partitions") == "true"
+        return cls(
+            operation="replace-partitions" if is_dynamic else str(summary.get("operation") or ""),
+            added=_number(summary, "added-data-files"),
+            removed=_number(summary, "deleted-data-files"),
+            added_rows=_number(summary, "added-records"),
+            removed_rows=_number(summary, "deleted-records"),
+            positions=_number(summary, "added-position-deletes"),
+            equalities=_number(summary, "added-equality-deletes"),
+            merged={name: _number(summary, _MERGE + name) for name in ("deleted", "updated", "inserted") if _MERGE + name in summary},
+        )
+
+    def kind(self) -> tuple[str, str | None]:
+        """The kind of the commit, and how it was done."""
+        if self.operation in ("append", "replace"):
+            return self.operation, None
+        if self.operation == "replace-partitions":
+            return "overwrite", None
+        if self.equalities:
+            return "upsert", EQUALITY
+        if self.merged:
+            return "merge", MERGE_ON_READ if self.positions else COPY_ON_WRITE
+        if self.positions:
+            # An update writes each row that it deletes again; a MERGE of an older Spark may look like one.
+            return ("delete" if not self.added else "update"), MERGE_ON_READ
+        if self.removed and not self.added:
+            return "drop", None
+        if self.removed and self.added_rows <= self.removed_rows:
+            return ("update" if self.added_rows == self.removed_rows else "delete"), COPY_ON_WRITE
+        return self.operation or "unknown", None
+
+    def rows_changed(self) -> int | None:
+        """Rows deleted, updated or inserted; None where the summary does not tell."""
+        kind, mode = self.kind()
+        if self.merged:
+            return sum(self.merged.values())
+        if mode == MERGE_ON_READ:
+            return max(self.positions, self.added_rows)
+        if mode == EQUALITY:
+            return max(self.equalities, self.added_rows)
+        if kind == "delete":
+            return self.removed_rows - self.added_rows
+        if kind == "append":
+            return self.added_rows
+        return self.removed_rows if kind == "drop" else None
 
 
 def change(snapshot: Json) -> Change:
     """Tell what one commit did."""
     summary = snapshot.get("summary") or {}
-    added, removed = _number(summary, "added-data-files"), _number(summary, "deleted-data-files")
-    added_rows, removed_rows = _number(summary, "added-records"), _number(summary, "deleted-records")
-    positions, equalities = _number(summary, "added-position-deletes"), _number(summary, "added-equality-deletes")
+    counted = _Counters.of(summary)
+    kind, mode = counted.kind()
     delete_files = _number(summary, "added-delete-files")
-    counters = {name: _number(summary, _MERGE + name) for name in ("deleted", "updated", "inserted") if _MERGE + name in summary}
-    operation = str(summary.get("operation") or "")
-    # A dynamic overwrite puts other rows in the place of whole partitions.
-    operation = "replace-partitions" if summary.get("replace-partitions") == "true" else operation
-    kind, mode = _kind(operation, added, removed, added_rows, removed_rows, positions, equalities, counters)
-    before = _number(summary, "total-data-files") - added + removed
-    touched = removed if mode == COPY_ON_WRITE else min(delete_files, before) if mode == MERGE_ON_READ else 0
+    before = _number(summary, "total-data-files") - counted.added + counted.removed
+    touched = counted.removed if mode == COPY_ON_WRITE else min(delete_files, before) if mode == MERGE_ON_READ else 0
+    deletes = counted.positions + counted.equalities
     return Change(
-        kind,
-        mode,
-        int(snapshot["timestamp-ms"]),
-        summary.get("spark.app.id") or summary.get("flink.job-id") or summary.get("app-id"),
-        _rows_changed(kind, mode, counters, positions, equalities, added_rows, removed_rows),
+        kind=kind,
+        mode=mode,
+        committed_at_ms=int(snapshot["timestamp-ms"]),
+        writer=summary.get("spark.app.id") or summary.get("flink.job-id") or summary.get("app-id"),
+        rows_changed=counted.rows_changed(),
         # A position delete is a row written too, though a small one.
-        added_rows + positions + equalities,
-        _number(summary, "added-files-size"),
-        added + delete_files,
-        touched,
-        positions + equalities,
-        _number(summary, "removed-position-deletes") + _number(summary, "removed-equality-deletes"),
-        touched / before if before > 0 and mode in (COPY_ON_WRITE, MERGE_ON_READ) else None,
-        _number(summary, "changed-partition-count") if "changed-partition-count" in summary else None,
+        rows_written=counted.added_rows + deletes,
+        bytes_written=_number(summary, "added-files-size"),
+        files_written=counted.added + delete_files,
+        files_touched=touched,
+        deletes_added=deletes,
+        deletes_removed=_number(summary, "removed-position-deletes") + _number(summary, "removed-equality-deletes"),
+        file_share=touched / before if before > 0 and mode in (COPY_ON_WRITE, MERGE_ON_READ) else None,
+        partitions=_number(summary, "changed-partition-count") if "changed-partition-count" in summary else None,
     )
-
-
-def _kind(
-    operation: str,
-    added: int,
-    removed: int,
-    added_rows: int,
-    removed_rows: int,
-    positions: int,
-    equalities: int,
-    counters: Mapping[str, int],
-) -> tuple[str, str | None]:
-    if operation in ("append", "replace"):
-        return operation, None
-    if operation == "replace-partitions":
-        return "overwrite", None
-    if equalities:
-        return "upsert", EQUALITY
-    if counters:
-        return "merge", MERGE_ON_READ if positions else COPY_ON_WRITE
-    if positions:
-        # An update writes each row that it deletes again; a MERGE of an older Spark may look like one.
-        return ("delete" if not added else "update"), MERGE_ON_READ
-    if removed and not added:
-        return "drop", None
-    if removed and added_rows <= removed_rows:
-        return ("update" if added_rows == removed_rows else "delete"), COPY_ON_WRITE
-    return operation or "unknown", None
-
-
-def _rows_changed(
-    kind: str, mode: str | None, counters: Mapping[str, int], positions: int, equalities: int, added_rows: int, removed_rows: int
-) -> int | None:
-    if counters:
-        return sum(counters.values())
-    if mode == MERGE_ON_READ:
-        return max(positions, added_rows)
-    if mode == EQUALITY:
-        return max(equalities, added_rows)
-    if kind == "delete":
-        return removed_rows - added_rows
-    if kind == "append":
-        return added_rows
-    return removed_rows if kind == "drop" else None
 
 
 def _rolled_up(kind: str, mode: str | None, changes: Sequence[Change]) -> OperationHistory:
     told = [c for c in changes if c.rows_changed]
     rows = sum(c.rows_changed or 0 for c in told)
     return OperationHistory(
-        kind,
-        mode,
-        len(changes),
-        _median(c.rows_changed for c in changes),
-        statistics.median(c.rows_written for c in changes),
-        statistics.median(c.bytes_written for c in changes),
-        statistics.median(c.files_written for c in changes),
-        _median(c.file_share for c in changes),
-        _median(c.partitions for c in changes),
-        sum(c.rows_written for c in told) / rows if rows else None,
-        sum(c.bytes_written for c in told) / rows if rows else None,
+        kind=kind,
+        mode=mode,
+        commit_count=len(changes),
+        rows_changed=_median(c.rows_changed for c in changes),
+        rows_written=statistics.median(c.rows_written for c in changes),
+        bytes_written=statistics.median(c.bytes_written for c in changes),
+        files_written=statistics.median(c.files_written for c in changes),
+        file_share=_median(c.file_share for c in changes),
+        partitions=_median(c.partitions for c in changes),
+        row_amplification=sum(c.rows_written for c in told) / rows if rows else None,
+        bytes_per_row_changed=sum(c.bytes_written for c in told) / rows if rows else None,
     )
 
 
@@ -362,7 +377,7 @@ def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[I
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
     sources = {f.source for s in facts.specs for f in s.fields} | {f.source for f in facts.sort_order}
     tops = [c.name for c in _tops(facts)]
-    # Set to itself: the row is written anew, wherever it belongs.
+    # Set to itself: the row is rewritten, wherever it belongs.
     column = identifier(next((name for name in tops if name not in sources), tops[0]))
     return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
 

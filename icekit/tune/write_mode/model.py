@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from icekit.facts.model import TableFacts
-from icekit.sql import Identifier, set_properties
+from icekit.sql import set_properties
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory
 from icekit.units import count, percent
@@ -37,7 +37,7 @@ class Variant:
 
     @property
     def is_copy_on_write(self) -> bool:
-        """Tell whether changed files are written anew."""
+        """Tell whether changed files are rewritten."""
         return self.mode == COPY_ON_WRITE
 
     @property
@@ -69,7 +69,7 @@ class Costs:
     rewrite_seconds: float = 0.0
 
     def opens(self, commits: float) -> float:
-        """Delete files that a full scan opens after so many commits, each of which draws its files anew."""
+        """Delete files that a full scan opens after so many commits, each of which draws its files again."""
         if self.opens_limit is None:
             return self.opens_per_commit * commits
         return self.opens_limit * _reached(self.opens_per_commit / self.opens_limit if self.opens_limit else 0.0, commits)
@@ -151,19 +151,19 @@ class CostComparison:
     def break_even(self, copying: Costs, merging: Costs) -> float:
         """Reads per commit above which copy-on-write is the cheaper: 0.0 if it always is, ``inf`` if it never comes to be."""
 
-        def dearer(reads: float) -> float:
+        def costs_more(reads: float) -> float:
             return self.per_commit(merging, reads).total - self.per_commit(copying, reads).total
 
-        if dearer(0.0) >= 0:
+        if costs_more(0.0) >= 0:
             return 0.0
         low, high = 0.0, 1.0
-        while dearer(high) < 0:
+        while costs_more(high) < 0:
             low, high = high, high * 4
             if high > _MOST_READS:
                 return math.inf
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if dearer(middle) < 0 else (low, middle)
+            low, high = (middle, high) if costs_more(middle) < 0 else (low, middle)
         return (low + high) / 2
 
     def main_break_even(self) -> tuple[Costs, Costs, float] | None:
@@ -239,7 +239,7 @@ _INPUTS: dict[str, _Change] = {
 
 
 def _reached(share: float, commits: float) -> float:
-    """The share of files reached after so many commits that each draw a share of them anew."""
+    """The share of files reached after so many commits that each draw a share of them again."""
     return float(1 - (1 - min(max(share, 0.0), 1.0)) ** commits)
 
 
@@ -289,16 +289,9 @@ def current_variant(facts: TableFacts, operation: str) -> Variant:
 
 
 def advise(
-    facts: TableFacts,
-    table: Identifier,
-    history: WriteHistory,
-    comparison: CostComparison,
-    operation: str,
-    reads: float | None,
-    *,
-    margin: float,
+    facts: TableFacts, history: WriteHistory, comparison: CostComparison, operation: str, reads: float | None, *, margin: float
 ) -> tuple[Advice, ...]:
-    """What to set for an operation; ``table`` is named with its catalog, ``reads`` are those per commit.
+    """What to set for an operation; ``reads`` are those per commit.
 
     Without ``reads`` the modes stay as they are, and the break-even says when they should not.
     """
@@ -306,12 +299,12 @@ def advise(
     there = comparison.of(current)
     within = comparison.within(current.format_version)
     here = within.costs
-    found = [_mode(table, facts, operation, current, within, reads, margin)]
+    found = [_mode(facts, operation, within, reads, margin)]
     chosen = found[0].proposed or current.mode
     if reads is not None:
-        found += _granularity(table, facts, comparison, chosen, reads, margin)
+        found += _granularity(facts, comparison, chosen, reads, margin)
     if reads is not None and there is not None:
-        found += _version(table, facts, operation, comparison, here, current, reads, margin)
+        found += _version(facts, operation, comparison, reads, margin)
     found.append(_isolation(facts, operation, history))
     merging = [c for c in here if not c.variant.is_copy_on_write and c.variant.mode == chosen]
     if merging:
@@ -320,10 +313,8 @@ def advise(
     return tuple(found)
 
 
-def _mode(
-    table: Identifier, facts: TableFacts, operation: str, current: Variant, comparison: CostComparison, reads: float | None, margin: float
-) -> Advice:
-    setting = f"write.{operation}.mode"
+def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: float | None, margin: float) -> Advice:
+    setting, current = f"write.{operation}.mode", current_variant(facts, operation)
     even = even_sentence(comparison).rstrip(".")
     if reads is None:
         return Advice(
@@ -345,10 +336,10 @@ def _mode(
         sets = {"format-version": "2", **sets}
     breaks = _V2 if len(sets) > 1 else None
     saves = f"Saves {percent(gain)} ({said})."
-    return to_set(table, facts.properties, sets, current=current.mode, evidence=saves, breaks=breaks)
+    return to_set(facts, sets, current=current.mode, evidence=saves, breaks=breaks)
 
 
-def _granularity(table: Identifier, facts: TableFacts, comparison: CostComparison, mode: str, reads: float, margin: float) -> list[Advice]:
+def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads: float, margin: float) -> list[Advice]:
     per_file, per_partition = (comparison.of(Variant("merge-on-read", 2, kind)) for kind in ("file", "partition"))
     if facts.format_version >= 3 or mode != "merge-on-read" or per_file is None or per_partition is None:
         return []
@@ -361,19 +352,12 @@ def _granularity(table: Identifier, facts: TableFacts, comparison: CostCompariso
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
         return [Advice(_GRANULARITY, now, now, f"Leave it as it is ({said}).")]
-    return [to_set(table, facts.properties, {_GRANULARITY: best}, current=now, evidence=f"Cheaper ({said}).")]
+    return [to_set(facts, {_GRANULARITY: best}, current=now, evidence=f"Cheaper ({said}).")]
 
 
-def _version(
-    table: Identifier,
-    facts: TableFacts,
-    operation: str,
-    comparison: CostComparison,
-    here: Sequence[Costs],
-    current: Variant,
-    reads: float,
-    margin: float,
-) -> list[Advice]:
+def _version(facts: TableFacts, operation: str, comparison: CostComparison, reads: float, margin: float) -> list[Advice]:
+    current = current_variant(facts, operation)
+    here = comparison.within(current.format_version).costs
     newer = [c for c in comparison.costs if c.variant.format_version > current.format_version]
     if not newer or not here:
         return []
@@ -393,7 +377,7 @@ def _version(
             now,
             value,
             f"Instead of any other mode above: saves {percent(gain)} ({said}).",
-            set_properties(table, sets),
+            set_properties(facts.sql_name, sets),
             breaks=_V3,
             is_alternative=True,
         )

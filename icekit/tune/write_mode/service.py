@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from icekit.answer.grid import Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
@@ -16,10 +16,10 @@ from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
+from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.answer import Advice, Answer, Shown
+from icekit.tune.answer import Advice, Answer
 from icekit.tune.event_log import reads_per_day as read_from_log
-from icekit.tune.place import Budget, BudgetSpent, places
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workload, WriteHistory, own, shaped_like, synthetic, write_history
 from icekit.tune.write_mode.model import (
@@ -34,12 +34,20 @@ from icekit.tune.write_mode.model import (
     is_robust,
     sensitivity,
 )
-from icekit.tune.write_mode.trial import VariantMeasures, WriteModeTrial, clean, compare, is_lost_in_noise, prepare, run_trial
+from icekit.tune.write_mode.trial import (
+    TrialSandboxes,
+    VariantMeasures,
+    WriteModeTrial,
+    clean,
+    compare,
+    is_lost_in_noise,
+    prepare,
+    run_trial,
+)
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.tune.write_mode.trial import VariantMeasures
 
 
 # --- What the choice of a write mode came to, in figures, words and tables
@@ -85,11 +93,11 @@ class WriteModeChoice(Answer):
         )
         return f"{head}{said}"
 
-    def tables(self) -> tuple[Shown, ...]:
+    def tables(self) -> tuple[Grid, ...]:
         """What was measured, and the table's own row-level commits."""
         return (
-            Shown("Measured", _HEAD, tuple(map(_row, self.trial.measured))),
-            Shown("The table's own commits", _HISTORY, tuple(history_rows(self)), frozenset({0, 1})),
+            Grid("Measured", _HEAD, tuple(map(_row, self.trial.measured))),
+            Grid("The table's own commits", _HISTORY, tuple(history_rows(self)), frozenset({0, 1})),
         )
 
     def basis(self) -> tuple[str, ...]:
@@ -103,7 +111,7 @@ class WriteModeChoice(Answer):
         kind = f"reads WHERE {self.trial.filter}" if self.trial.filter else "full scans"
         lines = [
             f"{reads} {_cycles(self)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
-            "Seconds are of this session and this storage. Each commit is taken to draw its files anew; a change is advised when it saves "
+            "Seconds are of this session and this storage. Each commit is taken to draw its files again; a change is advised when it saves "
             f"{percent(self.margin)} or more of all cost, reads included.",
         ]
         if self.facts.has_deletes and self.trial.scale == 1:
@@ -120,7 +128,7 @@ class WriteModeChoice(Answer):
             )
             if self.trial.workload.operation == "merge" and not self.trial.workload.is_synthetic:
                 lines.append(
-                    "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are dearer than on the table."
+                    "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are more expensive than on the table."
                 )
         if self.trial.workload.operation == "merge" and self.trial.workload.is_synthetic:
             lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
@@ -313,7 +321,7 @@ def choose_write_mode(
     """
     _check(statement, [share, operation, spread, file_share], commits=commits, repeats=repeats, compact_every=compact_every)
     _check_numbers(margin=margin, reads_per_day=reads_per_day, reads_per_commit=reads_per_commit)
-    budget = Budget(budget_seconds, size_in_bytes(budget_bytes))
+    budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake):
         said: Statement | None = None
         if statement is not None:
@@ -331,62 +339,46 @@ def choose_write_mode(
         reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
         variants = _variants(facts, versions)
         upserts = has_equality_deletes(facts)
-        started = time.monotonic()
-        try:
-            with places(
-                lake,
-                facts,
-                len(variants) + 2 * warm + upserts,
-                sample_bytes=size_in_bytes(sample_bytes),
-                always_sample=sample,
-                budget=budget,
-                progress=progress,
-            ) as stack:
-                first = stack.places[0]
-                rows = observe(lake, first.table, collector="spark") if first.is_sample else facts
-                workload = own(said) if said is not None else synthetic(lake, rows, shape, commits, is_copied=first.is_sample)
-                progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
-                cold = stack.places[len(variants) : len(variants) + 2 * warm]
-                for variant, place in zip((*variants, *(variants[0], variants[-1])[: len(cold)]), stack.places, strict=False):
-                    if facts.has_deletes and not place.is_sample:
-                        clean(lake, place, budget, progress)
-                    prepare(lake, place.table, variant)
-                trial = run_trial(
-                    lake,
-                    dict(zip(variants, stack.places, strict=False)),
-                    workload,
-                    read_filter=read_filter,
-                    repeats=repeats,
-                    budget=budget,
-                    progress=progress,
-                    cold=cold,
-                    # Samples are copies of rows, without deletes.
-                    upserted=stack.places[-1] if upserts and not first.is_sample else None,
-                )
-        except BudgetSpent as error:
-            nothing = Workload(kind, "not begun", (), is_synthetic=said is None)
-            trial = WriteModeTrial(nothing, (), read_filter, time.monotonic() - started, 1.0, str(error))
+        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
+        nothing = Workload(kind, "not begun", (), is_synthetic=said is None)
+        trial = WriteModeTrial(
+            workload=nothing, measured=(), filter=read_filter, seconds=0.0, scale=1.0, stopped="nothing was measured", equality=None
+        )
+        with attempt.attempt(), attempt.sandboxes(len(variants) + 2 * warm + upserts, always_sample=sample) as boxes:
+            first = boxes[0]
+            rows = first.observe() if first.is_sample else facts
+            workload = own(said) if said is not None else synthetic(lake, rows, shape, commits, is_copied=first.is_sample)
+            progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
+            cold = boxes[len(variants) : len(variants) + 2 * warm]
+            for variant, box in zip((*variants, *(variants[0], variants[-1])[: len(cold)]), boxes, strict=False):
+                if facts.has_deletes and not box.is_sample:
+                    clean(box, progress)
+                prepare(box, variant)
+            # Samples are copies of rows, without deletes.
+            upserted = boxes[-1] if upserts and not first.is_sample else None
+            used = TrialSandboxes(variants=dict(zip(variants, boxes, strict=False)), cold=cold, upserted=upserted)
+            trial = run_trial(attempt, used, workload, read_filter=read_filter, repeats=repeats)
+        trial = replace(trial, stopped=attempt.stopped)
     comparison, cycle_from = compare(trial, history, compact_every)
     advice: tuple[Advice, ...] = ()
     changes: tuple[Changed, ...] = ()
     if comparison is not None:
-        advice = advise(facts, lake.sql_name(facts.table), history, comparison, kind, reads, margin=margin)
+        advice = advise(facts, history, comparison, kind, reads, margin=margin)
         changes = sensitivity(comparison, reads) if reads is not None else ()
     return WriteModeChoice(
-        lake.sql_name(facts.table),
-        facts,
-        advice,
-        trial.stopped,
-        history,
-        kind,
-        current_variant(facts, kind),
-        reads,
-        reads_from,
-        trial,
-        comparison,
-        cycle_from,
-        changes,
-        margin,
+        facts=facts,
+        advice=advice,
+        stopped=trial.stopped,
+        history=history,
+        operation=kind,
+        current=current_variant(facts, kind),
+        reads=reads,
+        reads_from=reads_from,
+        trial=trial,
+        comparison=comparison,
+        cycle_from=cycle_from,
+        sensitivity=changes,
+        margin=margin,
     )
 
 

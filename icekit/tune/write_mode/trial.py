@@ -10,25 +10,16 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from icekit.engine.errors import reason
-from icekit.engine.planner import PlannedScan, plan_scan
+from icekit.engine.errors import engine_errors, reason
+from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.head import head, since
 from icekit.resolve.convert import convert
+from icekit.sandbox.trial import Sandbox, Trial
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, set_properties
-from icekit.tune.place import Budget, BudgetSpent, Place
-from icekit.tune.statement import scan
 from icekit.tune.write_mode.history import MERGE_ON_READ, OPERATIONS, Change, Workload, WriteHistory, change
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icekit.catalog import Lake
-
 
 #: Only files with deletes are compacted: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
@@ -100,138 +91,124 @@ class WriteModeTrial:
     equality: EqualityCost | None = None
 
 
-def run_trial(
-    lake: Lake,
-    places: Mapping[Variant, Place],
-    workload: Workload,
-    *,
-    read_filter: str | None,
-    repeats: int,
-    budget: Budget,
-    progress: Callable[[str], None],
-    cold: Sequence[Place] = (),
-    upserted: Place | None = None,
-) -> WriteModeTrial:
-    """Measure each variant at its place after a run that is not measured at the ``cold`` ones, and equality deletes at ``upserted``. Raises :class:`~icekit.errors.ParameterError` for statements that change nothing."""
-    started = time.monotonic()
-    measured = {variant: VariantMeasures(variant) for variant in places}
-    stopped: str | None = None
+@dataclass(frozen=True, kw_only=True)
+class TrialSandboxes:
+    """The sandboxes of a trial: one for each variant, ``cold`` ones to warm up on, and one to measure equality deletes on."""
+
+    variants: Mapping[Variant, Sandbox]
+    cold: Sequence[Sandbox] = ()
+    upserted: Sandbox | None = None
+
+
+def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_filter: str | None, repeats: int) -> WriteModeTrial:
+    """Measure each variant in its sandbox, after a run at the cold ones that is not measured.
+
+    Raises :class:`~icekit.errors.ParameterError` for statements that change nothing, and
+    :class:`~icekit.errors.StatementRefused` for one of a person's own that fails.
+    """
+    started, progress = time.monotonic(), trial.progress
+    measured = {variant: VariantMeasures(variant) for variant in boxes.variants}
+    pairs = [(measured[variant], box) for variant, box in boxes.variants.items()]
     equality: EqualityCost | None = None
-    try:
-        _warm_up(lake, cold, workload, budget)
+    with trial.attempt():
+        _warm_up(boxes.cold, workload)
         for number, statement in enumerate(workload.statements, 1):
-            for variant, place in places.items():
-                write(lake, place.table, statement, measured[variant], budget, place.size_in_bytes)
-                progress(f"{variant.name}: commit {number} of {len(workload.statements)} took {measured[variant].write_seconds[-1]:.2f} s")
-        if not any(c.files_written or c.files_touched for m in measured.values() for c in m.changes):
+            for one, box in pairs:
+                write(box, statement, one, is_own=not workload.is_synthetic)
+                progress(f"{one.variant.name}: commit {number} of {len(workload.statements)} took {one.write_seconds[-1]:.2f} s")
+        if not any(c.files_written or c.files_touched for one, _ in pairs for c in one.changes):
             raise ParameterError("The statement changes no row of this table, so there is nothing to compare; give one that does.")
-        for variant, place in places.items():
-            measured[variant].planned = plan_scan(lake.spark, lake.sql_name(place.table))
+        for one, box in pairs:
+            one.planned = box.plan()
         for turn in range(repeats):
-            for variant, place in places.items():
-                _read(lake, place.table, read_filter, measured[variant], budget)
-            progress(f"scans, turn {turn + 1} of {repeats}: {', '.join(f'{m.scan_seconds[-1]:.2f}' for m in measured.values())} s")
-        for variant, place in places.items():
-            if not variant.is_copy_on_write:
-                compact(lake, place.table, measured[variant], budget)
-                progress(f"{variant.name}: compacting took {measured[variant].compaction_seconds:.2f} s")
-        if upserted is not None:
-            equality = _equality(lake, upserted.table, repeats, budget)
+            for one, box in pairs:
+                one.scan_seconds.append(box.scan())
+                if read_filter is not None:
+                    one.filtered_seconds.append(box.scan(read_filter))
+            progress(f"scans, turn {turn + 1} of {repeats}: {', '.join(f'{one.scan_seconds[-1]:.2f}' for one, _ in pairs)} s")
+        for one, box in pairs:
+            if not one.variant.is_copy_on_write:
+                compact(box, one)
+                progress(f"{one.variant.name}: compacting took {one.compaction_seconds:.2f} s")
+        if boxes.upserted is not None:
+            equality = _equality(boxes.upserted, repeats)
             progress(f"equality deletes: a scan takes {equality.scan:.2f} s, resolved {equality.resolved_scan:.2f} s")
-    except BudgetSpent as error:
-        stopped = str(error)
-        progress(f"stopped: {stopped}; what follows rests on the part that was measured")
-    scale = max((place.scale for place in places.values()), default=1.0)
-    return WriteModeTrial(workload, tuple(measured.values()), read_filter, time.monotonic() - started, scale, stopped, equality)
+    return WriteModeTrial(
+        workload=workload,
+        measured=tuple(measured.values()),
+        filter=read_filter,
+        seconds=time.monotonic() - started,
+        scale=max((box.scale for _, box in pairs), default=1.0),
+        stopped=trial.stopped,
+        equality=equality,
+    )
 
 
-def prepare(lake: Lake, table: Identifier, variant: Variant) -> None:
-    """Set a clone to write as a variant says."""
+def prepare(box: Sandbox, variant: Variant) -> None:
+    """Set a sandbox to write as a variant says."""
     modes = {f"write.{operation}.mode": variant.mode for operation in OPERATIONS}
     granularity = {"write.delete.granularity": variant.granularity} if variant.granularity else {}
     version = {"format-version": str(variant.format_version)}
-    lake.spark.sql(set_properties(lake.sql_name(table), {**version, **modes, **granularity}))
+    box.set(set_properties(box.name, {**version, **modes, **granularity}))
 
 
-def write(
-    lake: Lake, table: Identifier, statement: Callable[[Identifier], str], measured: VariantMeasures, budget: Budget, size_in_bytes: int
-) -> None:
-    """Run one statement and measure it. It may write the whole table; what the last commit wrote is the better guess."""
-    before = head(lake, table).snapshot_id
-    expected = measured.changes[-1].bytes_written if measured.changes else size_in_bytes
-    sql = statement(lake.sql_name(table))
-    with budget.watching(lake.spark, expected):
-        started = time.monotonic()
-        run_statement(lake.spark, sql)
-        measured.write_seconds.append(time.monotonic() - started)
-    made = [change(snapshot) for snapshot in since(head(lake, table), before)]
-    budget.bytes_written += sum(c.bytes_written for c in made)
-    measured.changes += made
+def write(box: Sandbox, statement: Callable[[Identifier], str], measured: VariantMeasures, *, is_own: bool = False) -> None:
+    """Run one statement and measure it. It may write the whole table; what the last commit wrote is the better guess.
 
-
-def run_statement(spark: SparkSession, sql: str) -> None:
-    """Run a statement on a clone; raises :class:`~icekit.errors.StatementRefused` with the engine's reason if it fails."""
+    Raises :class:`~icekit.errors.StatementRefused` with the engine's reason where a person's own statement (``is_own``) fails.
+    """
+    expected = measured.changes[-1].bytes_written if measured.changes else box.size_in_bytes
     try:
-        spark.sql(sql).collect()
-    except Exception as error:
+        done = box.run(statement(box.name), expected_bytes=expected)
+    except engine_errors() as error:
+        if not is_own:
+            raise
         raise StatementRefused(
-            f"Spark could not run the statement on a clone ({reason(error)}); the table was not touched. Mend the statement and try again.",
+            f"Spark could not run the statement on a clone ({reason(error)}); the table was not touched. Fix the statement and try again.",
             detail=scrub(str(error)),
         ) from error
+    measured.write_seconds.append(done.seconds)
+    measured.changes += [change(snapshot) for snapshot in done.snapshots]
 
 
-def _read(lake: Lake, table: Identifier, read_filter: str | None, measured: VariantMeasures, budget: Budget) -> None:
-    name = lake.sql_name(table)
-    with budget.watching(lake.spark):
-        measured.scan_seconds.append(scan(lake.spark, name))
-    if read_filter is not None:
-        with budget.watching(lake.spark):
-            measured.filtered_seconds.append(scan(lake.spark, name, read_filter))
-
-
-def compact(lake: Lake, table: Identifier, measured: VariantMeasures, budget: Budget, most_bytes: int = 0) -> None:
+def compact(box: Sandbox, measured: VariantMeasures) -> None:
     """Rewrite the data files that have deletes, and measure it."""
-    before = head(lake, table).snapshot_id
     # Compacting writes what has deletes: at most all.
-    expected = measured.planned.data_bytes if measured.planned else most_bytes
-    with budget.watching(lake.spark, expected):
-        started = time.monotonic()
-        lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(table), options=_REWRITE)).collect()
-        seconds = time.monotonic() - started
-    commits = since(head(lake, table), before)
-    budget.bytes_written += sum(change(c).bytes_written for c in commits)
-    measured.compacted_bytes = sum(int((c.get("summary") or {}).get("removed-files-size") or 0) for c in commits)
-    measured.compaction_seconds = seconds
+    expected = measured.planned.data_bytes if measured.planned else box.size_in_bytes
+    sql = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options=_REWRITE)
+    done = box.run(sql, expected_bytes=expected)
+    measured.compacted_bytes, measured.compaction_seconds = done.summed("removed-files-size"), done.seconds
 
 
-def _equality(lake: Lake, table: Identifier, repeats: int, budget: Budget) -> EqualityCost:
+def _equality(box: Sandbox, repeats: int) -> EqualityCost:
     """Scan a clone as it is, resolve its equality deletes into positions, scan it again."""
-    name = lake.sql_name(table)
-    with budget.watching(lake.spark):
-        before = min(scan(lake.spark, name) for _ in range(repeats))
+    before = min(box.scan() for _ in range(repeats))
+    seconds = _resolve(box)
+    return EqualityCost(before, min(box.scan() for _ in range(repeats)), seconds)
+
+
+def _resolve(box: Sandbox) -> float:
+    """Convert a clone's equality deletes; seconds."""
+    with box.budget.watching(box.lake.spark):
         started = time.monotonic()
-        convert(lake.spark, name)
-        seconds = time.monotonic() - started
-        return EqualityCost(before, min(scan(lake.spark, name) for _ in range(repeats)), seconds)
+        convert(box.lake.spark, box.name)
+        return time.monotonic() - started
 
 
-def _warm_up(lake: Lake, places: Sequence[Place], workload: Workload, budget: Budget) -> None:
+def _warm_up(cold: Sequence[Sandbox], workload: Workload) -> None:
     """Read each throwaway clone, and write and read it again; nothing for a table that takes long to read."""
-    for place in places:
-        with budget.watching(lake.spark):
-            if scan(lake.spark, lake.sql_name(place.table)) > _WARM_UP_SECONDS:
-                return
-        write(lake, place.table, workload.statements[0], VariantMeasures(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
-        with budget.watching(lake.spark):
-            scan(lake.spark, lake.sql_name(place.table))
+    for box in cold:
+        if box.scan() > _WARM_UP_SECONDS:
+            return
+        write(box, workload.statements[0], VariantMeasures(Variant(MERGE_ON_READ, 2)), is_own=not workload.is_synthetic)
+        box.scan()
 
 
-def clean(lake: Lake, place: Place, budget: Budget, progress: Callable[[str], None]) -> None:
+def clean(box: Sandbox, progress: Callable[[str], None]) -> None:
     """Take the deletes out of a clone that came with the table: what is measured then is the trial's own."""
     progress("compacting the deletes away that are there, on a clone")
-    with budget.watching(lake.spark):
-        convert(lake.spark, lake.sql_name(place.table))
-    compact(lake, place.table, VariantMeasures(Variant(MERGE_ON_READ, 2)), budget, place.size_in_bytes)
+    _resolve(box)
+    compact(box, VariantMeasures(Variant(MERGE_ON_READ, 2)))
 
 
 # --- Fit the model of costs to what a trial measured. Pure
@@ -308,11 +285,11 @@ def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantM
     reached = min(1.0, rewritten / total) if total else 1.0
     each = 1 - (1 - reached) ** (1 / made) if reached < 1 else max(share, 1 / max(files, 1))
     return Costs(
-        measured.variant,
-        write,
-        open_seconds,
-        per_commit * scale,
-        limit * scale if limit else None,
-        each,
-        whole * scale,
+        variant=measured.variant,
+        write_seconds=write,
+        open_seconds=open_seconds,
+        opens_per_commit=per_commit * scale,
+        opens_limit=limit * scale if limit else None,
+        touched_share=each,
+        rewrite_seconds=whole * scale,
     )

@@ -102,7 +102,7 @@ def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: Co
     explorer.question.yes.click()
 
     assert explorer.progress.work.wait(120)
-    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan anew." in explorer.progress.told.value
+    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again." in explorer.progress.told.value
     assert explorer.again.disabled
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from icekit.compact.execute import Stop, Stopped
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import TableNotFound
 from icekit.show.widgets.controls import Say, Work
 
@@ -81,7 +81,7 @@ def test_stopping_raises_where_the_job_next_listens() -> None:
     stop = Stop()
     stop.set()
     try:
-        stop.sleep(0)
+        stop.check()
     except Stopped:
         return
     raise AssertionError("it went on")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.advise import advise, limits
-from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, chain
+from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, advise, chain, limits
 from icekit.tune.advisory_size.written import TrialRows, Written
 from tests.factories import MIB, table_facts
 from tests.tune.advisory_size.making import CLUSTER, TARGET, shuffle, written
@@ -22,7 +21,7 @@ def trial(base: Written, *tried: tuple[int, Written], target: int = TARGET) -> S
 
 
 def test_a_size_that_was_seen_to_work_is_advised_with_the_way_back() -> None:
-    (found,) = advise(TABLE, table_facts(), of(), "hash", trial(SMALL, (900 * MIB, written())))
+    (found,) = advise(table_facts(), of(), "hash", trial(SMALL, (900 * MIB, written())))
 
     assert found.properties == ((PROPERTY, str(900 * MIB)),)
     assert found.verified == "60 files of 128 MiB on average before, 12 files of 512 MiB on average after, within 15 % of the target."
@@ -31,34 +30,34 @@ def test_a_size_that_was_seen_to_work_is_advised_with_the_way_back() -> None:
 
 
 def test_a_size_that_hardly_helps_is_not_advised() -> None:
-    (found,) = advise(TABLE, table_facts(), of(), "hash", trial(SMALL, (900 * MIB, written(*[TARGET // 4] * 58))))
+    (found,) = advise(table_facts(), of(), "hash", trial(SMALL, (900 * MIB, written(*[TARGET // 4] * 58))))
 
     assert not found.is_change
     assert found.evidence.startswith("Leave it as it is")
 
 
 def test_sizes_that_are_right_are_left() -> None:
-    (found,) = advise(TABLE, table_facts(), of(), "hash", trial(written()))
+    (found,) = advise(table_facts(), of(), "hash", trial(written()))
 
     assert not found.is_change
 
 
 def test_a_session_that_overrides_the_table_is_to_be_reset_too() -> None:
-    first, second = advise(TABLE, table_facts(), of({ICEBERG_SESSION: "1000"}), "hash", trial(SMALL, (900 * MIB, written())))
+    first, second = advise(table_facts(), of({ICEBERG_SESSION: "1000"}), "hash", trial(SMALL, (900 * MIB, written())))
 
     assert first.setting == PROPERTY
     assert (second.sql, second.undo) == (f"RESET `{ICEBERG_SESSION}`", f"SET `{ICEBERG_SESSION}` = `1000`")
 
 
 def test_without_adaptive_execution_that_comes_first() -> None:
-    (found,) = advise(TABLE, table_facts(), of({"spark.sql.adaptive.enabled": "false"}), "hash", None)
+    (found,) = advise(table_facts(), of({"spark.sql.adaptive.enabled": "false"}), "hash", None)
 
     assert found.sql == "SET spark.sql.adaptive.enabled = true"
     assert "200 tasks" in found.evidence
 
 
 def test_without_a_shuffle_there_is_no_advisory_size_to_set() -> None:
-    (found,) = advise(TABLE, table_facts(), of(), "none", trial(SMALL))
+    (found,) = advise(table_facts(), of(), "none", trial(SMALL))
 
     assert not found.is_change
     assert "not shuffled" in found.evidence
@@ -67,7 +66,7 @@ def test_without_a_shuffle_there_is_no_advisory_size_to_set() -> None:
 def test_too_few_data_are_said_with_their_figure() -> None:
     few = written(*[TARGET // 8] * 8, partitions=4, fewest=4)
 
-    (found,) = advise(TABLE, table_facts(), of(), "hash", trial(few))
+    (found,) = advise(table_facts(), of(), "hash", trial(few))
 
     assert "No partition of it gets more than 128 MiB" in found.evidence
 

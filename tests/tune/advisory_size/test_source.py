@@ -11,7 +11,7 @@ TABLE = ("prod", "db", "events")
 def test_a_commit_that_was_scattered_is_read_by_one_task_for_each_file_it_left() -> None:
     commits = [commit(n, added_data_files=8, added_bytes=80 * KIB, added_records=100 + n) for n in (4, 3, 2, 1, 0)]
 
-    found = usual(table_facts(history=history(*commits)), TABLE, sample_bytes=GIB, tasks=7)
+    found = usual(table_facts(history=history(*commits)), sample_bytes=GIB, tasks=7)
 
     assert found is not None
     assert found.as_written
@@ -23,7 +23,7 @@ def test_a_commit_that_was_scattered_is_read_by_one_task_for_each_file_it_left()
 def test_files_that_the_bytes_explain_are_not_scattered() -> None:
     commits = [commit(n, added_data_files=8, added_bytes=8 * TARGET) for n in (1, 0)]
 
-    found = usual(table_facts(history=history(*commits)), TABLE, sample_bytes=100 * GIB, tasks=7)
+    found = usual(table_facts(history=history(*commits)), sample_bytes=100 * GIB, tasks=7)
 
     assert found is not None
     assert not found.as_written
@@ -31,8 +31,8 @@ def test_files_that_the_bytes_explain_are_not_scattered() -> None:
 
 
 def test_a_table_of_one_commit_and_one_of_huge_commits_have_no_usual_commit_to_try() -> None:
-    assert usual(table_facts(history=history(commit())), TABLE, sample_bytes=GIB, tasks=2) is None
-    assert usual(table_facts(), TABLE, sample_bytes=MIB, tasks=2) is None
+    assert usual(table_facts(history=history(commit())), sample_bytes=GIB, tasks=2) is None
+    assert usual(table_facts(), sample_bytes=MIB, tasks=2) is None
 
 
 def test_a_sample_that_is_too_small_for_the_target_is_tried_at_a_smaller_one() -> None:
@@ -46,12 +46,12 @@ def test_a_sample_that_is_too_small_for_the_target_is_tried_at_a_smaller_one() -
 def test_the_large_commit_takes_the_largest_partitions_that_fit_and_thins_what_does_not() -> None:
     groups = tuple(file_group(*[TARGET] * n, of=partition(20_454 + n)) for n in (1, 2, 3))
 
-    found = large(table_facts(groups=groups), TABLE, "files", target_bytes=TARGET, sample_bytes=4 * TARGET)
+    found = large(table_facts(groups=groups), "files", target_bytes=TARGET, sample_bytes=4 * TARGET)
 
     assert found is not None
     assert found.size_in_bytes == 4 * TARGET
     assert found.partitions == 2
     assert "rand" not in found.sql
-    thin = large(table_facts(groups=groups), TABLE, "files", target_bytes=TARGET, sample_bytes=TARGET // 2)
+    thin = large(table_facts(groups=groups), "files", target_bytes=TARGET, sample_bytes=TARGET // 2)
     assert thin is not None
     assert "rand(7)" in thin.sql

@@ -22,7 +22,7 @@ def trial(in_force: str, share: float = 0.1, **files: int) -> ModeTrial:
 def test_none_becomes_hash_where_that_saves_files_and_says_what_was_predicted_and_made() -> None:
     facts = table_facts(properties=NONE)
 
-    (found,) = advise(TABLE, facts, modes(facts)[0], trial("none", none=8, hash=2, range=2))
+    (found,) = advise(facts, modes(facts)[0], trial("none", none=8, hash=2, range=2))
 
     assert (found.current, found.proposed) == ("none", "hash")
     assert found.verified == "predicted 8 and 2 files, made 8 and 2."
@@ -32,7 +32,7 @@ def test_none_becomes_hash_where_that_saves_files_and_says_what_was_predicted_an
 def test_none_stays_where_the_source_is_clustered() -> None:
     facts = table_facts(properties=NONE)
 
-    (found,) = advise(TABLE, facts, modes(facts)[0], trial("none", none=2, hash=2, range=2))
+    (found,) = advise(facts, modes(facts)[0], trial("none", none=2, hash=2, range=2))
 
     assert not found.is_change
     assert "clustered already" in found.evidence
@@ -48,7 +48,7 @@ def test_a_session_that_overrides_the_table_is_to_be_reset() -> None:
     facts = table_facts(properties={"write.distribution-mode": "hash"})
     mode = modes(facts, {DISTRIBUTION_SESSION: "none"})[0]
 
-    (found,) = advise(TABLE, facts, mode, trial("none", none=8, hash=2, range=2))
+    (found,) = advise(facts, mode, trial("none", none=8, hash=2, range=2))
 
     assert (found.sql, found.undo) == (f"RESET `{DISTRIBUTION_SESSION}`", f"SET `{DISTRIBUTION_SESSION}` = `none`")
 
@@ -56,14 +56,14 @@ def test_a_session_that_overrides_the_table_is_to_be_reset() -> None:
 def test_an_unpartitioned_table_without_an_order_has_nothing_to_bring_rows_together_by() -> None:
     facts = table_facts(specs=(UNPARTITIONED,), groups=())
 
-    (found,) = advise(TABLE, facts, modes(facts)[0], trial("none", none=8))
+    (found,) = advise(facts, modes(facts)[0], trial("none", none=8))
 
     assert not found.is_change
     assert "repartition in the job" in found.evidence
 
 
 def order(facts: TableFacts) -> str:
-    (found,) = advise_order(TABLE, facts, ("carrier",))
+    (found,) = advise_order(facts, ("carrier",))
     # What was not tried is no part of the script.
     assert not found.is_change
     return found.evidence.partition("which tries ")[2]
@@ -78,7 +78,7 @@ def test_the_order_that_filters_want_keeps_partitions_together_where_there_are_a
         order(table_facts(specs=(UNPARTITIONED,), groups=()))
         == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier` ASC NULLS FIRST."
     )
-    assert advise_order(TABLE, table_facts(), ()) == ()
+    assert advise_order(table_facts(), ()) == ()
 
 
 def test_one_partition_with_most_of_the_rows_is_named() -> None:

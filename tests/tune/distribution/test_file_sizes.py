@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import NAMESPACE
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError
+from icekit.sandbox import NAMESPACE
 from icekit.show import tune_charts
 from icekit.sql import identifier
 from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as some
 
-from icekit.tune.filters.model import All, Anything, Either, Leaf, Node
-from icekit.tune.filters.skipping import bounds_of, may_match, truncated
+from icekit.tune.filters.model import All, Anything, Either, Leaf, Node, bounds_of, may_match, truncated
 
 NUMBERS: list[list[Any]] = [[1, 2, 3], [10, None], [None], []]
 

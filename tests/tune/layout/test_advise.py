@@ -9,10 +9,11 @@ import pytest
 
 from icekit.engine.planner import PlannedScan
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
+from icekit.sandbox.trial import MOST_PARTITIONS, undo_order
 from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.layout import blooms, clustering
-from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, advise
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise
 from icekit.tune.layout.clustering import levels, partition_shares
 from icekit.tune.layout.model import (
     HILBERT,
@@ -24,14 +25,13 @@ from icekit.tune.layout.model import (
     LayoutOrder,
     OrderDepth,
     Orders,
+    Overlap,
     PartitionSpread,
     Sizing,
     TriedLayout,
-    Worn,
 )
-from icekit.tune.layout.rows import SampleColumn
+from icekit.tune.layout.rows import Proposal, SampleColumn, own_order, propose
 from icekit.tune.layout.service import found_there
-from icekit.tune.layout.specs import Proposal, own_order, propose
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")
@@ -58,8 +58,7 @@ def tried(share: float, before: float = 1.0, **given: Any) -> TriedLayout:
 
 def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[LayoutCandidate], **given: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"worn": (), "share_now": 1.0, "tried": None, "was_tried": False, **given}
-    worn, share, trial = options.pop("worn"), options.pop("share_now"), options.pop("tried")
-    return {a.setting: a for a in advise(TABLE, facts, proposal, found, specs, worn, share, trial, **options)}
+    return {a.setting: a for a in advise(facts, LayoutComparison(proposal=proposal, orders=found, candidates=specs, **options))}
 
 
 def test_a_layout_that_serves_its_filters_is_left() -> None:
@@ -98,7 +97,7 @@ def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
     grown = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.1, bytes_after=90_000 * MIB), was_tried=True)
 
     assert not any(a.is_change for a in (*got.values(), *stopped.values(), *grown.values()))
-    assert "did not bear it out" in got[ORDER].evidence
+    assert "did not confirm it" in got[ORDER].evidence
 
 
 def test_a_curve_is_a_rewrite_and_no_table_setting() -> None:
@@ -131,13 +130,13 @@ def test_an_order_that_has_worn_off_is_sorted_again_where_it_has() -> None:
     facts = table_facts(sort_order=BY_TIME)
     found = orders(LayoutOrder(SORT, ("event_time",)), 0.1, own=0.1)
     proposal = propose(facts, (DAY,), own_order(facts), found, [candidate((DAY,), 0.1)], 0.8)
-    worn = [Worn(partition(FIRST_DAY + 9), "event_day=2026-01-10", 40, 400 * MIB, 33.0)]
+    worn = [Overlap(partition(FIRST_DAY + 9), "event_day=2026-01-10", 40, 400 * MIB, 33.0)]
 
     got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], share_now=0.8, worn=worn)
 
     assert proposal.is_worn
     assert not got[ORDER].is_change
-    assert "worn off" in got[ORDER].evidence
+    assert "degraded" in got[ORDER].evidence
     assert "strategy => 'sort', where" in got[OLD_DATA].sql
     assert "TIMESTAMP \\'2026-01-10 00:00:00+00:00\\'" in got[OLD_DATA].sql
     assert "33.0 of 40 files" in got[OLD_DATA].evidence
@@ -169,10 +168,10 @@ def test_tiny_partitions_are_made_coarser_if_filters_read_no_more() -> None:
     tiny = candidate((DAY,), 0.05, partitions=400, mean=20 * MIB)
 
     coarser = propose(facts, (DAY,), None, orders(None, 0), [tiny, candidate((MONTH,), 0.05, 14)], 0.05)
-    dearer = propose(facts, (DAY,), None, orders(None, 0), [tiny, candidate((MONTH,), 0.5, 14)], 0.05)
+    costly = propose(facts, (DAY,), None, orders(None, 0), [tiny, candidate((MONTH,), 0.5, 14)], 0.05)
 
     assert coarser.spec == (MONTH,)
-    assert dearer.spec == (DAY,)
+    assert costly.spec == (DAY,)
     got = advised(facts, coarser, orders(None, 0), [tiny, candidate((MONTH,), 0.05, 14)], share_now=0.05)
     assert got[SPEC].sql == "ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)"
 
@@ -206,7 +205,7 @@ def test_a_portion_takes_the_last_partitions_by_number_and_no_more_than_a_predic
     assert "10L" in str(predicate)
     assert "100L" in str(predicate)
     assert "9L" not in str(predicate)
-    assert ddl.portion(many, 1 << 30)[1] == ddl.MOST_PARTITIONS
+    assert ddl.portion(many, 1 << 30)[1] == MOST_PARTITIONS
 
 
 def test_a_spec_that_cannot_be_judged_is_left_and_says_so() -> None:
@@ -256,7 +255,7 @@ def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
     facts = table_facts(properties={name: "true"})
     checks = blooms.check(facts, [Filter("id", Leaf("event_id", "=", (7,)))], {}, {})
 
-    (got,) = blooms.advise(TABLE, facts, checks, {})
+    (got,) = blooms.advise(facts, checks, {})
 
     assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('{name}')"
     assert got.undo == f"ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('{name}' = 'true')"
@@ -277,7 +276,7 @@ def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_s
     facts = table_facts(properties={"write.parquet.bloom-filter-enabled.column.carrier": "true"})
     checks = blooms.check(facts, filters, columns, {})
 
-    (got,) = blooms.advise(TABLE, facts, checks, {})
+    (got,) = blooms.advise(facts, checks, {})
 
     assert blooms.wasted(facts, checks) == []
     assert not got.is_change
@@ -289,7 +288,7 @@ def test_a_bloom_filter_is_advised_by_what_lookups_read_with_it(rows: int, is_ad
     check = BloomCheck("carrier", False, 1e6, 36e6, None)
     trial = BloomTrial("carrier", 8, 100_000, rows, 10 * MIB, 11 * MIB)
 
-    (got,) = blooms.advise(TABLE, table_facts(), [check], {"carrier": trial})
+    (got,) = blooms.advise(table_facts(), [check], {"carrier": trial})
 
     assert got.is_change == is_advised
     assert got.verified is not None
@@ -340,9 +339,9 @@ def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() ->
 def test_leaving_format_version_1_is_a_remark_as_it_cannot_be_undone() -> None:
     from tests.factories import history
 
-    assert clustering.version(TABLE, table_facts()) is None
-    kept = clustering.version(TABLE, table_facts(format_version=1))
-    raised = clustering.version(TABLE, table_facts(format_version=1, history=history(operations=(("overwrite", 3),))))
+    assert clustering.version(table_facts()) is None
+    kept = clustering.version(table_facts(format_version=1))
+    raised = clustering.version(table_facts(format_version=1, history=history(operations=(("overwrite", 3),))))
     assert kept is not None
     assert not kept.is_change
     assert raised is not None
@@ -368,7 +367,7 @@ def test_a_spec_is_changed_field_by_field_and_back() -> None:
 def test_the_order_that_was_there_comes_back_with_its_distribution() -> None:
     facts = table_facts(sort_order=BY_TIME, properties={"write.distribution-mode": "hash"})
 
-    assert ddl.undo_order(TABLE, facts) == (
+    assert undo_order(TABLE, facts) == (
         "ALTER TABLE `prod`.`db`.`events` WRITE LOCALLY ORDERED BY `event_time` ASC NULLS FIRST; "
         "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     )

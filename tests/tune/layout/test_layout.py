@@ -11,29 +11,25 @@ import numpy as np
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import NAMESPACE
 from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
+from icekit.sandbox import NAMESPACE
+from icekit.sandbox.trial import undo_order
 from icekit.sql import Identifier, identifier
-from icekit.tune.ddl import rewrite, undo_order, write_order
+from icekit.tune.ddl import rewrite, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
 from icekit.tune.layout.model import SORT, BloomCheck, Field, LayoutOrder
 from icekit.tune.layout.rows import hilbert
-from icekit.tune.layout.service import run_trial
-from icekit.tune.place import Budget, places
+from icekit.tune.layout.service import AskedFilters, run_trial
+from tests.trials import trial_of
 
 pytestmark = pytest.mark.spark
 
 SMALL = "'write.target-file-size-bytes' = '65536', 'write.parquet.row-group-size-bytes' = '16384'"
-
-
-def unspent() -> Budget:
-    """More than any trial here needs, however busy the machine is."""
-    return Budget(3_600, 1 << 30)
 
 
 class Table:
@@ -155,18 +151,7 @@ def test_a_bloom_filter_is_tried_by_rows_that_lookups_read(lake: Lake, scratch: 
     before = table.state
     facts = lake.observe(table.name, collector="spark")
 
-    trial = run_trial(
-        lake,
-        facts,
-        (),
-        (),
-        None,
-        [BloomCheck("key", False, 24_000, 400_000, None)],
-        share_now=1.0,
-        sample_bytes=1 << 30,
-        budget=unspent(),
-        progress=lambda _: None,
-    )
+    trial = run_trial(trial_of(lake, facts), AskedFilters(filters=(), bound=()), None, [BloomCheck("key", False, 24_000, 400_000, None)])
 
     assert table.state == before
     tried = trial.blooms["key"]
@@ -182,9 +167,9 @@ def test_a_sample_lies_as_the_table_does_and_has_its_order_and_distribution(lake
     facts, before = lake.observe(table.name, collector="spark"), table.state
     half = facts.data.size_in_bytes // 2
 
-    with places(lake, facts, 1, sample_bytes=half, always_sample=True, budget=unspent(), progress=lambda _: None) as stack:
-        there = lake.observe(stack.places[0].table, collector="spark")
-        lake.spark.sql(rewrite(lake.name, stack.places[0].table, {}, None, by_table=True)).collect()
+    with trial_of(lake, facts, sample_bytes=half).sandbox(always_sample=True) as box:
+        there = box.observe()
+        box.run(rewrite(box.name, {}, None, by_table=True))
 
     assert there.sort_order == facts.sort_order
     assert there.properties["write.distribution-mode"] == "hash"
@@ -200,7 +185,7 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
     table.append(0, 24_000)
     facts = lake.observe(table.name, collector="spark")
     inside, outside = [Filter("id", Leaf("id", "=", (n,))) for n in range(1_500, 24_000, 3_000)], Filter("id", Leaf("id", "=", (10**9,)))
-    options: dict[str, Any] = {"share_now": 0.123, "sample_bytes": facts.data.size_in_bytes // 2, "progress": lambda _: None}
+    first, second = (trial_of(lake, facts, sample_bytes=facts.data.size_in_bytes // 2) for _ in range(2))
     # Which files are copied, and how large those of the copy are, is Spark's affair: what the planner opens there is what counts.
     there: list[tuple[int, dict[Filter, PlannedScan]]] = []
 
@@ -210,11 +195,12 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
 
     monkeypatch.setattr("icekit.tune.layout.service.plans", noted)
 
-    nothing = run_trial(lake, facts, [outside], [outside], ((), LayoutOrder(SORT, ("id",))), [], budget=unspent(), **options)
-    ran = run_trial(lake, facts, inside, [*inside, outside], ((), LayoutOrder(SORT, ("key",))), [], budget=unspent(), **options)
+    nothing = run_trial(first, AskedFilters(filters=[outside], bound=[outside], share_now=0.123), ((), LayoutOrder(SORT, ("id",))))
+    asked = AskedFilters(filters=inside, bound=[*inside, outside], share_now=0.123)
+    ran = run_trial(second, asked, ((), LayoutOrder(SORT, ("key",))))
 
     assert nothing.tried is None
-    assert "no filter finds rows" in str(nothing.stopped)
+    assert "no filter finds rows" in str(first.stopped)
     assert ran.tried is not None
     assert ran.tried.is_sample
     # What finds no rows there counts in neither share, and 0.123 is the table's.
@@ -246,21 +232,11 @@ def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scr
     table.append(0, 100)
     facts, before = lake.observe(table.name, collector="spark"), table.state
 
-    ran = run_trial(
-        lake,
-        facts,
-        (),
-        [Filter("id", Leaf("id", "=", (7,)))],
-        ((Field("id", "future[3]"),), None),
-        [],
-        share_now=1.0,
-        sample_bytes=1 << 30,
-        budget=unspent(),
-        progress=lambda _: None,
-    )
+    trial = trial_of(lake, facts)
+    ran = run_trial(trial, AskedFilters(filters=(), bound=[Filter("id", Leaf("id", "=", (7,)))]), ((Field("id", "future[3]"),), None))
 
     assert ran.tried is None
-    assert "an error of the engine" in str(ran.stopped)
+    assert "Spark could not do what was to be tried" in str(trial.stopped)
     assert table.state == before
 
 

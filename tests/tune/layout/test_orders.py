@@ -1,4 +1,4 @@
-"""Orders and specs are told apart on a sample by what filters would read."""
+"""Orders and specs are distinguished on a sample by what filters would read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from icekit.sandbox.trial import Budget, BudgetSpent
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.filters.read import Sample
 from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, LayoutOrder
-from icekit.tune.layout.rows import SampleColumn, SampleRows
-from icekit.tune.layout.specs import best, candidates, choose, is_tiny, pays, score
-from icekit.tune.place import Budget, BudgetSpent
+from icekit.tune.layout.rows import SampleColumn, SampleRows, Search, best, candidates, is_tiny, pays
 
 MIB = 1 << 20
 DAY = 86_400_000_000
@@ -67,8 +66,8 @@ def test_a_text_drowns_a_number_on_a_curve() -> None:
 
 
 def test_columns_are_added_while_they_pay(square: SampleRows) -> None:
-    both = choose(square, (), equal("a", 10, 500, 900) + equal("b", 20, 450, 870), ["a", "b"], None, most=4, files=16)
-    one = choose(square, (), equal("a", 10, 500, 900), ["a", "b"], None, most=4, files=16)
+    both = Search(square, equal("a", 10, 500, 900) + equal("b", 20, 450, 870), ["a", "b"], 4, 16).choose((), None)
+    one = Search(square, equal("a", 10, 500, 900), ["a", "b"], 4, 16).choose((), None)
 
     assert both.best is not None
     assert both.best.order.kind in {ZORDER, HILBERT}
@@ -78,7 +77,7 @@ def test_columns_are_added_while_they_pay(square: SampleRows) -> None:
 
 
 def test_an_identity_partition_column_is_not_ordered_by(square: SampleRows) -> None:
-    found = choose(square, (Field("a", "identity"),), equal("a", 5), ["a"], None, most=4, files=16)
+    found = Search(square, equal("a", 5), ["a"], 4, 16).choose((Field("a", "identity"),), None)
 
     assert found.best is None
 
@@ -96,7 +95,7 @@ def test_a_column_without_bounds_skips_nothing_unless_it_is_sorted_by() -> None:
     assert blind.read((), LayoutOrder(SORT, ("a",)), equal("a", 5)).share < 0.1
 
 
-def test_texts_with_one_long_prefix_are_not_told_apart_by_truncated_bounds() -> None:
+def test_texts_with_one_long_prefix_are_not_distinguished_by_truncated_bounds() -> None:
     urls = [f"https://example.org/{n:05}" for n in range(1600)]
 
     cut = rows({"u": urls}, {"u": "string"}, modes={"u": "truncate(16)"})
@@ -152,7 +151,7 @@ def test_a_spec_is_proposed_for_what_filters_ask() -> None:
     assert {(Field("at", "day"),), (Field("tenant", "identity"),), (Field("id", "bucket[64]"),)} <= set(specs)
     assert (Field("at", "day"), Field("tenant", "identity")) in specs
     assert specs[0] == ()
-    chosen = best(score(events, specs, filters, None))
+    chosen = best(Search(events, filters, [], 1, 16).score(specs, None))
     assert chosen is not None
     assert chosen.fits
     assert chosen.share < 0.5
@@ -163,7 +162,10 @@ def test_partitions_that_are_tiny_do_not_fit() -> None:
     filters = [Filter("at", Leaf("at", "=", (3 * DAY,)))]
 
     scored = {
-        c.spec: c for c in score(events, candidates(events, (Field("at", "hour"),), filters, ["at"]), filters, LayoutOrder(SORT, ("at",)))
+        c.spec: c
+        for c in Search(events, filters, ["at"], 1, 16).score(
+            candidates(events, (Field("at", "hour"),), filters, ["at"]), LayoutOrder(SORT, ("at",))
+        )
     }
 
     hours, years = scored[(Field("at", "hour"),)], scored[(Field("at", "year"),)]
@@ -183,7 +185,7 @@ def test_no_curve_goes_through_a_column_inside_a_struct(square: SampleRows) -> N
     filters = equal("a", 10, 500, 900) + equal("b", 20, 450, 870)
     inside = replace(square, nested={"b"})
 
-    kinds = {order.kind for step in choose(inside, (), filters, ["a", "b"], None, most=2, files=16).steps for order, _ in step.shares}
+    kinds = {order.kind for step in Search(inside, filters, ["a", "b"], 2, 16).choose((), None).steps for order, _ in step.shares}
 
     assert kinds == {SORT}
 
@@ -211,9 +213,9 @@ def test_partitions_of_a_spec_are_worked_out_once(square: SampleRows) -> None:
 
 
 def test_comparing_ends_where_time_is_up(square: SampleRows) -> None:
-    spent = Budget(1e-9)
+    search = Search(square, equal("a", 10), ["a"], 1, 16, Budget(1e-9).check)
 
     with pytest.raises(BudgetSpent):
-        choose(square, (), equal("a", 10), ["a"], None, most=1, files=16, check=spent.check)
+        search.choose((), None)
     with pytest.raises(BudgetSpent):
-        score(square, [()], equal("a", 10), None, spent.check)
+        search.score([()], None)

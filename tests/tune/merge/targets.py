@@ -7,7 +7,7 @@ from typing import Any
 
 from icekit.api import Lake
 from icekit.catalog.lake import session_of
-from icekit.clone import clone
+from icekit.sandbox import clone
 from icekit.sql import identifier
 from icekit.tune.merge import Review, review_merge
 from icekit.tune.statement import Statement, parse

@@ -11,9 +11,9 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
-from icekit.clone import NAMESPACE, clones
 from icekit.engine.bridge import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
+from icekit.sandbox import NAMESPACE, clones
 from icekit.show.tune_charts import bytes_table
 from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
 from icekit.tune.merge import review_merge

@@ -9,9 +9,8 @@ import pytest
 
 from icekit.facts.model import Column
 from icekit.tune.filters import Filter, Leaf
-from icekit.tune.filters.model import All
-from icekit.tune.filters.skipping import bounds_of
-from icekit.tune.metrics_columns.advise import colliding, layout, measure, prefix_of, skipping
+from icekit.tune.filters.model import All, bounds_of
+from icekit.tune.metrics_columns.advise import DrawnColumn, colliding, layout, measure, prefix_of, skipping
 from icekit.tune.metrics_columns.model import rank
 from tests.tune.metrics_columns.made import skip, trial
 
@@ -103,7 +102,7 @@ def test_the_shortest_length_that_skips_as_much_as_whole_bounds_is_found() -> No
     files = [[f"{URL}{i:02}a", f"{URL}{i:02}b"] for i in range(10)]
     lookup = Filter("url", Leaf("url", "=", (f"{URL}04a",)))
 
-    found = skipping("url", [lookup], is_text=True, files=10, now=10.0, bounds=bounds_of(files), values=[v for f in files for v in f])
+    found = skipping(DrawnColumn("url", [v for f in files for v in f], bounds_of(files), is_text=True), [lookup], files=10, now=10.0)
 
     assert dict(found.by_mode)["truncate(16)"] == 10
     assert found.full == 1
@@ -115,7 +114,7 @@ def test_the_shortest_length_that_skips_as_much_as_whole_bounds_is_found() -> No
 def test_what_a_filter_asks_of_other_columns_does_not_count() -> None:
     both = Filter("", All((Leaf("a", "=", (1,)), Leaf("b", "=", (99,)))))
 
-    found = skipping("a", [both], is_text=False, files=4, now=4.0, bounds=bounds_of([[0, 1], [1, 2], [5], [6]]), values=[])
+    found = skipping(DrawnColumn("a", [], bounds_of([[0, 1], [1, 2], [5], [6]]), is_text=False), [both], files=4, now=4.0)
 
     assert found.full == 2
     assert found.if_sorted is None
@@ -124,11 +123,11 @@ def test_what_a_filter_asks_of_other_columns_does_not_count() -> None:
 def test_other_bounds_never_read_more_than_is_read_now() -> None:
     lookup = Filter("", Leaf("a", ">=", (0,)))
 
-    assert skipping("a", [lookup], is_text=False, files=100, now=3.0, bounds=bounds_of([[1], [2]]), values=[]).full == 3
+    assert skipping(DrawnColumn("a", [], bounds_of([[1], [2]]), is_text=False), [lookup], files=100, now=3.0).full == 3
 
 
 def test_a_filter_without_values_tells_nothing_of_files() -> None:
-    found = skipping("a", [Filter("", Leaf("a", "="))], is_text=False, files=4, now=None, bounds=bounds_of([[1], [2]]), values=[1, 2])
+    found = skipping(DrawnColumn("a", [1, 2], bounds_of([[1], [2]]), is_text=False), [Filter("", Leaf("a", "="))], files=4, now=None)
 
     assert (found.by_mode, found.if_sorted, found.best) == ((), None, None)
 

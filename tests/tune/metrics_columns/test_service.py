@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import NAMESPACE
 from icekit.engine.bridge import load_now
 from icekit.errors import ParameterError
+from icekit.sandbox import NAMESPACE
 from icekit.sql import identifier
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
 from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, Footers
 from icekit.tune.metrics_columns.service import try_metrics
-from icekit.tune.place import Budget
+from tests.trials import trial_of
 from tests.workshop import Workshop
 
 pytestmark = pytest.mark.spark
@@ -108,13 +108,9 @@ def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake)
 def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch, urls: MetricsColumns) -> None:
     monkeypatch.setattr("icekit.tune.metrics_columns.service.MOST_FILES", 5)
     shown = try_metrics(
-        lake,
-        urls.facts,
+        trial_of(lake, urls.facts),
         {f"{COLUMN}url": "full"},
         [("none", "url = 'nowhere'", 1.0), ("last", "url > 'https://tracking.example.org/v2'", 1.0)],
-        sample_bytes=1 << 30,
-        budget=Budget(600),
-        progress=lambda _: None,
     )
 
     assert (shown.files, shown.total_files) == (5, 12)

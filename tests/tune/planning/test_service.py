@@ -1,4 +1,4 @@
-"""Planning is measured on real tables: a fragmented one is mended, a healthy one left alone, and nothing stays behind."""
+"""Planning is measured on real tables: a fragmented one is fixed, a healthy one left alone, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.clone.clones import stale_clones
 from icekit.errors import ParameterError
+from icekit.sandbox.clones import stale_clones
 from icekit.show import tune_charts
 from icekit.tune.planning import measure, tune_planning
 from icekit.tune.planning.service import MANIFEST_GAIN

@@ -22,8 +22,7 @@ def advised(
     reads: float | None, *costs: Costs, facts: TableFacts | None = None, history: WriteHistory | None = None, **options: Any
 ) -> dict[str, Advice]:
     found = advise(
-        facts or factories.table_facts(),
-        TABLE,
+        facts or factories.table_facts(catalog="lake", table=TABLE[1:]),
         history or write_history([]),
         CostComparison(costs or (COW, FILE, PARTITION, VECTORS), 1.0, 10),
         "merge",

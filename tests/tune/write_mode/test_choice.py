@@ -10,10 +10,10 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.clone import NAMESPACE
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
+from icekit.sandbox import NAMESPACE
+from icekit.sandbox import trial as trying
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune import place as placing
 from icekit.tune.write_mode import WriteModeChoice, choose_write_mode
 from tests.resolve.tables import Table as Upserted
 
@@ -158,7 +158,7 @@ def test_a_catalog_that_takes_no_clones_gets_a_sample_that_is_scaled(lake: Lake,
     def refuse(*_: object) -> None:
         raise CloneRefused("The catalog takes no second table at one location.")
 
-    monkeypatch.setattr(placing, "clone", refuse)
+    monkeypatch.setattr(trying, "clone", refuse)
 
     choice = table.choose(operation="update", share=0.5, spread="scattered", sample_bytes="2500", progress=said.append, reads_per_commit=1)
 

@@ -67,10 +67,10 @@ def test_at_the_break_even_both_modes_cost_the_same(
 
 def test_a_mode_that_is_cheaper_at_any_number_of_reads_is_said_to_be() -> None:
     free = Costs(MOR, 1.0, 0.0, 10)
-    dear = Costs(MOR, 30.0, 0.1, 10)
+    expensive = Costs(MOR, 30.0, 0.1, 10)
 
     assert CostComparison((copying, free), 1.0, 5).break_even(copying, free) == math.inf
-    assert CostComparison((copying, dear), 1.0, 5).break_even(copying, dear) == 0
+    assert CostComparison((copying, expensive), 1.0, 5).break_even(copying, expensive) == 0
 
 
 def test_the_rival_of_copy_on_write_is_the_variant_that_holds_out_longest() -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake, connect
-from icekit.clone.scratch import NAMESPACE, OF_UUID, marker, owner_properties, ownership, scratch_folder, scratch_name, stem
 from icekit.engine.bridge import elements, has_bridge, load_table
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, TableNotFound
@@ -20,6 +19,7 @@ from icekit.facts.collect import load_metadata
 from icekit.facts.manifests import contains, entries, manifest_list
 from icekit.facts.metadata import Json, choose_snapshot, named_files
 from icekit.owner import Owner
+from icekit.sandbox.scratch import NAMESPACE, OF_UUID, marker, owner_properties, ownership, scratch_folder, scratch_name, stem
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
 from icekit.units import count, span
@@ -183,7 +183,7 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     """The scratch tables that dead processes left behind, and those of processes that cannot be seen from here.
 
     Every table in the namespace ``icekit_scratch`` that carries the properties of
-    :func:`~icekit.clone.owner_properties` is looked at, or those ``of`` one table. Reads one
+    :func:`~icekit.sandbox.owner_properties` is looked at, or those ``of`` one table. Reads one
     metadata file each, and needs no JVM. What belongs to a living process is left out.
     """
     found = []
@@ -237,10 +237,19 @@ def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
     except TableNotFound:
         raise
     except IcekitError:
-        return StaleClone(table, None, None, None, None, False, drop)
+        return StaleClone(table=table, of=None, owner=None, started_ms=None, scratch=None, is_dead=False, drop=drop)
     if whose is None or (whose.owner.is_visible() and not whose.owner.has_ended()):
         return None
-    return StaleClone(table, whose.of, whose.owner, whose.started_ms, whose.scratch, whose.owner.has_ended(), drop, whose.own_files)
+    return StaleClone(
+        table=table,
+        of=whose.of,
+        owner=whose.owner,
+        started_ms=whose.started_ms,
+        scratch=whose.scratch,
+        is_dead=whose.owner.has_ended(),
+        drop=drop,
+        own_files=whose.own_files,
+    )
 
 
 # --- Make a clone of a table, lend it, and take it away again
@@ -340,7 +349,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
       nothing, but leaves files there.
 
     The table itself can go on: files that its own expiry deletes are gone for the clone too.
-    A process that is killed leaves the clone behind, which :func:`~icekit.clone.stale_clones` finds.
+    A process that is killed leaves the clone behind, which :func:`~icekit.sandbox.stale_clones` finds.
     Files of the clone's that the table has adopted meanwhile are kept, with a warning; a table
     of another name that adopts some is not looked for.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.clone import NAMESPACE, clone
+from icekit.sandbox import NAMESPACE, clone
 from icekit.sql import display_name, identifier
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 

@@ -12,10 +12,10 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import embedded_path
 from icekit.catalog.tables import SessionTables
-from icekit.clone import NAMESPACE, clone
-from icekit.clone import clones as making
 from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
+from icekit.sandbox import NAMESPACE, clone
+from icekit.sandbox import clones as making
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
 from tests.elsewhere import elsewhere

@@ -55,7 +55,7 @@ def marker(made: Identifier) -> str:
 def owner_properties(
     lake: Lake, table: Identifier, scratch: str | None = None, uuid: str | None = None, *, own_files: bool = False
 ) -> dict[str, str]:
-    """The table properties by which :func:`icekit.clone.stale_clones` finds a scratch table whose process has died.
+    """The table properties by which :func:`icekit.sandbox.stale_clones` finds a scratch table whose process has died.
 
     ``table`` is what the scratch table is made of, ``uuid`` that table's own. ``scratch`` is its folder, as
     :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed. ``own_files``: nothing in the folder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from icekit.facts.model import PartitionField, PartitionSpec
-from icekit.tune.ddl import MOST_PARTITIONS
-from icekit.tune.place import some_partitions
+from icekit.sandbox.trial import MOST_PARTITIONS, some_partitions
 from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
 
 

@@ -19,23 +19,23 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.catalog.lake import embedded_path
 from icekit.cli.main import main
-from icekit.clone import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
-from icekit.clone.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.engine.bridge import load_table
 from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.join import key_view, keys_of
+from icekit.sandbox import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
+from icekit.sandbox.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.sql import call, display_name, identifier, set_properties
-from icekit.tune.place import Budget, places
 from tests.compact.tables import Table, contents
 from tests.shapes import Shapes
+from tests.trials import trial_of
 
 pytestmark = pytest.mark.spark
 
 VICTIM = """
 import sys
 import icekit
-from icekit.clone import clone
+from icekit.sandbox import clone
 from icekit.sql import identifier
 lake = icekit.connect()
 with clone(lake, {table!r}) as copy:
@@ -196,10 +196,8 @@ def a_key_view(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
-    budget = Budget(3_600, 1 << 30)
-    facts = lake.observe(table.name)
-    with places(lake, facts, 1, sample_bytes=1 << 20, always_sample=True, budget=budget, progress=lambda _: None) as stack:
-        yield stack.places[0].table
+    with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandbox(always_sample=True) as box:
+        yield box.table
 
 
 @pytest.mark.parametrize("made_by", [a_key_view, a_sample])

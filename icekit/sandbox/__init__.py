@@ -2,16 +2,21 @@
 
 A clone is a second table in the catalog, whose metadata names the files of the first. It reads
 them where they are, and everything it writes goes to a scratch folder beside the table, which
-is all that is removed with it.
+is all that is removed with it. A :class:`Trial` lends such tables within a budget, or copied
+samples where a catalog takes no clones.
 """
 
-from icekit.clone.clones import Clone, StaleClone, clone, remove_folders, remove_stale, stale_clones
-from icekit.clone.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.clones import Clone, StaleClone, clone, remove_folders, remove_stale, stale_clones
+from icekit.sandbox.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.trial import Budget, Sandbox, Trial
 
 __all__ = [
     "NAMESPACE",
+    "Budget",
     "Clone",
+    "Sandbox",
     "StaleClone",
+    "Trial",
     "clone",
     "owned",
     "owner_properties",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from icekit.clone.clones import clone_metadata
-from icekit.clone.scratch import scratch_folder, scratch_name
 from icekit.errors import SnapshotNotFound
+from icekit.sandbox.clones import clone_metadata
+from icekit.sandbox.scratch import scratch_folder, scratch_name
 
 TABLE: dict[str, Any] = {
     "format-version": 2,

@@ -1,0 +1,352 @@
+"""Try changes on sandboxes: zero-copy clones or, where there can be none, copied samples, within a budget of time and bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from icekit.engine.bridge import lent
+from icekit.engine.errors import engine_errors, reason
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.metadata_tables import metadata_table, spread
+from icekit.engine.planner import PlannedScan, plan_scan
+from icekit.errors import CloneRefused, ParameterError, SparkUnavailable, require_seconds
+from icekit.facts.collect import observe
+from icekit.facts.files import Kind, Partition
+from icekit.facts.head import head, since
+from icekit.facts.metadata import Json
+from icekit.facts.model import Column, SortField, TableFacts
+from icekit.facts.where import askable, unfiltered_fields, where
+from icekit.parsing import size_in_bytes
+from icekit.sandbox.clones import clone, remove_folders
+from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
+from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
+from icekit.units import percent, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from icekit.catalog import Lake
+
+
+# --- Hold a trial to the time and bytes that it was given, also inside a statement that runs too long
+
+
+_INTERRUPT = "spark.job.interruptOnCancel"
+
+
+class BudgetSpent(Exception):
+    """The trial ends here; what was measured so far stands."""
+
+
+class Budget:
+    """So many seconds and, if given, so many bytes written, from now on."""
+
+    def __init__(self, seconds: float, most_bytes: int | str | None = None) -> None:
+        require_seconds("budget_seconds", seconds)
+        self.seconds = seconds
+        self.bytes = size_in_bytes(most_bytes) if isinstance(most_bytes, str) else most_bytes
+        self.bytes_written = 0
+        self._stop = Stop(seconds)
+
+    def check(self, next_bytes: int = 0) -> None:
+        """Raise :class:`BudgetSpent` when time is up, or when the next step would write too much."""
+        if self._stop.is_set:
+            raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent")
+        if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
+            raise BudgetSpent(
+                f"the next step would write about {size(next_bytes)}, and of the budget of {size(self.bytes)} {size(self.bytes_written)} are spent"
+            )
+
+    @contextmanager
+    def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
+        """Cancel the Spark jobs of what runs within when time is up; raises :class:`BudgetSpent` then."""
+        self.check(next_bytes)
+        context = spark.sparkContext
+        before = context.getLocalProperty(_INTERRUPT)
+        context.setInterruptOnCancel(True)
+        try:
+            with self._stop.watching(spark):
+                yield
+        except Stopped as stopped:
+            raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent while a step ran") from stopped.__cause__
+        finally:
+            context.setInterruptOnCancel(before == "true")
+
+
+#: Files that a sample is made of are named one by one.
+_MOST_FILES = 2_000
+#: Partitions that one predicate names at most, so that it can be read and planned: a stated choice.
+MOST_PARTITIONS = 2_000
+_FANOUT = "write.spark.fanout.enabled"
+DISTRIBUTION = "write.distribution-mode"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a statement came to: seconds on the wall, the snapshots it made, and the frame it was run by."""
+
+    seconds: float
+    snapshots: Sequence[Json]
+    frame: DataFrame
+
+    def summed(self, key: str) -> int:
+        """A counter of the snapshots' summaries, such as ``added-files-size``."""
+        return sum(int((snapshot.get("summary") or {}).get(key) or 0) for snapshot in self.snapshots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large.
+
+    Each step is held to the budget, and what it writes counts against it.
+    """
+
+    lake: Lake
+    table: Identifier
+    size_in_bytes: int
+    budget: Budget
+    scale: float = 1.0
+    is_sample: bool = False
+
+    @property
+    def name(self) -> Identifier:
+        """The table's name, with its catalog."""
+        return self.lake.sql_name(self.table)
+
+    def set(self, sql: str) -> None:
+        """Run statements that change settings alone, parted by semicolons."""
+        for statement in statements(sql):
+            self.lake.spark.sql(statement)
+
+    def run(self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None) -> Committed:
+        """Run a statement under settings lent to the session; raises :class:`BudgetSpent` if it may write more than is left."""
+        spark, before = self.lake.spark, head(self.lake, self.table).snapshot_id
+        with lent(spark, settings or {}), self.budget.watching(spark, expected_bytes):
+            started = time.monotonic()
+            frame = spark.sql(sql)
+            frame.collect()
+            seconds = time.monotonic() - started
+        done = Committed(seconds, since(head(self.lake, self.table), before), frame)
+        self.budget.bytes_written += done.summed("added-files-size")
+        return done
+
+    def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> float:
+        """Read all columns of the table or of one of its snapshots, and throw the rows away; seconds."""
+        version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+        with self.budget.watching(self.lake.spark):
+            rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
+            frame = rows.where(condition) if condition else rows
+            started = time.monotonic()
+            frame.write.format("noop").mode("overwrite").save()
+            return time.monotonic() - started
+
+    def plan(self, condition: str | None = None) -> PlannedScan:
+        """What Iceberg plans to read for a condition."""
+        with self.budget.watching(self.lake.spark):
+            return plan_scan(self.lake.spark, self.name, condition)
+
+    def observe(self) -> TableFacts:
+        """What it is now."""
+        return observe(self.lake, self.table, collector="spark")
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """What a question about a table may try, within which limits; ``stopped`` says why it ended early, None while it did not."""
+
+    lake: Lake
+    facts: TableFacts
+    budget: Budget
+    sample_bytes: int
+    progress: Callable[[str], None]
+    stopped: str | None = field(default=None, init=False)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """End the block, and not the question, when the budget is spent, when there is nothing to try on, and when the engine fails.
+
+        What was measured stands, what was not is not advised, and the answer says why (``stopped``).
+        """
+        try:
+            yield
+        except BudgetSpent as error:
+            self.stopped = str(error)
+        except SparkUnavailable as error:
+            self.stopped = f"nothing could be tried: {error}"
+        except engine_errors() as error:
+            self.stopped = f"Spark could not do what was to be tried ({reason(error)}); the table was not touched"
+        else:
+            return
+        self.progress(f"stopped: {self.stopped}; the answer rests on what was measured until then")
+
+    @contextmanager
+    def sandboxes(self, number: int, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sequence[Sandbox]]:
+        """Lend ``number`` sandboxes and take all of them away; ``partitioned`` says whether samples are as the table is."""
+        with contextlib.ExitStack() as stack:
+            if not always_sample:
+                try:
+                    copies = [
+                        stack.enter_context(clone(self.lake, self.facts.table, self.facts.ref or self.facts.snapshot_id))
+                        for _ in range(number)
+                    ]
+                except CloneRefused as error:
+                    stack.close()
+                    self.progress(f"{error} The trial goes on with copied samples.")
+                else:
+                    yield [
+                        Sandbox(lake=self.lake, table=copy.table, size_in_bytes=self.facts.data.size_in_bytes, budget=self.budget)
+                        for copy in copies
+                    ]
+                    return
+            samples = [stack.enter_context(self._sample(partitioned=partitioned)) for _ in range(number)]
+            first = samples[0]
+            self.progress(
+                f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled"
+            )
+            yield samples
+
+    @contextmanager
+    def sandbox(self, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sandbox]:
+        """Lend one sandbox."""
+        with self.sandboxes(1, always_sample=always_sample, partitioned=partitioned) as (box,):
+            yield box
+
+    @contextmanager
+    def _sample(self, *, partitioned: bool) -> Iterator[Sandbox]:
+        """A copy of some of a table's rows with its partitioning, sort order and properties; gone afterwards.
+
+        Whole partitions from all over the table while they fit, else some data files. Rows are copied as they lie, neither shuffled
+        nor sorted, so that an order that has degraded is as worn in the copy; the order and the distribution are set after that.
+        """
+        lake, facts = self.lake, self.facts
+        made = scratch_name(facts.table)
+        name = identifier(*lake.sql_name(made))
+        source = identifier(*lake.sql_name(facts.table))
+        scratch = scratch_folder(facts.location, made)
+        properties = {
+            **{k: v for k, v in facts.properties.items() if k.startswith(("write.", "read.", "format-version")) and "path" not in k},
+            "format-version": str(facts.format_version),
+            **owner_properties(lake, facts.table, scratch, own_files=True),
+        }
+        as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
+        pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())
+        lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
+        try:
+            lake.spark.sql(
+                f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION {literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
+            )
+            for part in facts.default_spec.fields if partitioned else ():
+                if part.source is not None and part.transform != "void":
+                    column = next(c for c in facts.columns if c.field_id == part.source_id)
+                    lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), part.transform)}")
+            version = f"VERSION AS OF {facts.snapshot_id}"
+            # Only the copy: what takes the table away again must not be cancelled.
+            with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
+                lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, self.sample_bytes)}")
+            _set_as_it_is(lake, facts, lake.sql_name(made))
+            got = metadata_table(lake.spark, lake.sql_name(made), "data_files").selectExpr("coalesce(sum(file_size_in_bytes), 0)").collect()
+            copied = int(got[0][0])
+            if not copied:
+                raise ParameterError("The sample of the table has no rows; give a larger sample_bytes.")
+            self.budget.bytes_written += copied
+            yield Sandbox(
+                lake=lake,
+                table=made,
+                size_in_bytes=copied,
+                budget=self.budget,
+                scale=max(1.0, facts.data.size_in_bytes / copied),
+                is_sample=True,
+            )
+        finally:
+            try:
+                # Its files are all its own.
+                lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+            finally:
+                remove_folders(lake.spark, scratch)
+
+
+def quoted(columns: Mapping[str, Column], name: str) -> str:
+    """A column's path as SQL, by its dotted name."""
+    found = columns.get(name)
+    return identifier(*(found.names if found is not None else (name,)))
+
+
+def undo_order(table: Identifier, facts: TableFacts) -> str:
+    """The statements that bring back the order and the distribution that are there now.
+
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
+    extensions), so the way back puts that property back as well.
+    """
+    columns = {c.name: c for c in facts.columns}
+    name = identifier(*table)
+    if facts.sort_order:
+        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(columns, f) for f in facts.sort_order)}"
+    else:
+        order = f"ALTER TABLE {name} WRITE UNORDERED"
+    there = facts.properties.get(DISTRIBUTION)
+    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
+    return f"{order}; {mode}"
+
+
+def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_of(quoted(columns, field.source), field.transform)
+    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
+
+
+def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
+    """Give a copy the sort order, the distribution and the writer of the table."""
+    for statement in statements(undo_order(full, facts)):
+        lake.spark.sql(statement)
+    there = facts.properties.get(_FANOUT)
+    lake.spark.sql(unset_properties(full, [_FANOUT]) if there is None else set_properties(full, {_FANOUT: there}))
+
+
+def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+    if facts.data.size_in_bytes <= sample_bytes:
+        return "true"
+    taken = some_partitions(facts, sample_bytes)
+    specs = {s.spec_id: s for s in facts.specs}
+    predicate = where(facts.catalog, specs, facts.columns, taken, of_rows=True) if taken else None
+    if predicate is not None:
+        return predicate
+    return some_files(lake, facts, sample_bytes)
+
+
+def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
+    """Partitions with data from all over the table, in the order of a hash of their values, that fit into so many bytes together.
+
+    Larger ones than what is left are passed over; empty where a predicate can name none of them. Pure.
+    """
+    specs = {s.spec_id: s for s in facts.specs}
+    usable = {i for i, s in specs.items() if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
+    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(specs[g.partition.spec_id], g.partition)]
+    taken: list[Partition] = []
+    reached = 0
+    for group in sorted(groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())):
+        if reached + group.size_in_bytes <= sample_bytes:
+            taken.append(group.partition)
+            reached += group.size_in_bytes
+        if len(taken) == MOST_PARTITIONS:
+            break
+    return taken
+
+
+def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+    """A predicate for the rows of some data files from all over the table, of about this many bytes together; ``true`` if that is all.
+
+    It bounds the rows and not what is opened: ``_file`` is no column that Iceberg plans by, so Spark opens each data file of the
+    snapshot and reads the columns asked for. Whole partitions would be planned by, and tell nothing of the partitions left out.
+    """
+    if facts.data.size_in_bytes <= sample_bytes:
+        return "true"
+    mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
+    assert facts.snapshot_id is not None  # there is data
+    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
+    listed = spread(files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean))))
+    return f"_file IN ({', '.join(map(literal, listed))})"

@@ -1,0 +1,52 @@
+"""What Spark cannot do in a trial is told in the same way under every question that writes, and nothing is advised that was not tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icekit.api import Lake
+from icekit.errors import StatementRefused
+from icekit.sql import identifier
+from icekit.tune.file_sizes import tune_file_sizes
+from icekit.tune.layout import tune_layout
+from icekit.tune.write_mode import choose_write_mode
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def broken(lake: Lake, scratch: str) -> str:
+    """A table that can be read, and in a format that no writer knows."""
+    name = identifier(lake.name, scratch, "broken")
+    lake.spark.sql(f"CREATE TABLE {name} (id bigint, p int) USING iceberg PARTITIONED BY (p)")
+    lake.spark.sql(f"INSERT INTO {name} SELECT id, cast(id % 4 AS int) FROM range(0, 1000, 1, 4)")
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'future', 'write.delete.format.default' = 'future')")
+    return f"{scratch}.broken"
+
+
+@pytest.mark.parametrize(
+    ("ask", "options"),
+    [
+        pytest.param(tune_file_sizes, {}, id="file-sizes"),
+        pytest.param(tune_layout, {"filters": ["id = 7", "id = 70", "id = 700"]}, id="layout"),
+        pytest.param(choose_write_mode, {"operation": "update", "commits": 1, "repeats": 1, "warm": False}, id="write-mode"),
+    ],
+)
+def test_the_trial_ends_and_the_answer_says_why(lake: Lake, broken: str, ask: Any, options: dict[str, Any]) -> None:
+    before = lake.observe(broken).snapshot_id
+
+    answer = ask(lake, broken, progress=lambda _: None, **options)
+
+    if answer.stopped is not None or ask is not tune_layout:  # a layout that nothing speaks for is not tried
+        assert "Spark could not do what was to be tried" in str(answer.stopped)
+    assert not [advice for advice in answer.advice if advice.is_change and advice.verified is None and ask is not choose_write_mode]
+    assert lake.observe(broken).snapshot_id == before
+
+
+def test_a_statement_of_a_persons_own_is_refused(lake: Lake, broken: str) -> None:
+    statement = f"UPDATE {identifier(lake.name, *broken.split('.'))} SET p = p WHERE id = 7"
+
+    with pytest.raises(StatementRefused, match="could not run the statement on a clone"):
+        choose_write_mode(lake, broken, statement=statement, commits=1, repeats=1, warm=False, progress=lambda _: None)
