@@ -4,8 +4,8 @@
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
-PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icekit.compact.equality_deletes icekit.maintain icekit.prove icekit.clone \
-	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer icekit.tune.answer \
+PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icekit.compact.equality_deletes icekit.maintain icekit.prove icekit.sandbox \
+	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
 	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
 help:  ## list these targets

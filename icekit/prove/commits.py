@@ -237,7 +237,7 @@ def prove_commits(
         raise explain(error, reader.name) from error
     # Most of a small commit's proof is planning in the driver, so several are under way at once.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for proof in pool.map(lambda i: _prove(reader, i, sample, random.Random(f"{seed} {i}")), snapshot_ids):
+        for proof in pool.map(lambda i: _prove(reader, i, sample, seed), snapshot_ids):
             proofs.append(proof)
             if progress is not None:
                 progress(len(proofs), len(snapshot_ids))
@@ -292,7 +292,7 @@ class _Side:
         )
 
 
-def _prove(reader: _Reader, snapshot_id: int, sample: int | None, chance: random.Random) -> CommitProof:
+def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id)
     if commit is None:
         return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never was one of this table")
@@ -303,7 +303,7 @@ def _prove(reader: _Reader, snapshot_id: int, sample: int | None, chance: random
     if parent is None:
         return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
     try:
-        return _compare(reader, parent, commit, sample, chance)
+        return _compare(reader, parent, commit, sample, seed)
     except Exception as error:
         explained = explain(error, reader.name)
         if isinstance(explained, MetadataUnreadable):
@@ -311,12 +311,18 @@ def _prove(reader: _Reader, snapshot_id: int, sample: int | None, chance: random
         raise explained from error
 
 
-def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, chance: random.Random) -> CommitProof:
+def _chosen(changed: tuple[Partition, ...], sample: int | None, seed: int, snapshot_id: int) -> tuple[Partition, ...]:
+    """The partitions to compare: other ones in each commit and with each seed, the same ones whenever it is repeated."""
+    if sample is None or sample >= len(changed):
+        return changed
+    chance = random.Random(f"{seed} {snapshot_id}")
+    return tuple(changed[i] for i in sorted(chance.sample(range(len(changed)), sample)))
+
+
+def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, seed: int) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
     found = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
-    chosen = found.partitions
-    if sample is not None and sample < len(chosen):
-        chosen = tuple(chosen[i] for i in sorted(chance.sample(range(len(chosen)), sample)))
+    chosen = _chosen(found.partitions, sample, seed, snapshot_id)
     schemas = [metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)]
     before_columns, after_columns, left_out = shared(*schemas)
     predicates, reason = _predicates(reader, found, chosen, schemas)
