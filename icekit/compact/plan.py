@@ -287,8 +287,9 @@ def plan(
     )
     actions: list[Action] = []
     spent = 0
-    for place, batch in enumerate(batches):
-        action = rewrite_action(shared, f"a{place + 1}", batch)
+    for batch in batches:
+        # By this name a run finds the commits of an action again, so no two have the same.
+        action = rewrite_action(shared, f"a{len(actions) + 1}", batch)
         files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
         fitted = _fitted(shared, action, batch, predict, rest, files_left)

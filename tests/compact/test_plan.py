@@ -391,6 +391,24 @@ def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_i
     assert made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB - 1, predict=planner(1000 * MIB)).actions == ()
 
 
+def test_actions_have_names_of_their_own_also_where_the_planner_drops_one_between() -> None:
+    newer = dataclasses.replace(BY_DAY, spec_id=1)
+    new = [file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + d, spec_id=1)) for d in range(2)]
+    facts = of(file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)), *new, specs=(BY_DAY, newer), default_spec_id=1)
+    asked = []
+
+    def nothing_at_first(action: Action) -> Action:
+        asked.append(action)
+        return planner(GIB, groups=min(len(asked) - 1, 1))(action)
+
+    named = Findings((finding("old_partition_spec"), *SMALL))
+    planned = made(facts, named, predict=nothing_at_first, old_specs=True, max_action_partitions=1)
+
+    # By its name a run finds an action's commits: two of one name would be taken for each other.
+    assert len(asked) == 3
+    assert [action.action_id for action in planned.actions] == ["a1", "a2"]
+
+
 def test_changed_limits_become_options() -> None:
     limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
     facts = of(file_group(*[10 * MIB] * 3, ratios=limits.size_ratios))
