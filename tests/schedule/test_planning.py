@@ -65,6 +65,7 @@ def test_facts_that_could_not_be_kept_are_collected_again(lake: Lake, tmp_path: 
     assert len(counted) == 2
 
 
+@pytest.mark.slow
 def test_a_pass_observes_each_table_once_and_numbers_them_over_all_its_rules(
     lake: Lake, tmp_path: Path, counted: list[tuple[str, ...]]
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_pass_observes_each_table_once_and_numbers_them_over_all_its_rules(
     assert [line.partition(":")[0] for line in said if line.startswith("[")] == ["[1/2] db.a", "[2/2] db.b"]
 
 
+@pytest.mark.slow
 def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = threading.Event()
     real = icekit.facts.observe

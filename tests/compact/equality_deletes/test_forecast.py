@@ -244,6 +244,7 @@ def test_tasks_share_the_lists_of_the_executor_cache_where_all_find_room() -> No
     assert forecast_heap(many, cached).read_bytes - forecast_heap(many, SMALL).read_bytes == pytest.approx(1.69 * make.GIB, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_are_bounded_and_counted() -> None:
     parts = [make.partition(day) for day in range(100_000)]
     rows = [row for day, p in enumerate(parts) for row in (data(1, of=p), deletes(2, day + 1, p))]
