@@ -63,6 +63,11 @@ def span(milliseconds: float) -> str:
     return "under 1 second"
 
 
+def elapsed(seconds: float) -> str:
+    """What something took: ``85 ms``, ``1.24 s``, ``83 s``."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.095 else f"{seconds:.2f} s" if seconds < 10 else f"{seconds:,.0f} s"
+
+
 def at(milliseconds: int) -> dt.datetime:
     """Milliseconds since 1970 as a time in UTC."""
     return _EPOCH + dt.timedelta(milliseconds=milliseconds)

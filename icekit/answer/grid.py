@@ -1,35 +1,135 @@
-"""A table of a result, for a terminal and for a page."""
+"""A table of a result: named columns of values with their units, for a terminal, a page, pandas and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
+from icekit.units import elapsed, percent, printable, shorten, size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 50
+ABSENT = "–"
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """How the values of a column are written; texts stand to the left, figures to the right.
+
+    ``head`` is what people read above it; without one it is the column's name. ``SHARE("of the bytes")`` is a unit
+    with another head.
+    """
+
+    write: Callable[[Any], str]
+    is_text: bool = False
+    is_whole: bool = False
+    head: str | None = None
+
+    def __call__(self, head: str) -> Unit:
+        """The same unit under another head."""
+        return replace(self, head=head)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+TEXT = Unit(str, is_text=True)
+#: A text that may be long and of which both ends tell: a path, a column, a filter.
+NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
+#: A figure that is a text already, as it has a word or two units in it.
+FIGURE = Unit(str)
+NUMBER = Unit(_number)
+COUNT = Unit("{:,}".format, is_whole=True)
+IDENTIFIER = Unit(str, is_whole=True)
+BYTES = Unit(size)
+SHARE = Unit(percent)
+SECONDS = Unit(elapsed)
+FLAG = Unit(lambda value: "yes" if value else "no", is_text=True)
+TIME = Unit(lambda value: value.strftime("%Y-%m-%d %H:%M:%S"), is_text=True)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Grid:
-    """A caption, a head, and rows as text; columns of ``text_columns`` stand to the left, figures to the right."""
+    """A caption, named columns, and rows of values: bytes, shares of one, seconds, whole numbers; None is absent.
+
+    A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have them all.
+    ``grid["file_count"]`` is a column's values, ``grid.frame()`` all of them as pandas takes them.
+    """
 
     caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    text_columns: frozenset[int] = frozenset({0})
+    columns: Mapping[str, Unit]
+    rows: Sequence[Sequence[Any]]
+    shown: int = SHOWN
+
+    def __getitem__(self, name: str) -> list[Any]:
+        place = list(self.columns).index(name)
+        return [row[place] for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, *names: str, first: int | None = None) -> Grid:
+        """Some of the columns, in the order given; ``first`` takes so many rows."""
+        places = [list(self.columns).index(name) for name in names]
+        return Grid(
+            self.caption,
+            {name: self.columns[name] for name in names},
+            [[row[place] for place in places] for row in self.rows[:first]],
+            self.shown,
+        )
 
     def lines(self, indent: str = "") -> list[str]:
-        """The head and the rows, in columns of one width; no line without rows."""
+        """The head and the rows for a terminal, in columns of one width; no line without rows."""
         if not self.rows:
             return []
-        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
-        return [indent + "  ".join(map(self._aligned, range(len(row)), row, widths)).rstrip() for row in (self.head, *self.rows)]
-
-    def _aligned(self, place: int, cell: str, width: int) -> str:
-        return cell.ljust(width) if place in self.text_columns else cell.rjust(width)
+        rows = [self._heads(), *self._written()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
+        told = [indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows]
+        return [*told, indent + self._more()] if self._more() else told
 
     def html(self) -> str:
         """The same as HTML, under its caption if it has one; nothing without rows."""
         if not self.rows:
             return ""
         said = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
-        return said + html.table(self.head, self.rows, [place not in self.text_columns for place in range(len(self.head))])
+        more = f"<p>{self._more()}</p>" if self._more() else ""
+        return said + html.table(self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]) + more
+
+    def frame(self) -> pd.DataFrame:
+        """All values for pandas, unrounded; whole numbers stay whole beside absent ones."""
+        import pandas as pd
+
+        whole = [name for name, unit in self.columns.items() if unit.is_whole]
+        return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(dict.fromkeys(whole, "Int64"))
+
+    def records(self) -> list[dict[str, Any]]:
+        """All values for JSON, unrounded, a row each; moments as ISO 8601 writes them."""
+        plain = ([value.isoformat() if isinstance(value, dt.datetime) else value for value in row] for row in self.rows)
+        return [dict(zip(self.columns, row, strict=True)) for row in plain]
+
+    def _heads(self) -> list[str]:
+        return [name.replace("_", " ") if unit.head is None else unit.head for name, unit in self.columns.items()]
+
+    def _written(self) -> list[list[str]]:
+        units = list(self.columns.values())
+        return [[_cell(unit, value) for unit, value in zip(units, row, strict=True)] for row in self.rows[: self.shown]]
+
+    def _more(self) -> str:
+        return f"The first {self.shown} of {len(self.rows):,} rows." if len(self.rows) > self.shown else ""
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return html.framed(self.html() or "<p>No rows.</p>")
+
+
+def _cell(unit: Unit, value: Any) -> str:
+    return ABSENT if value is None or value != value else unit.write(value)

@@ -139,7 +139,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
             file_opens_saved=sum(c.file_opens_saved for c in batch),
         ),
         partitions=partitions,
-        partition_names=tuple(partition_name(facts, p) for c in worst for p in c.partitions)[:_NAMES],
+        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[:_NAMES],
         where=where(facts.catalog, specs, facts.columns, partitions),
         order=order,
         options=options,
@@ -174,7 +174,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
         why=f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
         prediction=Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
         partitions=partitions,
-        partition_names=tuple(partition_name(facts, p) for p in partitions[:_NAMES]),
+        partition_names=tuple(facts.partition_name(p) for p in partitions[:_NAMES]),
         where=f"NOT ({held})" if current else None,
         order=shared.order,
         options={"partial-progress.enabled": "true", **shared.parallel, "rewrite-all": "true"},
@@ -235,11 +235,6 @@ def _limits(shared: Rewriting) -> dict[str, str]:
     if limits.max_file_size_ratio != default.max_file_size_ratio:
         changed["max-file-size-bytes"] = str(max_file_size(target_bytes, limits.max_file_size_ratio))
     return changed
-
-
-def partition_name(facts: TableFacts, partition: Partition) -> str:
-    """A partition as people read it; the whole of an unpartitioned table has no name."""
-    return facts.partition_path(partition) or "(unpartitioned)"
 
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.compact.trial.predict`.
@@ -426,7 +421,7 @@ def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
 
 
 def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> Skipped:
-    return Skipped(reason, len(partitions), tuple(partition_name(facts, p) for p in partitions[:3]))
+    return Skipped(reason, len(partitions), tuple(facts.partition_name(p) for p in partitions[:3]))
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.diagnose.findings import Finding, Findings, badge
 from icekit.facts.model import Kind, TableFacts
 from icekit.units import moment, size
@@ -98,7 +98,7 @@ def _figures(a: TableFacts, b: TableFacts) -> Iterator[Figure]:
     yield Figure("snapshots in the lineage", "snapshots", a.history.lineage_count, b.history.lineage_count)
 
 
-_HEAD = ("", "before", "after", "difference", "after / before")
+_COLUMNS = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "difference": FIGURE, "ratio": FIGURE("after / before")}
 
 
 def comparison_text(compared: Comparison) -> str:
@@ -127,7 +127,7 @@ def comparison_grid(compared: Comparison) -> Grid:
         (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {f.ratio:,.3g}" if f.ratio is not None else "–")
         for f in compared.figures
     ]
-    return Grid("", _HEAD, rows)
+    return Grid("", _COLUMNS, rows)
 
 
 def _line(finding: Finding) -> str:

@@ -229,7 +229,7 @@ class Context:
 
     def paths(self, partitions: Sequence[Partition]) -> list[str]:
         """Partitions as people read them; the whole of an unpartitioned table has no name."""
-        return [self.facts.partition_path(p) or "(unpartitioned)" for p in partitions]
+        return [self.facts.partition_name(p) for p in partitions]
 
     def call(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""

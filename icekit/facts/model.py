@@ -418,6 +418,10 @@ def _path_safe(text: str) -> str:
     return re.sub(r"[/=%]", lambda match: quote_plus(match[0]), text)
 
 
+#: What a partition without a name, the whole of an unpartitioned table, is called.
+UNPARTITIONED = "(unpartitioned)"
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """Everything icekit knows of a table at one snapshot, without a row per file."""
@@ -528,6 +532,10 @@ class TableFacts:
     def partition_path(self, partition: Partition) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""
         return partition_path(self.spec(partition.spec_id), partition.values)
+
+    def partition_name(self, partition: Partition | None) -> str:
+        """The same, or what the whole of an unpartitioned table is called."""
+        return (self.partition_path(partition) if partition is not None else "") or UNPARTITIONED
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition with a live file, in order, once."""

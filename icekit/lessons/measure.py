@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.engine.planner import kind, nodes, query_of_frame
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
 from icekit.sql import Identifier
-from icekit.units import count, size
+from icekit.units import count, elapsed, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -46,9 +46,9 @@ class QueryCost:
     rows: tuple[str, ...]
 
     def __repr__(self) -> str:
-        runs = f"median of {count(len(self.runs), 'warm run')}, {seconds(min(self.runs))} to {seconds(max(self.runs))}"
+        runs = f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
-        return f"The query takes {seconds(self.seconds)} ({runs}), {seconds(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
+        return f"The query takes {elapsed(self.seconds)} ({runs}), {elapsed(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
@@ -69,11 +69,6 @@ class FolderSize:
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
-
-
-def seconds(number: float) -> str:
-    """A short time for people: ``1.24 s``, ``85 ms``."""
-    return f"{number:.2f} s" if number >= 0.095 else f"{number * 1000:.0f} ms"
 
 
 def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
@@ -137,7 +132,7 @@ def _files(folder: Path) -> list[Path]:
 # --- Two measurements beside each other: what changed, and by how much
 
 
-_HEAD = ("", "before", "after", "")
+_COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
 _Figure = tuple[str, float, Callable[[float], str]]
 
 
@@ -150,10 +145,10 @@ class BeforeAfter:
     note: str
 
     def __repr__(self) -> str:
-        return "\n".join([*Grid("", _HEAD, self.rows).lines(), self.note])
+        return "\n".join([*Grid("", _COLUMNS, self.rows).lines(), self.note])
 
     def _repr_html_(self) -> str:
-        return html.framed(Grid("", _HEAD, self.rows).html(), f"<p>{html.prose(self.note)}</p>")
+        return html.framed(Grid("", _COLUMNS, self.rows).html(), f"<p>{html.prose(self.note)}</p>")
 
 
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
@@ -162,7 +157,7 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
     rows = tuple((name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs)
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
-        runs = f"{seconds(min(before.runs))} to {seconds(max(before.runs))} before, {seconds(min(after.runs))} to {seconds(max(after.runs))} after"
+        runs = f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, {elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
         answer = "The answer is the same." if same else "The answer is not the same: rows have changed in between."
         return BeforeAfter(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
     return BeforeAfter(rows, None, "All files in the table's folder, referenced or not.")
@@ -181,8 +176,8 @@ def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
             ("bytes of metadata", found.metadata_bytes, size),
         )
     return (
-        ("the query", found.seconds, seconds),
-        ("planning it", found.planning_seconds, seconds),
+        ("the query", found.seconds, elapsed),
+        ("planning it", found.planning_seconds, elapsed),
         ("data files opened", found.data_files, _count),
         ("delete files opened beside them", found.delete_files, _count),
         ("manifests read", found.manifests, _count),

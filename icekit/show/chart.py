@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import io
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, StrMethodFormatter
 from PIL import Image
 
 from icekit.answer import html
-from icekit.units import printable, shorten
+from icekit.answer.grid import Grid
+from icekit.units import printable, shorten, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +34,6 @@ GREY, BAND = "#595959", "#D9EFE6"
 WIDTH, DPI, FONT, SMALL = 7.2, 160, 13, 12
 #: Letters of a row's name: a third of the width.
 NAME = 25
-TABLE_ROWS = 50
 _STEPS = [1, 2, 5, 10]
 _STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -68,7 +66,7 @@ class Chart:
     figure: Figure | None
     title: str
     alt: str
-    table: pd.DataFrame
+    table: Grid
 
     def __repr__(self) -> str:
         return self.alt
@@ -98,13 +96,13 @@ class Chart:
             f'<img alt="{said}" width="800" style="max-width:100%;height:auto" src="data:image/png;base64,{source}">',
             # The sentence is in alt already: a screen reader should not say it twice.
             f'<p aria-hidden="true">{html.prose(self.alt)}</p>',
-            f"<details><summary>Figures as a table</summary>{table_html(self.table)}</details>",
+            f"<details><summary>Figures as a table</summary>{self.table.html()}</details>",
         )
 
 
 def nothing(title: str, sentence: str) -> Chart:
     """A chart of nothing: a sentence instead of an empty axis."""
-    return Chart(None, title, sentence, pd.DataFrame())
+    return Chart(None, title, sentence, Grid("", {}, ()))
 
 
 def styled() -> AbstractContextManager[None]:
@@ -145,6 +143,52 @@ def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
     named_rows(axes, paths)
 
 
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars of one kind, a value for each row; None is no bar."""
+
+    label: str
+    values: Sequence[float | None]
+    color: str
+    hatch: str = ""
+
+
+def draw_bars(
+    axes: Axes, names: Sequence[str], kinds: Sequence[Bars], *, stacked: bool = False, told: Callable[[float], str] | None = None
+) -> None:
+    """A row for each name from top to bottom, with the kinds beside each other, or end to end; ``told`` writes a value at its bar."""
+    thick = 0.7 if stacked else 0.7 / len(kinds)
+    ends = [0.0] * len(names)
+    for place, kind in enumerate(kinds):
+        values = [value or 0.0 for value in kind.values]
+        rows = [row + (0 if stacked else (place - (len(kinds) - 1) / 2) * thick) for row in range(len(names))]
+        left = ends if stacked else 0
+        looks: dict[str, Any] = {"facecolor": kind.color, "hatch": kind.hatch, "edgecolor": BLACK, "linewidth": 0.6, "label": kind.label}
+        if any(values):
+            axes.barh(rows, values, thick * 0.94, left=left, **looks)
+        ends = [end + value for end, value in zip(ends, values, strict=True)]
+        if told is not None and not stacked:
+            for row, value in zip(rows, kind.values, strict=True):
+                note(axes, told(value) if value is not None else "–", value or 0.0, row)
+    if told is not None and stacked:
+        for row, end in enumerate(ends):
+            note(axes, told(end), end, row)
+    named_rows(axes, names)
+    axes.set_xlim(left=0)
+
+
+def note(axes: Axes, text: str, x: float, row: float) -> None:
+    """A few words at the end of a bar, readable over a dashed line too."""
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    axes.annotate(text, (x, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=ground)
+
+
+def sizes_up_to(axis: Axis, longest: float) -> None:
+    """Ticks at powers of two, so that they are round as sizes are written."""
+    axis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(longest, 2.0) / 6))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+
+
 def beside(there: int, needed: int) -> str:
     """``24 → 1`` where fewer would do, ``7 of 13`` where more would, ``4`` where it fits."""
     return f"{there:,} → {needed:,}" if needed < there else f"{there:,} of {needed:,}" if needed > there else f"{there:,}"
@@ -160,25 +204,3 @@ def percentages(axis: Axis, ticks: int = 5) -> None:
     """Ticks of shares as percentages; the axis title has the unit."""
     axis.set_major_locator(MaxNLocator(ticks, steps=_STEPS))
     axis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:,.4g}"))
-
-
-def table_html(frame: pd.DataFrame) -> str:
-    """A frame's figures, the first fifty rows, with absent ones as a dash."""
-    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
-    names = [str(name) for name in frame.columns]
-    rows = [
-        [_cell(name, value) for name, value in zip(names, row, strict=True)]
-        for row in frame.head(TABLE_ROWS).itertuples(index=False, name=None)
-    ]
-    more = f"<p>The first {TABLE_ROWS} of {len(frame):,} rows.</p>" if len(frame) > TABLE_ROWS else ""
-    return html.table(names, rows, numeric) + more
-
-
-def _cell(name: str, value: object) -> str:
-    if value is None or value is pd.NA or value is pd.NaT or value != value:
-        return "–"
-    if isinstance(value, dt.datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, bool) or not isinstance(value, Real) or name.endswith("_id"):
-        return str(value)
-    return f"{value:,}" if isinstance(value, Integral) else f"{value:,.4g}" if abs(float(value)) < 1000 else f"{value:,.0f}"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pandas as pd
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, TEXT, Grid
 from icekit.compact.candidates import Candidate
-from icekit.compact.equality_deletes.forecast import FITS_SHARE, SHOWN, HeapForecast, summary
+from icekit.compact.equality_deletes.forecast import FITS_SHARE, SHOWN, HeapForecast, grid, summary
 from icekit.compact.model import Plan
 from icekit.compact.plan import bought
 from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
 from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
 from icekit.show import tables
 from icekit.show.chart import (
@@ -31,19 +30,22 @@ from icekit.show.chart import (
     SKY,
     SMALL,
     VERMILLION,
+    Bars,
     Chart,
     beside,
     canvas,
+    draw_bars,
     legend,
+    note,
     nothing,
     partition_rows,
     percentages,
+    sizes_up_to,
     styled,
     whole_numbers,
 )
 from icekit.show.history_charts import commits, manifests
 from icekit.show.sparkline import in_band, left_alone, size_bars, target_of
-from icekit.show.tables import UNPARTITIONED, partition_name
 from icekit.units import count, percent, size, size_range
 
 if TYPE_CHECKING:
@@ -134,43 +136,27 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         return nothing(title, "No delete files or deletion vectors: nothing to draw.")
     limit = (thresholds or Thresholds()).delete_ratio
     worst = ratios[:WORST]
-    kinds = (
+    counted = (
         ("position deletes", BLUE, "", [r.position_delete_record_count for r in worst]),
         ("equality deletes", ORANGE, "//", [r.equality_delete_record_count for r in worst]),
         ("deletion vectors", GREEN, "..", [r.deletion_vector_record_count for r in worst]),
     )
+    # A partition without data has no ratio; its bar is a note.
+    kinds = [
+        Bars(name, [n / r.data_record_count if r.data_record_count else None for n, r in zip(records, worst, strict=True)], color, hatch)
+        for name, color, hatch, records in counted
+    ]
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(worst))
-        ends = [0.0] * len(worst)
-        for name, color, hatch, records in kinds:
-            # A partition without data has no ratio; its bar is a note.
-            parts = [n / r.data_record_count if r.data_record_count else 0.0 for n, r in zip(records, worst, strict=True)]
-            if any(records):
-                axes.barh(
-                    range(len(worst)),
-                    parts,
-                    left=ends,
-                    height=0.7,
-                    facecolor=color,
-                    edgecolor=BLACK,
-                    linewidth=0.6,
-                    hatch=hatch,
-                    label=name,
-                )
-            ends = [end + part for end, part in zip(ends, parts, strict=True)]
+        draw_bars(axes, [""] * len(worst), kinds, stacked=True)
         axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
-        for row, (ratio, end) in enumerate(zip(worst, ends, strict=True)):
-            axes.annotate(_share(ratio), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=_GROUND)
-        partition_rows(axes, [tables.partition_name(facts, r.partition) for r in worst])
+        for row, ratio in enumerate(worst):
+            note(axes, _share(ratio), sum(kind.values[row] or 0.0 for kind in kinds), row)
+        partition_rows(axes, [facts.partition_name(r.partition) for r in worst])
         percentages(axes.xaxis)
-        axes.set_xlim(left=0)
         axes.set_xlabel("Delete records per data record (%)")
         legend(axes)
     return Chart(figure, title, _deletes_told(facts, ratios, limit), tables.delete_ratios(facts))
-
-
-# Text over a dashed line stays readable on a ground of its own.
-_GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
 
 def _share(ratio: DeleteRatio) -> str:
@@ -186,7 +172,7 @@ def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float
     )
     parts = ", ".join(f"{n:,} {how}" for n, how in kinds if n)
     over = sum(r.by_records is None or r.by_records >= limit for r in ratios)
-    worst = f"{tables.partition_name(facts, ratios[0].partition)} with {_share(ratios[0])}"
+    worst = f"{facts.partition_name(ratios[0].partition)} with {_share(ratios[0])}"
     return (
         f"{count(whole.delete_record_count, 'delete record')} ({parts}) against {count(whole.data_record_count, 'data record')} of {facts.name}"
         + (f", {percent(whole.by_records)}" if whole.by_records is not None else "")
@@ -205,7 +191,7 @@ def partitions(facts: TableFacts) -> Chart:
     rows = range(len(groups))
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
-        axes.barh(rows, files, height=0.7, color=BLUE, label="data files")
+        draw_bars(axes, [""] * len(groups), [Bars("data files", files, BLUE)])
         axes.plot(
             needed,
             rows,
@@ -218,16 +204,15 @@ def partitions(facts: TableFacts) -> Chart:
         )
         for row, (there, enough) in enumerate(zip(files, needed, strict=True)):
             axes.annotate(beside(there, enough), (max(there, enough), row), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
-        partition_rows(axes, [tables.partition_name(facts, g.partition) for g in groups])
+        partition_rows(axes, [facts.partition_name(g.partition) for g in groups])
         whole_numbers(axes.xaxis)
-        axes.set_xlim(left=0)
         axes.set_xlabel("Data files")
         legend(axes)
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}, "
-        f"where {enough:,} would do at {size(facts.target_bytes)} each; worst {tables.partition_name(facts, groups[0].partition)} "
+        f"where {enough:,} would do at {size(facts.target_bytes)} each; worst {facts.partition_name(groups[0].partition)} "
         f"with {count(files[0], 'file')} where {needed[0]:,} would do."
     )
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
@@ -268,30 +253,39 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
     best = found[0]
     told = (
         f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {won[-1]:,} file opens for {size(spent[-1])} rewritten; "
-        f"the best, {partition_name(facts, best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
+        f"the best, {facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
         f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of what can be won for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
     )
-    return Chart(figure, title, told, candidate_table(facts, found, plan))
+    return Chart(figure, title, told, candidate_grid(facts, found, plan))
 
 
-def candidate_table(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> pd.DataFrame:
-    """Candidates as a table, best win per byte first."""
+def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Grid:
+    """Candidates, the most saved per byte first."""
+    columns = {
+        "partition": NAME,
+        "partitions": COUNT,
+        "reasons": TEXT("because"),
+        "files_in": COUNT,
+        "files_out": COUNT,
+        "bytes_in": BYTES("bytes to rewrite"),
+        "file_opens_saved": COUNT,
+        "in_plan": FLAG,
+    }
     chosen = {p for action in plan.actions for p in action.partitions}
-    return pd.DataFrame(
-        [
-            (
-                partition_name(facts, c.partitions[0]) + (f" and {len(c.partitions) - 1:,} more" if len(c.partitions) > 1 else ""),
-                ", ".join(c.reasons),
-                c.files_in,
-                c.files_out,
-                c.bytes_in,
-                c.file_opens_saved,
-                chosen.issuperset(c.partitions),
-            )
-            for c in found
-        ],
-        columns=["partition", "reasons", "files_in", "files_out", "bytes_in", "file_opens_saved", "in_plan"],
-    )
+    rows = [
+        (
+            facts.partition_name(c.partitions[0]),
+            len(c.partitions),
+            ", ".join(c.reasons),
+            c.files_in,
+            c.files_out,
+            c.bytes_in,
+            c.file_opens_saved,
+            chosen.issuperset(c.partitions),
+        )
+        for c in found
+    ]
+    return Grid("", columns, rows)
 
 
 def calibration(found: Calibration) -> Chart:
@@ -325,42 +319,17 @@ def calibration(found: Calibration) -> Chart:
         for a in found.quantities
         if a.mean_absolute_percentage_error is not None
     )
-    return Chart(figure, title, f"Mean error of {count(len(actions), 'past action')}: {errors}.", calibration_table(found))
+    return Chart(figure, title, f"Mean error of {count(len(actions), 'past action')}: {errors}.", calibration_grid(found))
 
 
-def calibration_table(found: Calibration) -> pd.DataFrame:
+def calibration_grid(found: Calibration) -> Grid:
     """Past predictions beside what came, newest first."""
-    return pd.DataFrame(
-        [(r.table, r.run_id, r.action_id, r.quantity, r.predicted, r.actual, r.ratio) for r in found.rows],
-        columns=["table", "run_id", "action_id", "quantity", "predicted", "actual", "actual_over_predicted"],
-    )
+    columns = {"table": NAME, "run_id": TEXT("run"), "action_id": TEXT("action"), "quantity": TEXT, "predicted": NUMBER, "actual": NUMBER}
+    columns["actual_over_predicted"] = NUMBER("actual ÷ predicted")
+    return Grid("", columns, [(r.table, r.run_id, r.action_id, r.quantity, r.predicted, r.actual, r.ratio) for r in found.rows])
 
 
-# --- A forecast of heap as a table and as a picture
-
-
-def forecast_table(forecast: HeapForecast) -> pd.DataFrame:
-    """The worst partitions, one a row; bytes are of one executor at its peak."""
-    rows = [
-        (
-            p.path or UNPARTITIONED,
-            p.data_file_count,
-            p.deletes_per_file,
-            p.distinct_keys,
-            p.loads,
-            p.task_count,
-            p.set_bytes,
-            p.previous_set_bytes,
-            p.read_bytes,
-            p.rewrite_bytes,
-            p.verdict,
-        )
-        for p in forecast.partitions
-    ]
-    head = (
-        "partition file_count deletes_per_file distinct_keys loads task_count set_bytes previous_set_bytes read_bytes rewrite_bytes verdict"
-    )
-    return pd.DataFrame(rows, columns=head.split())
+# --- A forecast of heap as a picture
 
 
 def heap_forecast_chart(forecast: HeapForecast) -> Chart:
@@ -372,18 +341,14 @@ def heap_forecast_chart(forecast: HeapForecast) -> Chart:
     heap = forecast.executor.heap_bytes
     with styled():
         figure, (axes,) = canvas(title, 2.1 + 0.45 * len(shown))
-        rows = range(len(shown))
-        style: dict[str, Any] = {"height": 0.36, "edgecolor": BLACK, "linewidth": 0.6}
-        axes.barh([r - 0.19 for r in rows], [p.read_bytes for p in shown], facecolor=BLUE, label="read", **style)
-        axes.barh([r + 0.19 for r in rows], [p.rewrite_bytes for p in shown], facecolor=ORANGE, hatch="//", label="rewrite", **style)
+        kinds = (Bars("read", [p.read_bytes for p in shown], BLUE), Bars("rewrite", [p.rewrite_bytes for p in shown], ORANGE, "//"))
+        draw_bars(axes, [""] * len(shown), kinds)
         axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
         axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"fits up to {size(FITS_SHARE * heap)}")
         partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
         longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
         axes.set_xlim(0, longest)
-        # Powers of two, so that the ticks are round as sizes are written.
-        axes.xaxis.set_major_locator(MultipleLocator(2 ** math.ceil(math.log2(longest / 6))))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+        sizes_up_to(axes.xaxis, longest)
         axes.set_xlabel(f"Peak heap of an executor of {count(forecast.executor.cores, 'core')}")
         legend(axes)
-    return Chart(figure, title, summary(forecast), forecast_table(forecast))
+    return Chart(figure, title, summary(forecast), grid(forecast))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from matplotlib import dates
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from icekit.answer.grid import BYTES, COUNT, FIGURE, IDENTIFIER, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import SizesAt
 from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts
@@ -32,13 +32,15 @@ from icekit.show.chart import (
     SKY,
     SMALL,
     VERMILLION,
+    Bars,
     Chart,
     beside,
     canvas,
+    draw_bars,
     legend,
-    named_rows,
     nothing,
     percentages,
+    sizes_up_to,
     styled,
     whole_numbers,
 )
@@ -85,24 +87,21 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
         _draw_manifests(panels[0], rows, target)
         if overlaps:
             axes = panels[1]
-            shares = [o.mean_share for o in overlaps]
-            drawn = axes.barh(range(len(overlaps)), shares, height=0.6, facecolor=ORANGE, edgecolor=BLACK, linewidth=0.6, hatch="//")
-            axes.bar_label(drawn, [percent(share) for share in shares], padding=5, fontsize=SMALL)
-            axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
             # The same field may be in several specs.
             several = len({o.spec_id for o in overlaps}) > 1
-            named_rows(axes, [f"{o.field} (spec {o.spec_id})" if several else o.field for o in overlaps])
+            names = [f"{o.field} (spec {o.spec_id})" if several else o.field for o in overlaps]
+            draw_bars(axes, names, [Bars("overlap", [o.mean_share for o in overlaps], ORANGE, "//")], told=percent)
+            axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
             axes.set_xlim(0, 1.16)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
             axes.set_xlabel("Other data manifests that one overlaps, mean (%)")
             legend(axes)
-    table = pd.concat([tables.manifests(facts), tables.manifest_overlaps(facts).assign(content="data")], ignore_index=True)
-    return Chart(figure, title, _manifests_told(facts, found, target), table)
+    return Chart(figure, title, _manifests_told(facts, found, target), tables.manifests(facts))
 
 
 def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], target: int) -> None:
     there, enough = [row[1] for row in rows], [row[2] for row in rows]
-    axes.barh(range(len(rows)), there, height=0.5, color=BLUE, label="manifests")
+    draw_bars(axes, [row[0] for row in rows], [Bars("manifests", there, BLUE)])
     axes.plot(
         enough,
         range(len(rows)),
@@ -116,10 +115,8 @@ def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], targe
     for place, (_, n, m, told) in enumerate(rows):
         axes.annotate(beside(n, m), (max(n, m), place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
         axes.annotate(told, (0, place + 0.27), (2, -2), textcoords="offset points", va="top", fontsize=SMALL, color=GREY)
-    named_rows(axes, [row[0] for row in rows])
     axes.set_ylim(len(rows) - 0.2, -0.5)
     whole_numbers(axes.xaxis)
-    axes.set_xlim(left=0)
     axes.set_xlabel("Manifests")
     legend(axes)
 
@@ -317,8 +314,7 @@ def _panel(axes: Axes, past: Past, measure: Measure, times: Any) -> None:
     top = max(highest, limit or 0.0, 1e-9)
     axes.set_ylim(0, 1.3 * top)
     if measure.unit == "bytes":
-        axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(top, 2.0) / 3))))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+        sizes_up_to(axes.yaxis, 2 * top)
     elif measure.unit == "share":
         percentages(axes.yaxis, ticks=3)
     else:
@@ -341,31 +337,30 @@ def _told(past: Past) -> str:
     return "; ".join(told) + "."
 
 
-def runs(past: Past) -> pd.DataFrame:
+_UNITS = {"bytes": BYTES, "share": SHARE}
+
+
+def runs(past: Past) -> Grid:
     """The figures of each run, newest first."""
-    return pd.DataFrame(
-        [
-            {"observed_at": at(run.observed_at_ms), **{measure.name: measure.value(run) for measure in MEASURES}, "status": run.status}
-            for run in reversed(past.runs)
-        ]
-    )
+    columns = {"observed_at": TIME, **{m.name: _UNITS.get(m.unit, COUNT)(_TITLES[m.name]) for m in MEASURES}, "status": TEXT}
+    rows = [(at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status) for run in reversed(past.runs)]
+    return Grid("", columns, rows)
 
 
-def outlook(past: Past) -> pd.DataFrame:
-    """A row for each figure: now, its threshold, the days until it is met, and a sentence; all of it text, as absent days are a dash."""
-    return pd.DataFrame(
-        [
-            {
-                "figure": trend.measure.title,
-                "now": "not known" if trend.now is None else trend.measure.write(trend.now),
-                "threshold": "none" if trend.limit is None else trend.measure.write(trend.limit),
-                "days_until": trend.days_told,
-                "outlook": trend.sentence,
-            }
-            for trend in past.trends
-        ],
-        columns=["figure", "now", "threshold", "days_until", "outlook"],
-    )
+def outlook(past: Past) -> Grid:
+    """A row for each figure: now, its threshold, the days until it is met, and a sentence."""
+    columns = {"figure": TEXT, "now": FIGURE, "threshold": FIGURE, "days_until": FIGURE, "outlook": TEXT}
+    rows = [
+        (
+            trend.measure.title,
+            None if trend.now is None else trend.measure.write(trend.now),
+            None if trend.limit is None else trend.measure.write(trend.limit),
+            trend.days_told,
+            trend.sentence,
+        )
+        for trend in past.trends
+    ]
+    return Grid("", columns, rows)
 
 
 # --- Draw how the file sizes of a table changed: one snapshot's histogram, and all of them in one picture
@@ -443,11 +438,8 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresh
         f"{count(shown.file_count, 'data file')}, {size(shown.size_in_bytes)}, {_mean(shown)} on average"
         + (f"; {count(shown.delete_file_count, 'delete file')}." if shown.delete_file_count else ".")
     )
-    bars = pd.DataFrame(
-        [(size(edge), files.get(edge, 0), held.get(edge, 0)) for edge in edges],
-        columns=["from", "file_count", "size_in_bytes"],
-    )
-    return Chart(figure, title, told, bars)
+    columns = {"from": BYTES, "file_count": COUNT("files"), "size_in_bytes": BYTES("bytes")}
+    return Chart(figure, title, told, Grid("", columns, [(edge, files.get(edge, 0), held.get(edge, 0)) for edge in edges]))
 
 
 def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
@@ -472,12 +464,21 @@ def _classes(facts: TableFacts, sizes: Sequence[SizesAt], band: tuple[int, int])
     return names, counts
 
 
-def _table(sizes: Sequence[SizesAt], names: Sequence[str], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
-    made = pd.DataFrame(
-        [(at(s.committed_at_ms), s.snapshot_id, s.operation, s.file_count, s.size_in_bytes, s.delete_file_count) for s in sizes],
-        columns=["committed_at", "snapshot_id", "operation", "file_count", "size_in_bytes", "delete_file_count"],
-    )
-    return made.assign(**dict(zip(names, counts, strict=True)))
+def _table(sizes: Sequence[SizesAt], names: Sequence[str], counts: Sequence[Sequence[int]]) -> Grid:
+    columns = {
+        "committed_at": TIME,
+        "snapshot_id": IDENTIFIER("snapshot"),
+        "operation": TEXT,
+        "file_count": COUNT("data files"),
+        "size_in_bytes": BYTES("bytes"),
+        "delete_file_count": COUNT("delete files"),
+        **dict.fromkeys(names, COUNT),
+    }
+    rows = [
+        (at(s.committed_at_ms), s.snapshot_id, s.operation, s.file_count, s.size_in_bytes, s.delete_file_count, *files)
+        for s, files in zip(sizes, zip(*counts, strict=True), strict=True)
+    ]
+    return Grid("", columns, rows)
 
 
 def _mean(one: SizesAt) -> str:

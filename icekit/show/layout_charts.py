@@ -1,10 +1,9 @@
-"""Layouts as pictures and tables: what filters read now, of other orders, of other partition specs."""
+"""Layouts as pictures: what filters read now, of other orders, of other partition specs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from matplotlib.ticker import LogLocator
 
 from icekit.show.chart import (
@@ -35,44 +34,6 @@ if TYPE_CHECKING:
 _MOST = 12
 _KINDS = {SORT: ("sort", BLUE, "o", "-"), ZORDER: ("z-order", ORANGE, "s", "--"), HILBERT: ("Hilbert curve", GREEN, "^", "-.")}
 _NO_FILTERS = "No filters are known, so there is nothing to draw."
-
-
-def levels_table(answer: Layout) -> pd.DataFrame:
-    """What each filter reads now, a filter a row; shares are of the data bytes."""
-    rows = [
-        (v.text, v.weight, v.partition_share, v.manifests, v.skipped_manifests, v.files, v.file_share, v.is_ignored_by_spec)
-        for v in answer.levels
-    ]
-    names = "filter weight share_left_by_partitions manifests_read manifests_skipped data_files share_left_by_bounds ignored_by_spec"
-    return pd.DataFrame(rows, columns=names.split())
-
-
-def orders_table(answer: Layout) -> pd.DataFrame:
-    """The share of the bytes that filters would read on the sample, an order a row."""
-    rows = [
-        (number, order.kind, ", ".join(order.columns), share, answer.orders.best is not None and order == answer.orders.best.order)
-        for number, step in enumerate(answer.orders.steps, 1)
-        for order, share in step.shares
-    ]
-    return pd.DataFrame(rows, columns=["columns", "kind", "order", "share_read", "is_best"])
-
-
-def specs_table(answer: Layout) -> pd.DataFrame:
-    """Partition specs on the sample, the current one first."""
-    rows = [
-        (c.name, c.share, c.spread.partitions, c.spread.mean_bytes, c.spread.largest_bytes, c.fits, c.order.name if c.order else None)
-        for c in answer.candidates
-    ]
-    return pd.DataFrame(rows, columns="spec share_read partitions mean_bytes largest_bytes is_well_filled order".split())
-
-
-def tried_table(answer: Layout) -> pd.DataFrame:
-    """The table now beside the layout as it was tried; empty where nothing was."""
-    if answer.tried is None:
-        return pd.DataFrame(columns=["layout", "share_read", "data_files", "size_in_bytes"])
-    t = answer.tried
-    rows = [("now", t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)]
-    return pd.DataFrame(rows, columns=["layout", "share_read", "data_files", "size_in_bytes"])
 
 
 def levels_chart(answer: Layout) -> Chart:
@@ -115,7 +76,7 @@ def levels_chart(answer: Layout) -> Chart:
         percentages(axes.xaxis)
         axes.set_xlabel("Data bytes, %")
         legend(axes)
-    return Chart(figure, title, sentence, levels_table(answer))
+    return Chart(figure, title, sentence, answer.tables()["levels"])
 
 
 def orders_chart(answer: Layout) -> Chart:
@@ -169,7 +130,7 @@ def orders_chart(answer: Layout) -> Chart:
         axes.set_xlabel("Columns ordered by")
         axes.set_ylabel("Data bytes that filters read, %")
         legend(axes, columns=3)
-    return Chart(figure, title, sentence, orders_table(answer))
+    return Chart(figure, title, sentence, answer.tables()["orders"])
 
 
 def specs_chart(answer: Layout) -> Chart:
@@ -210,4 +171,4 @@ def specs_chart(answer: Layout) -> Chart:
         axes.set_xlabel("Mean bytes of a partition")
         axes.set_ylabel("Data bytes that filters read, %,\nrows ordered within partitions")
         legend(axes)
-    return Chart(figure, title, sentence, specs_table(answer))
+    return Chart(figure, title, sentence, answer.tables()["specs"])

@@ -1,191 +1,221 @@
-"""Facts and findings as pandas DataFrames, with the column names of Iceberg's metadata tables."""
+"""Facts as tables, with the column names of Iceberg's metadata tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
-
-import pandas as pd
-
-from icekit.diagnose.findings import Finding, Thresholds, findings_html
+from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
+from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.show.sparkline import in_band, left_alone, size_bars
 from icekit.units import at, size_range
 
-_Row = TypeVar("_Row")
 
-#: What a partition without a name, the whole of an unpartitioned table, is called.
-UNPARTITIONED = "(unpartitioned)"
-
-
-def files(facts: TableFacts) -> pd.DataFrame:
+def files(facts: TableFacts) -> Grid:
     """Files of each kind there is: how many, how large, how many records."""
-    return _frame(
-        [(kind, facts.total(kind)) for kind in Kind if facts.of_kind(kind)],
-        content=lambda r: r[0].value,
-        file_count=lambda r: r[1].file_count,
-        size_in_bytes=lambda r: r[1].size_in_bytes,
-        record_count=lambda r: r[1].record_count,
-        mean_file_size_in_bytes=lambda r: round(r[1].mean_bytes or 0),
-        min_file_size_in_bytes=lambda r: r[1].min_bytes,
-        max_file_size_in_bytes=lambda r: r[1].max_bytes,
-        partition_count=lambda r: len(facts.of_kind(r[0])),
-    )
+    columns = {
+        "content": TEXT,
+        "file_count": COUNT("files"),
+        "size_in_bytes": BYTES("size"),
+        "record_count": COUNT("records"),
+        "mean_file_size_in_bytes": BYTES("mean"),
+        "min_file_size_in_bytes": BYTES("smallest"),
+        "max_file_size_in_bytes": BYTES("largest"),
+        "partition_count": COUNT("partitions"),
+    }
+    there = [(kind, facts.total(kind), facts.of_kind(kind)) for kind in Kind if facts.of_kind(kind)]
+    rows = [
+        (kind.value, t.file_count, t.size_in_bytes, t.record_count, t.mean_bytes, t.min_bytes, t.max_bytes, len(groups))
+        for kind, t, groups in there
+    ]
+    return Grid("", columns, rows)
 
 
-def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> pd.DataFrame:
+def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> Grid:
     """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite selects."""
-    total = facts.total(kind)
-    band = left_alone(facts, kind, thresholds)
-    return _frame(
-        size_bars(facts, kind, thresholds),
-        ("upper_bytes",),
-        size=lambda r: size_range(r.lower_bytes, r.upper_bytes),
-        lower_bytes=lambda r: r.lower_bytes,
-        upper_bytes=lambda r: r.upper_bytes,
-        file_count=lambda r: r.file_count,
-        size_in_bytes=lambda r: r.size_in_bytes,
-        share_of_files=lambda r: r.file_count / total.file_count,
-        share_of_bytes=lambda r: r.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
-        left_alone=lambda r: in_band(r, band),
-    )
+    columns = {
+        "size": TEXT,
+        "lower_bytes": BYTES("from"),
+        "upper_bytes": BYTES("to"),
+        "file_count": COUNT("files"),
+        "size_in_bytes": BYTES("bytes"),
+        "share_of_files": SHARE,
+        "share_of_bytes": SHARE,
+        "left_alone": FLAG("left alone by a rewrite"),
+    }
+    total, band = facts.total(kind), left_alone(facts, kind, thresholds)
+    rows = [
+        (
+            size_range(bar.lower_bytes, bar.upper_bytes),
+            bar.lower_bytes,
+            bar.upper_bytes,
+            bar.file_count,
+            bar.size_in_bytes,
+            bar.file_count / total.file_count,
+            bar.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
+            in_band(bar, band),
+        )
+        for bar in size_bars(facts, kind, thresholds)
+    ]
+    return Grid("", columns, rows)
 
 
-def delete_ratios(facts: TableFacts) -> pd.DataFrame:
+def delete_ratios(facts: TableFacts) -> Grid:
     """Deletes against data of each partition that has any, highest ratio by records first."""
-    return _frame(
-        rollup.delete_ratios(facts),
-        partition=lambda r: partition_name(facts, r.partition),
-        record_count=lambda r: r.data_record_count,
-        file_count=lambda r: r.data_file_count,
-        position_delete_record_count=lambda r: r.position_delete_record_count,
-        position_delete_file_count=lambda r: r.position_delete_file_count,
-        equality_delete_record_count=lambda r: r.equality_delete_record_count,
-        equality_delete_file_count=lambda r: r.equality_delete_file_count,
-        dv_record_count=lambda r: r.deletion_vector_record_count,
-        dv_count=lambda r: r.deletion_vector_count,
-        deletes_per_record=lambda r: r.by_records,
-        delete_files_per_file=lambda r: r.by_files,
-    )
+    columns = {
+        "partition": NAME,
+        "record_count": COUNT("records"),
+        "file_count": COUNT("files"),
+        "position_delete_record_count": COUNT("position deletes"),
+        "position_delete_file_count": COUNT("files of them"),
+        "equality_delete_record_count": COUNT("equality deletes"),
+        "equality_delete_file_count": COUNT("files of them"),
+        "dv_record_count": COUNT("deleted by vectors"),
+        "dv_count": COUNT("deletion vectors"),
+        "deletes_per_record": SHARE("delete records per record"),
+        "delete_files_per_file": NUMBER("delete files per file"),
+    }
+    rows = [
+        (
+            facts.partition_name(r.partition),
+            r.data_record_count,
+            r.data_file_count,
+            r.position_delete_record_count,
+            r.position_delete_file_count,
+            r.equality_delete_record_count,
+            r.equality_delete_file_count,
+            r.deletion_vector_record_count,
+            r.deletion_vector_count,
+            r.by_records,
+            r.by_files,
+        )
+        for r in rollup.delete_ratios(facts)
+    ]
+    return Grid("", columns, rows)
 
 
-def worst_partitions(facts: TableFacts, limit: int = 20) -> pd.DataFrame:
+def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
     """Partitions with the most data files beyond what their bytes need at the target size."""
-    return _frame(
-        rollup.worst_partitions(facts, limit),
-        partition=lambda r: partition_name(facts, r.partition),
-        spec_id=lambda r: r.partition.spec_id,
-        file_count=lambda r: r.file_count,
-        files_needed=lambda r: expected_files(r.size_in_bytes, facts.target_bytes),
-        total_data_file_size_in_bytes=lambda r: r.size_in_bytes,
-        record_count=lambda r: r.record_count,
-        mean_file_size_in_bytes=lambda r: round(r.mean_bytes),
-    )
+    columns = {
+        "partition": NAME,
+        "spec_id": IDENTIFIER("spec"),
+        "file_count": COUNT("files"),
+        "files_needed": COUNT("needed"),
+        "total_data_file_size_in_bytes": BYTES("size"),
+        "record_count": COUNT("records"),
+        "mean_file_size_in_bytes": BYTES("mean"),
+    }
+    rows = [
+        (
+            facts.partition_name(g.partition),
+            g.partition.spec_id,
+            g.file_count,
+            expected_files(g.size_in_bytes, facts.target_bytes),
+            g.size_in_bytes,
+            g.record_count,
+            g.mean_bytes,
+        )
+        for g in rollup.worst_partitions(facts, limit)
+    ]
+    return Grid("", columns, rows)
 
 
-def manifests(facts: TableFacts) -> pd.DataFrame:
+def manifests(facts: TableFacts) -> Grid:
     """Data and delete manifests, and how many their bytes need at the target size."""
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    m = facts.manifests
+    columns = {
+        "content": TEXT,
+        "manifest_count": COUNT("manifests"),
+        "manifests_needed": COUNT("needed"),
+        "size_in_bytes": BYTES("size"),
+        "mean_size_in_bytes": BYTES("mean"),
+        "entry_count": COUNT("entries"),
+        "entries_per_manifest": NUMBER("entries each"),
+    }
+    target, m = facts.int_setting("commit.manifest.target-size-bytes"), facts.manifests
     found = [("data", m.data_count, m.data_bytes, m.data_entry_count), ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count)]
-    return _frame(
-        [row for row in found if row[1]],
-        content=lambda r: r[0],
-        manifest_count=lambda r: r[1],
-        manifests_needed=lambda r: expected_manifests(r[2], target),
-        size_in_bytes=lambda r: r[2],
-        mean_size_in_bytes=lambda r: round(r[2] / r[1]),
-        entry_count=lambda r: r[3],
-        entries_per_manifest=lambda r: r[3] / r[1],
-    )
+    rows = [
+        (content, number, expected_manifests(held, target), held, held / number, entries, entries / number)
+        for content, number, held, entries in found
+        if number
+    ]
+    return Grid("", columns, rows)
 
 
-def manifest_overlaps(facts: TableFacts) -> pd.DataFrame:
+def manifest_overlaps(facts: TableFacts) -> Grid:
     """The mean share of the other data manifests that one overlaps, by partition field."""
-    return _frame(
-        facts.manifests.overlaps,
-        partition_spec_id=lambda r: r.spec_id,
-        partition_field=lambda r: r.field,
-        manifest_count=lambda r: r.manifest_count,
-        mean_overlap=lambda r: r.mean_share,
-    )
+    columns = {
+        "partition_spec_id": IDENTIFIER("spec"),
+        "partition_field": NAME,
+        "manifest_count": COUNT("manifests"),
+        "mean_overlap": SHARE("overlaps of the others"),
+    }
+    return Grid("", columns, [(o.spec_id, o.field, o.manifest_count, o.mean_share) for o in facts.manifests.overlaps])
 
 
-def commits(facts: TableFacts, limit: int | None = 20) -> pd.DataFrame:
+def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
     """The newest commits of the lineage, newest first, as their summaries tell them; None gives all that facts keep."""
-    return _frame(
-        facts.history.commits[::-1][:limit],
-        ("added_data_files", "added_delete_files", "added_files_size", "added_records", "deleted_data_files", "changed_partition_count"),
-        committed_at=lambda r: at(r.committed_at_ms),
-        snapshot_id=lambda r: r.snapshot_id,
-        operation=lambda r: r.operation,
-        added_data_files=lambda r: r.added_data_files,
-        added_delete_files=lambda r: r.added_delete_files,
-        added_files_size=lambda r: r.added_bytes,
-        added_records=lambda r: r.added_records,
-        deleted_data_files=lambda r: r.removed_data_files,
-        changed_partition_count=lambda r: r.changed_partitions,
-        writer=lambda r: r.writer,
-    )
+    columns = {
+        "committed_at": TIME,
+        "snapshot_id": IDENTIFIER("snapshot"),
+        "operation": TEXT,
+        "added_data_files": COUNT,
+        "added_delete_files": COUNT,
+        "added_files_size": BYTES("added bytes"),
+        "added_records": COUNT,
+        "deleted_data_files": COUNT,
+        "changed_partition_count": COUNT("changed partitions"),
+        "writer": TEXT,
+    }
+    rows = [
+        (
+            at(c.committed_at_ms),
+            c.snapshot_id,
+            c.operation,
+            c.added_data_files,
+            c.added_delete_files,
+            c.added_bytes,
+            c.added_records,
+            c.removed_data_files,
+            c.changed_partitions,
+            c.writer,
+        )
+        for c in facts.history.commits[::-1][:limit]
+    ]
+    return Grid("", columns, rows)
 
 
-def settings(facts: TableFacts) -> pd.DataFrame:
+def settings(facts: TableFacts) -> Grid:
     """Table properties in force and where each comes from."""
-    return _frame(facts.settings, name=lambda r: r.name, value=lambda r: r.value, origin=lambda r: r.origin)
+    rows = [(s.name, s.value, s.origin) for s in facts.settings]
+    return Grid("", {"name": TEXT, "value": TEXT, "origin": TEXT("where it comes from")}, rows, len(rows))
 
 
-def columns(facts: TableFacts) -> pd.DataFrame:
+def columns(facts: TableFacts) -> Grid:
     """Leaf columns: the metrics that new files get, and what sampled files have."""
     sample = facts.metrics_sample
-    return _frame(
-        [(column, sample.column(column.name)) for column in facts.columns],
-        ("files_with_bounds", "files_with_counts"),
-        field_id=lambda r: r[0].field_id,
-        name=lambda r: r[0].name,
-        type=lambda r: r[0].type,
-        required=lambda r: r[0].required,
-        metrics_mode=lambda r: r[0].metrics_mode,
-        files_sampled=lambda r: sample.file_count,  # noqa: ARG005 - the same for every column
-        files_with_bounds=lambda r: r[1].bounds_file_count if r[1] else None,
-        files_with_counts=lambda r: r[1].counts_file_count if r[1] else None,
-        stab_share=lambda r: r[1].stab_share if r[1] else None,
-    )
+    heads = {
+        "field_id": IDENTIFIER("id"),
+        "name": NAME,
+        "type": NAME,
+        "required": FLAG,
+        "metrics_mode": TEXT("metrics of new files"),
+        "files_sampled": COUNT,
+        "files_with_bounds": COUNT("with bounds"),
+        "files_with_counts": COUNT("with counts"),
+        "stab_share": SHARE("files a lookup reads"),
+    }
+    rows = []
+    for c in facts.columns:
+        found = sample.column(c.name)
+        seen = (found.bounds_file_count, found.counts_file_count, found.stab_share) if found else (None, None, None)
+        rows.append((c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *seen))
+    return Grid("", heads, rows, 200)
 
 
-def distribution(facts: TableFacts) -> pd.DataFrame:
+def distribution(facts: TableFacts) -> Grid:
     """How each operation distributes rows before it writes, and why."""
-    return _frame(facts.distribution, operation=lambda r: r.operation, mode=lambda r: r.mode, origin=lambda r: r.origin)
-
-
-def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
-    """Findings in their order; ``sql`` holds the statements, one to a line."""
-    return _frame(
-        findings,
-        table=lambda r: r.table,
-        severity=lambda r: r.severity.name.lower(),
-        finding=lambda r: r.name,
-        evidence=lambda r: r.evidence,
-        where=lambda r: ", ".join(r.where),
-        where_count=lambda r: r.where_count,
-        threshold=lambda r: r.threshold,
-        source=lambda r: r.source,
-        effect=lambda r: r.effect,
-        remedy=lambda r: r.remedy,
-        sql=lambda r: ";\n".join(r.sql),
-    )
-
-
-def partition_name(facts: TableFacts, partition: Partition | None) -> str:
-    """A partition as people read it."""
-    return (facts.partition_path(partition) if partition is not None else "") or UNPARTITIONED
-
-
-def _frame(rows: Iterable[_Row], integers: tuple[str, ...] = (), /, **columns: Callable[[_Row], object]) -> pd.DataFrame:
-    """A frame of the columns named, which it has even without rows; ``integers`` stay whole beside absent ones."""
-    made = [[value(row) for value in columns.values()] for row in rows]
-    return pd.DataFrame(made, columns=list(columns)).astype(dict.fromkeys(integers, "Int64"))
+    rows = [(d.operation, d.mode, d.origin) for d in facts.distribution]
+    return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("where it comes from")}, rows)
 
 
 __all__ = [
@@ -195,8 +225,6 @@ __all__ = [
     "distribution",
     "file_sizes",
     "files",
-    "findings_html",
-    "findings_table",
     "manifest_overlaps",
     "manifests",
     "settings",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
+
+from pydantic_core import to_jsonable_python
 
 from icekit.answer import html
 from icekit.answer.grid import Grid
@@ -184,7 +186,7 @@ def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str
 
 
 #: Raised by one when a field of the JSON changes its meaning or goes; added fields do not count.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -229,20 +231,18 @@ class Answer:
         """The answer in a few sentences."""
         raise NotImplementedError
 
-    def tables(self) -> Sequence[Grid]:
-        """What was measured, as tables."""
+    def tables(self) -> Mapping[str, Grid]:
+        """What was measured, as tables by name; one that has no rows is not shown."""
         raise NotImplementedError
 
     def basis(self) -> Sequence[str]:
         """What the answer rests on and what limits it, a sentence each."""
         raise NotImplementedError
 
-    def figures(self) -> dict[str, Any]:
-        """What was measured, for the JSON document: bytes and seconds, unrounded."""
-        raise NotImplementedError
-
     def document(self) -> dict[str, Any]:
-        """The answer as JSON."""
+        """The answer as JSON: its tables a row each, and all that was measured, in bytes and seconds, unrounded."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"facts", "advice", "stopped"}}
+        tables = {name: table.records() for name, table in self.tables().items()}
         return {
             "schema_version": SCHEMA_VERSION,
             "question": self.question,
@@ -254,7 +254,9 @@ class Answer:
             "stopped": self.stopped,
             "advice": [{**asdict(a), "properties": dict(a.properties)} for a in self.advice],
             "script": asdict(self.script),
-            "figures": self.figures(),
+            "basis": list(self.basis()),
+            "tables": to_jsonable_python(tables, inf_nan_mode="null"),
+            "measured": to_jsonable_python(own, inf_nan_mode="null", fallback=str),
             "versions": versions(),
         }
 
@@ -277,7 +279,7 @@ class Answer:
 def answer_text(answer: Answer) -> str:
     """An answer as lines for a terminal."""
     lines = [f"{answer.name}: {answer.summary()}", *_stopped(answer)]
-    for grid in answer.tables():
+    for grid in answer.tables().values():
         if grid.rows:
             lines += ["", f"{grid.caption}:", *grid.lines()]
     if answer.basis():
@@ -297,7 +299,7 @@ def answer_html(answer: Answer) -> str:
         *(f"<p>{html.prose(line)}</p>" for line in _stopped(answer)),
         *advice_html(answer.advice, answer.script),
     ]
-    parts += [grid.html() for grid in answer.tables()]
+    parts += [grid.html() for grid in answer.tables().values()]
     parts += [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
     return mask(html.framed(*parts, "</div>"))
 

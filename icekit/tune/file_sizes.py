@@ -6,10 +6,10 @@ The table itself is only read. Trials write its own rows again to clones, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.diagnose import diagnose
 from icekit.engine.bridge import has_bridge, session_value
@@ -25,7 +25,17 @@ from icekit.sql import Identifier, display_name
 from icekit.tune import advisory_size as sizes
 from icekit.tune import distribution as spreading
 from icekit.tune.advisory_size import trial as size_advice
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION, ICEBERG_SESSION, Chain, SizeTrial, limits, said, steps, try_sizes
+from icekit.tune.advisory_size.trial import (
+    DISTRIBUTION_SESSION,
+    ICEBERG_SESSION,
+    Chain,
+    SizeStep,
+    SizeTrial,
+    limits,
+    said,
+    steps,
+    try_sizes,
+)
 from icekit.tune.advisory_size.written import TOLERANCE, Written, aim, large, usual, write
 from icekit.tune.answer import Advice, Answer
 from icekit.tune.distribution import advise as mode_advice
@@ -164,60 +174,24 @@ class FileSizes(Answer):
         lines += [a.evidence for a in self.advice if a.setting == "commits"]
         return " ".join(lines)
 
-    def tables(self) -> tuple[Grid, ...]:
-        """The chain, the modes, the trials, the cohorts."""
-        found = [
-            Grid("The chain in force for appends", ("what", "value", "where it comes from"), self.chain.rows(), frozenset({0, 1, 2})),
-            Grid(
-                "Distribution modes",
-                ("operation", "mode", "why", "rows are brought together by"),
-                tuple((m.operation, m.value, m.why, m.brings_together) for m in self.modes),
-                frozenset(range(4)),
-            ),
+    def tables(self) -> dict[str, Grid]:
+        """The chain, the modes, the trials, the commits that left small files."""
+        worst = [
+            (c.snapshot_id, c.operation or "expired", c.writer, c.files, c.small_files, c.partitions, c.looks_like)
+            for c in self.cohorts.worst
         ]
-        for trial in self.mode_trials:
-            rows = tuple(
-                (
-                    t.mode + (" (in force)" if t.mode == trial.in_force else ""),
-                    "–" if t.predicted is None else f"{t.predicted.files:,}",
-                    *_row(t.written),
-                    _ratio(t.written),
-                    f"{t.written.delete_files:,}",
-                )
-                for t in trial.tried
-            )
-            found.append(
-                Grid(f"{trial.operation}: {trial.described}", ("mode", "predicted", *_HEAD, "shuffle ÷ file", "delete files"), rows)
-            )
-        if self.size_trial is not None:
-            rows = tuple((s.name, *_row(s.written), _ratio(s.written)) for s in steps(self.size_trial))
-            found.append(Grid(f"A large commit: {self.size_trial.source.described}", ("advisory size", *_HEAD, "shuffle ÷ file"), rows))
-        if self.cohorts.worst:
-            rows = tuple(
-                (
-                    str(c.snapshot_id),
-                    c.operation or "expired",
-                    c.writer or "–",
-                    f"{c.files:,}",
-                    f"{c.small_files:,}",
-                    f"{c.partitions:,}",
-                    c.looks_like,
-                )
-                for c in self.cohorts.worst
-            )
-            caption = (
-                f"Commits that left the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,}; "
-                f"{count(self.cohorts.commit_count, 'commit')} in all)"
-            )
-            found.append(
-                Grid(
-                    caption,
-                    ("snapshot", "operation", "writer", "files", "small", "partitions", "looks like"),
-                    rows,
-                    frozenset({0, 1, 2, 6}),
-                )
-            )
-        return tuple(found)
+        caption = (
+            f"Commits that left the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,}; "
+            f"{count(self.cohorts.commit_count, 'commit')} in all)"
+        )
+        return {
+            "chain": Grid("The chain in force for appends", _CHAIN, self.chain.rows()),
+            "modes": Grid("Distribution modes", _MODES, [(m.operation, m.value, m.why, m.brings_together) for m in self.modes]),
+            "mode_trials": _mode_trials(self.mode_trials),
+            "commits": Grid("Commits as tried", _COMMITS, [(commit, s.name, *_row(s.written)) for commit, s in commits(self)]),
+            "large_commit": _large_commit(self.size_trial),
+            "worst_commits": Grid(caption, _WORST, worst),
+        }
 
     def basis(self) -> tuple[str, ...]:
         """What limits the sizes, when the table is sick again, and what the answer rests on."""
@@ -239,37 +213,6 @@ class FileSizes(Answer):
                 "elsewhere they were read in no order."
             )
         return tuple(found)
-
-    def figures(self) -> dict[str, Any]:
-        """Everything that was measured; bytes and seconds."""
-        trial = self.size_trial
-        return {
-            "target_bytes": self.facts.target_bytes,
-            "advisory_bytes": self.chain.advisory_bytes,
-            "ratio_guessed": self.chain.ratio,
-            "ratio_of_past_commits": self.past_ratio,
-            "chain": [list(row) for row in self.chain.rows()],
-            "modes": {m.operation: {"mode": m.value, "why": m.why} for m in self.modes},
-            "mode_trials": [
-                {
-                    "operation": t.operation,
-                    "rows": t.described,
-                    "spread": asdict(t.spread) if t.spread else None,
-                    "modes": [
-                        {"mode": m.mode, "predicted": m.predicted.files if m.predicted else None, **_figures(m.written)} for m in t.tried
-                    ],
-                }
-                for t in self.mode_trials
-            ],
-            "next_commit": {"before": _figures(self.next_before), "after": _figures(self.next_after)},
-            "large_commit": [{"name": s.name, "advisory_bytes": s.advisory, **_figures(s.written)} for s in steps(trial)] if trial else [],
-            "cohorts": asdict(self.cohorts),
-            "cadence": asdict(self.cadence) if self.cadence else None,
-            "until_sick": {
-                "before": asdict(self.until_before) if self.until_before else None,
-                "after": asdict(self.until_after) if self.until_after else None,
-            },
-        }
 
 
 _DAY_MS = 86_400_000
@@ -317,23 +260,64 @@ def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) ->
     return f"{said}; {wanted:,} such commits in one would{how}. Commit less often, or compact (02_compact)."
 
 
-_HEAD = ("files", "fewest", "mean", "smallest", "largest", "well-sized bytes", "tasks")
+_CHAIN = {"what": TEXT, "value": TEXT, "origin": TEXT("where it comes from")}
+_MODES = {"operation": TEXT, "mode": TEXT, "why": TEXT, "brings_together": TEXT("rows are brought together by")}
+_WRITTEN = {
+    "files": COUNT,
+    "fewest_files": COUNT("fewest"),
+    "mean_bytes": BYTES("mean"),
+    "min_bytes": BYTES("smallest"),
+    "max_bytes": BYTES("largest"),
+    "well_sized_share": SHARE("well-sized bytes"),
+    "tasks": COUNT,
+    "shuffle_ratio": NUMBER("shuffle ÷ file"),
+    "delete_files": COUNT,
+}
+_COMMITS = {"commit": TEXT, "settings": TEXT, **_WRITTEN}
+_WORST = {
+    "snapshot_id": IDENTIFIER("snapshot"),
+    "operation": TEXT,
+    "writer": TEXT,
+    "files": COUNT,
+    "small_files": COUNT("small"),
+    "partitions": COUNT,
+    "looks_like": TEXT,
+}
 
 
-def _row(written: Written) -> tuple[str, ...]:
-    return (
-        f"{written.files:,}",
-        f"{written.fewest:,}",
-        "–" if written.mean_bytes is None else size(written.mean_bytes),
-        "–" if written.min_bytes is None else size(written.min_bytes),
-        "–" if written.max_bytes is None else size(written.max_bytes),
-        "–" if written.well_sized_share is None else percent(written.well_sized_share),
-        "–" if written.shuffle is None else f"{written.shuffle.tasks:,}",
-    )
+def _row(w: Written) -> tuple[object, ...]:
+    tasks = w.shuffle.tasks if w.shuffle else None
+    return w.files, w.fewest, w.mean_bytes, w.min_bytes, w.max_bytes, w.well_sized_share, tasks, w.ratio, w.delete_files
 
 
-def _ratio(written: Written) -> str:
-    return "–" if written.ratio is None else f"{written.ratio:.2f}"
+def _mode_trials(trials: Sequence[ModeTrial]) -> Grid:
+    columns = {"operation": TEXT, "mode": TEXT, "in_force": FLAG, "predicted_files": COUNT("predicted"), **_WRITTEN}
+    rows = [
+        (trial.operation, t.mode, t.mode == trial.in_force, t.predicted.files if t.predicted else None, *_row(t.written))
+        for trial in trials
+        for t in trial.tried
+    ]
+    return Grid("; ".join(f"{trial.operation}: {trial.described}" for trial in trials), columns, rows)
+
+
+def _large_commit(trial: SizeTrial | None) -> Grid:
+    rows = [(s.name, *_row(s.written)) for s in steps(trial)] if trial else []
+    return Grid(f"A large commit: {trial.source.described}" if trial else "", {"advisory_size": TEXT, **_WRITTEN}, rows)
+
+
+def commits(answer: FileSizes) -> list[tuple[str, SizeStep]]:
+    """A usual and a large commit as they were tried: as things are, and as advised where that is something else."""
+    found: list[tuple[str, SizeStep]] = []
+    if answer.next_before is not None:
+        found.append(("usual", SizeStep("as it is", None, answer.next_before)))
+        if answer.next_after is not None and answer.next_after is not answer.next_before:
+            found.append(("usual", SizeStep("as advised", None, answer.next_after)))
+    if answer.size_trial is not None:
+        found.append(("large", SizeStep("as it is", None, answer.size_trial.before)))
+        candidate, chosen = answer.size_trial.chosen
+        if chosen is not answer.size_trial.before:
+            found.append(("large", SizeStep("as advised", candidate.size_in_bytes if candidate else None, chosen)))
+    return found
 
 
 def _sick(before: Until | None, after: Until | None) -> list[str]:
@@ -350,12 +334,6 @@ def _until(until: Until) -> str:
         return "no number of commits"
     days = f", in {span(until.days * _DAY_MS)}" if until.days is not None else ""
     return f"{count(until.visits, 'commit')} to it{days}"
-
-
-def _figures(written: Written | None) -> dict[str, Any]:
-    if written is None:
-        return {}
-    return {**asdict(written), "mean_bytes": written.mean_bytes, "ratio": written.ratio, "hits": written.hits}
 
 
 def tune_file_sizes(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from icekit.answer.grid import COUNT, SECONDS, TEXT, Grid
 from icekit.show.chart import BLUE, SMALL, VERMILLION, Chart, canvas, styled
 from icekit.units import size
 from tests.bench.equality_deletes_cells import OUT_OF_MEMORY, OUTPUT, STOPPED, Cell, Run
@@ -149,9 +149,8 @@ def draw(curves: Mapping[str, Sequence[Run]]) -> tuple[Path, Chart] | None:
         f"{looks[kind][2]}, from {_seconds(curve[0])} at {curve[0].cell.commits} commits to {_seconds(curve[-1])} at {curve[-1].cell.commits}"
         for kind, curve in drawn.items()
     )
-    table = pd.DataFrame(
-        [(k, r.cell.commits, r.seconds, r.outcome) for k, c in drawn.items() for r in c], columns="run commits seconds outcome".split()
-    )
+    rows = [(k, r.cell.commits, r.seconds, r.outcome) for k, c in drawn.items() for r in c]
+    table = Grid("", {"run": TEXT, "commits": COUNT, "seconds": SECONDS, "outcome": TEXT}, rows)
     chart = Chart(figure, title, f"{told}.", table)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     path = OUTPUT / "equality_deletes.png"

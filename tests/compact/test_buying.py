@@ -6,7 +6,7 @@ from icekit.compact import Policy, candidates
 from icekit.compact.plan import bought, plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
-from icekit.show.widgets.compaction import budget_rows, budget_text, slider_steps
+from icekit.show.widgets.compaction import budget_text, budgets, slider_steps
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
 FACTS = table_facts(groups=tuple(file_group(*[MIB] * (10 * (day + 1)), of=partition(FIRST_DAY + day)) for day in range(4)))
@@ -61,10 +61,10 @@ def test_a_budget_in_bytes_is_written_in_a_unit_that_is_exact() -> None:
 
 
 def test_rows_of_budgets_end_with_all_there_is() -> None:
-    rows = budget_rows(FOUND, lambda limit: plan(FACTS, FINDINGS, Policy(budget_bytes=limit)))
+    grid = budgets(FOUND, lambda limit: plan(FACTS, FINDINGS, Policy(budget_bytes=limit)))
 
-    assert rows[-1][1] == "4 of 4"
-    assert rows[-1][-1] == "100 %"
+    assert (grid["candidates"][-1], grid["of_candidates"][-1], grid["share_saved"][-1]) == (4, 4, 1.0)
+    assert grid.lines()[-1].endswith("100 %")
 
 
 def test_a_budget_reads_back_as_it_was_given() -> None:

@@ -173,7 +173,7 @@ def test_days_and_slopes_are_numbers_or_absent_whatever_the_history_holds(
         assert trend.days is None or trend.days >= 0
         assert not {"nan", "inf", "none"} & set(trend.sentence.lower().split()), trend.sentence
     shown = history_charts.outlook(Past("db.t", tuple(runs), (), Thresholds()))
-    assert not shown.isna().to_numpy().any(), "pandas would write NaN"
+    assert not {"nan", "inf", "none"} & set(repr(shown).lower().split())
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=12))

@@ -105,8 +105,8 @@ def test_commits_that_are_too_small_are_told_how_many_would_do_or_that_the_parti
 
 
 def test_the_document_holds_bytes_and_not_text() -> None:
-    figures = answer(SMALL, written()).figures()
+    document = answer(SMALL, written()).document()
 
-    assert figures["target_bytes"] == TARGET
-    assert [step["files"] for step in figures["large_commit"]] == [60, 12]
-    assert figures["large_commit"][1]["hits"] is True
+    assert [step["files"] for step in document["tables"]["large_commit"]] == [60, 12]
+    assert document["tables"]["large_commit"][1]["mean_bytes"] == TARGET
+    assert document["measured"]["size_trial"]["before"]["files"] == 60

@@ -1,7 +1,7 @@
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
-from icekit.compact.equality_deletes.forecast import forecast_html, summary
+from icekit.compact.equality_deletes.forecast import forecast_html, grid, summary
 from icekit.facts.model import EqualityKey, Kind
-from icekit.show.charts import forecast_table, heap_forecast_chart
+from icekit.show.charts import heap_forecast_chart
 from tests import factories as make
 
 
@@ -43,7 +43,7 @@ def test_nothing_to_forecast_is_fine() -> None:
 
     assert "nothing to forecast" in forecast_html(empty)
     assert heap_forecast_chart(empty).figure is None
-    assert list(forecast_table(empty).columns) == list(forecast_table(forecast()).columns)
+    assert list(grid(empty).columns) == list(grid(forecast()).columns)
 
 
 def test_the_chart_has_a_bar_for_each_peak_and_a_line_for_the_heap() -> None:

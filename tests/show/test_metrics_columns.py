@@ -75,12 +75,12 @@ def test_html_escapes_names() -> None:
     assert "&lt;script&gt;" in named._repr_html_()
 
 
-def test_a_long_list_of_columns_is_cut_and_the_rest_is_summed() -> None:
-    shown = answer().tables()[0]
+def test_a_long_list_of_columns_is_cut_where_it_is_shown() -> None:
+    shown = answer().tables()["columns"]
 
-    assert len(shown.rows) == 21
-    assert shown.rows[0][0] == "key"
-    assert shown.rows[-1][0] == "101 others"
+    assert len(shown) == 121
+    assert shown["column"][0] == "key"
+    assert shown.lines()[-1] == "The first 20 of 121 rows."
 
 
 def test_charts_tell_the_same_figures_as_their_tables() -> None:
@@ -90,8 +90,8 @@ def test_charts_tell_the_same_figures_as_their_tables() -> None:
     for chart in (bytes_of, skips, lengths):
         assert chart.png().startswith(b"\x89PNG")
     assert "95 % of the 2.1 KiB of an entry" in bytes_of.alt
-    assert len(bytes_of.table) == 101
-    assert skips.table.iloc[0].to_list() == ["key", 40.0, 40.0, 1.0, 1.0]
+    assert bytes_of.table == one.tables()["columns"]
+    assert skips.table.only("column", "now", "truncate_16", "whole_bounds", "if_sorted").rows[0] == ["key", 40.0, 40.0, 1.0, 1.0]
     assert "key need truncate(48) to read 1 data file" in lengths.alt
 
 
@@ -110,6 +110,6 @@ def test_the_document_is_plain_data(tmp_path: Path) -> None:
 
     assert path.name == "db.events.metrics-columns.json"
     assert read["question"] == "metrics-columns"
-    assert read["figures"]["skipping"][0]["by_mode"] == {"truncate(16)": 40.0, "truncate(48)": 1.0, "full": 1.0}
-    assert read["figures"]["trial"]["shrinks"] == 0.8
-    assert json.loads(unknown().write_into(tmp_path).read_text())["figures"]["trial"] is None
+    assert read["measured"]["skipping"][0]["by_mode"] == [["truncate(16)", 40.0], ["truncate(48)", 1.0], ["full", 1.0]]
+    assert read["tables"]["skipping"][0]["whole_bounds"] == 1.0
+    assert json.loads(unknown().write_into(tmp_path).read_text())["measured"]["trial"] is None

@@ -107,12 +107,11 @@ def test_a_dry_run_says_that_nothing_has_run() -> None:
 
 
 def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
-    head, rows = compared(ran()).head, compared(ran()).rows
-    first = dict(zip(("action", "status", "files in", "files out", "predicted files out"), rows[0], strict=False))
+    grid = compared(ran())
+    first = grid.only("action", "status", "files_in", "files_out", "files_out_predicted").rows[0]
 
-    assert first == {"action": "a1", "status": "done", "files in": "90", "files out": "2", "predicted files out": "1"}
-    assert [r[0] for r in rows] == ["a1", "a2", "all"]
-    assert len(head) == len(rows[0])
+    assert first == ["a1", "done", "90", "2", "1"]
+    assert grid["action"] == ["a1", "a2", "all"]
     text = outcome_text(ran())
     assert text.startswith("db.events: failed in 14 seconds (run run77)")
     assert "a2 failed: File <gone> is not there" in text

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, NAME, TEXT, Grid
 from icekit.engine.cluster import Executor
-from icekit.facts.model import Column, FileGroup, Kind, Partition, TableFacts, Totals
+from icekit.facts.model import UNPARTITIONED, Column, FileGroup, Kind, Partition, TableFacts, Totals
 from icekit.facts.rollup import Applied, equality_deletes_applied
 from icekit.secrets import mask
 from icekit.sql import display_name
@@ -515,12 +515,9 @@ def _partition(facts: TableFacts, task: Task, executor: Executor, cache: Cache |
     )
 
 
-#: What the only partition of an unpartitioned table is called.
-_WHOLE = "(unpartitioned)"
 #: Partitions that text, HTML and picture show.
 SHOWN = 10
 _KIND = {"fits": ("fine", "✔"), "tight": ("warning", "▲"), "will not fit": ("critical", "✖")}
-_HEAD = ("partition", "data files", "deletes on the worst file", "distinct keys", "peak of a read", "peak of a rewrite", "verdict")
 
 
 def summary(forecast: HeapForecast) -> str:
@@ -579,7 +576,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     """A forecast as lines for a terminal."""
     lines = [summary(forecast)]
     if not forecast.is_empty:
-        lines += ["", *_grid(forecast).lines(), *_more(forecast), "", *basis(forecast)]
+        lines += ["", *grid(forecast).lines(), *_more(forecast), "", *basis(forecast)]
     return mask("\n".join(lines))
 
 
@@ -592,27 +589,29 @@ def forecast_html(forecast: HeapForecast) -> str:
         f"<p>{html.prose(summary(forecast))}</p>",
     ]
     if not forecast.is_empty:
-        parts.append(_grid(forecast).html())
+        parts.append(grid(forecast).html())
     parts += [f"<p>{html.prose(line)}</p>" for line in (*_more(forecast), *basis(forecast))]
     return mask(html.framed(*parts, "</div>"))
 
 
-def _grid(forecast: HeapForecast) -> Grid:
-    return Grid("", _HEAD, [_row(p) for p in forecast.partitions[:SHOWN]], frozenset({0, len(_HEAD) - 1}))
-
-
-def _row(p: PartitionHeap) -> tuple[str, ...]:
-    return (
-        p.path or _WHOLE,
-        f"{p.data_file_count:,}",
-        f"{p.deletes_per_file:,}",
-        f"{p.distinct_keys:,}",
-        size(p.read_bytes),
-        size(p.rewrite_bytes),
-        p.verdict,
-    )
+def grid(forecast: HeapForecast) -> Grid:
+    """The worst partitions, one a row; bytes are of one executor at its peak."""
+    columns = {
+        "partition": NAME,
+        "data_files": COUNT,
+        "deletes_per_file": COUNT("deletes on the worst file"),
+        "distinct_keys": COUNT,
+        "read_bytes": BYTES("peak of a read"),
+        "rewrite_bytes": BYTES("peak of a rewrite"),
+        "verdict": TEXT,
+    }
+    rows = [
+        (p.path or UNPARTITIONED, p.data_file_count, p.deletes_per_file, p.distinct_keys, p.read_bytes, p.rewrite_bytes, p.verdict)
+        for p in forecast.partitions
+    ]
+    return Grid("", columns, rows, SHOWN)
 
 
 def _more(forecast: HeapForecast) -> tuple[str, ...]:
-    left = forecast.partition_count - min(SHOWN, len(forecast.partitions))
+    left = forecast.partition_count - len(forecast.partitions)
     return (f"… and {count(left, 'more partition')}, whose peaks are no higher.",) if left > 0 else ()

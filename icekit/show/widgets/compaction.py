@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import opened
 from icekit.compact.model import Plan, Policy, plan_html
@@ -46,8 +46,6 @@ from icekit.units import count, percent, size
 # --- Say in words and rows what budgets buy, and what a plan will do when it is run; no ipywidgets here
 
 
-#: The columns of :func:`budget_rows`.
-HEAD = ("budget", "candidates bought", "reads", "files in", "files out", "file opens saved", "of all that can be saved")
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 _STEPS = 20
 _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("B", 1))
@@ -55,26 +53,29 @@ _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 
 LEFT = ("failed", "stopped", "pending")
 
 
-def budget_rows(found: Sequence[Candidate], within: Callable[[int], Plan]) -> list[tuple[str, ...]]:
+def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
     """What budgets of some shares of all candidates' bytes buy; ``within`` plans for so many bytes."""
+    columns = {
+        "budget_bytes": BYTES("budget"),
+        "share": SHARE("of all bytes"),
+        "candidates": COUNT("candidates bought"),
+        "of_candidates": COUNT("of"),
+        "bytes_in": BYTES("reads"),
+        "files_in": COUNT,
+        "files_out": COUNT,
+        "file_opens_saved": COUNT,
+        "share_saved": SHARE("of all that can be saved"),
+    }
     everything = sum(c.bytes_in for c in found)
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for share in _SHARES:
         limit = max(int(share * everything), 1)
         made = within(limit)
         what, p = bought(found, made), made.prediction
         rows.append(
-            (
-                f"{size(limit)} ({percent(share)})",
-                f"{what.candidates:,} of {what.of_candidates:,}",
-                size(p.bytes_in),
-                f"{p.files_in:,}",
-                f"{p.files_out:,}",
-                f"{what.file_opens_saved:,}",
-                percent(what.share_won) if what.share_won is not None else "–",
-            )
+            (limit, share, what.candidates, what.of_candidates, p.bytes_in, p.files_in, p.files_out, what.file_opens_saved, what.share_won)
         )
-    return rows
+    return Grid("What other budgets would buy, estimated from facts", columns, rows)
 
 
 def budget_text(policy: Policy) -> str:
@@ -183,9 +184,7 @@ class CompactionExplorer(Explorer):
         chart = charts.candidates(self.view.facts, found, plan)._repr_html_()
         if not found:
             return chart
-        return chart + html.framed(
-            Grid("What other budgets would buy, estimated from facts", HEAD, budget_rows(found, self._within)).html()
-        )
+        return chart + html.framed(budgets(found, self._within).html())
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Partitions that are worth a rewrite, best first."""

@@ -11,17 +11,15 @@ from typing import Any
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
 from icekit.diagnose.findings import Findings, Thresholds, findings_html
 from icekit.engine.interrupting import Stop
 from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
-from icekit.facts.model import TableFacts
+from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
-from icekit.show.chart import table_html
 from icekit.show.health import Explorer, widgets_on
 from icekit.show.history_charts import sizes_at_one, sizes_through_time
-from icekit.show.tables import UNPARTITIONED
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, size
@@ -140,7 +138,6 @@ def sizes_over_time(view: View, at_once: int = 0) -> TimeExplorer:
 
 
 ROWS = (10, 20, 50, 200)
-_HEAD = ("partition", "data files", "needed", "bytes", "mean file", "data records", "delete files", "delete records")
 
 
 class PartitionsExplorer(Explorer):
@@ -198,16 +195,26 @@ class PartitionsExplorer(Explorer):
 
 def selection_html(found: Selection, target_bytes: int, by: str) -> str:
     """Partitions as a table, with a sentence that says how many there are."""
+    columns = {
+        "partition": NAME,
+        "data_files": COUNT,
+        "needed": COUNT,
+        "size_in_bytes": BYTES("bytes"),
+        "mean_bytes": BYTES("mean file"),
+        "data_records": COUNT,
+        "delete_files": COUNT,
+        "delete_records": COUNT,
+    }
     rows = [
         (
             p.path or UNPARTITIONED,
-            f"{p.data_file_count:,}",
-            f"{expected_files(p.size_in_bytes, target_bytes):,}" if p.data_file_count else "–",
-            size(p.size_in_bytes),
-            size(p.mean_bytes) if p.mean_bytes is not None else "–",
-            f"{p.record_count:,}",
-            f"{p.delete_file_count:,}",
-            f"{p.delete_record_count:,}",
+            p.data_file_count,
+            expected_files(p.size_in_bytes, target_bytes) if p.data_file_count else None,
+            p.size_in_bytes,
+            p.mean_bytes,
+            p.record_count,
+            p.delete_file_count,
+            p.delete_record_count,
         )
         for p in found.rows
     ]
@@ -215,7 +222,7 @@ def selection_html(found: Selection, target_bytes: int, by: str) -> str:
     said = f"{count(found.matched, 'partition')}{of}; the first {len(rows):,} by {by}. Needed: files of {size(target_bytes)} that would hold the same bytes."
     if not rows:
         said = f"No partition{of} matches." if found.total else "No partition has a file."
-    return html.framed(f"<p>{html.prose(said)}</p>{Grid('', _HEAD, rows).html()}")
+    return html.framed(f"<p>{html.prose(said)}</p>{Grid('', columns, rows, len(rows)).html()}")
 
 
 def partitions(view: View) -> PartitionsExplorer:
@@ -370,7 +377,8 @@ class ThresholdsExplorer(Explorer):
             )
             for limit in LIMITS
         ]
-        table = Grid("", ("limit", "value", "of or in", "where it comes from"), rows, frozenset({0, 2, 3})).html()
+        columns = {"limit": TEXT, "value": FIGURE, "unit": TEXT("of or in"), "origin": TEXT("where it comes from")}
+        table = Grid("", columns, rows).html()
         return findings_html(self.view.findings) + html.framed(f"<details><summary>The limits in force</summary>{table}</details>")
 
     def build(self) -> Any:
@@ -496,8 +504,8 @@ class Following(Explorer):
         self._make()
 
     def static(self) -> str:
-        """The same as it is shown by itself; a frame with a dash for what is absent."""
-        return str(self.made._repr_html_()) if hasattr(self.made, "alt") else html.framed(table_html(self.made))
+        """The same as it is shown by itself."""
+        return str(self.made._repr_html_())
 
     def build(self) -> Any:
         """A place for the picture, and no control."""

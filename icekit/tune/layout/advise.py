@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sandbox.trial import undo_order
@@ -287,9 +287,16 @@ class Layout(Answer):
         then = f", and {percent(self.tried.share_after)} when tried" if self.tried is not None else ""
         return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
 
-    def tables(self) -> Sequence[Grid]:
-        """What filters read, the orders, the specs, worn partitions, bloom filters."""
-        return [shown for shown in (_levels(self), _orders(self), _specs(self), _worn(self), _blooms(self)) if shown.rows]
+    def tables(self) -> dict[str, Grid]:
+        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
+        return {
+            "levels": _levels(self),
+            "orders": _orders(self),
+            "specs": _specs(self),
+            "tried": _tried(self),
+            "worn": _worn(self),
+            "blooms": _blooms(self),
+        }
 
     def basis(self) -> Sequence[str]:
         """What was sampled, and what was left out."""
@@ -309,27 +316,9 @@ class Layout(Answer):
             found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
         return [*found, *self.notes]
 
-    def figures(self) -> dict[str, Any]:
-        """What was measured: shares of the data bytes, bytes, files, rows."""
-        return {
-            "share_now": self.share_now,
-            "is_measured": self.is_measured,
-            "sampled_rows": self.sampled_rows,
-            "levels": [asdict(level) for level in self.levels],
-            "orders": asdict(self.orders),
-            "specs": [{"name": c.name, **asdict(c)} for c in self.candidates],
-            "worn": [asdict(w) for w in self.worn],
-            "blooms": [asdict(b) for b in self.blooms],
-            "bloom_trials": [asdict(t) for t in self.bloom_trials],
-            "sizing": asdict(self.sizing) if self.sizing else None,
-            "tried": asdict(self.tried) if self.tried else None,
-            "notes": list(self.notes),
-        }
-
 
 #: Rows of a table of filters or specs.
 _MOST = 12
-_DASH = "–"
 
 
 def _others(answer: Layout) -> str:
@@ -337,78 +326,100 @@ def _others(answer: Layout) -> str:
     return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
 
 
-def _share(share: float | None) -> str:
-    return _DASH if share is None else percent(share)
-
-
-def _number(number: float | None) -> str:
-    return _DASH if number is None else f"{number:,.3g}"
-
-
 def _levels(answer: Layout) -> Grid:
+    columns = {
+        "filter": NAME,
+        "weight": NUMBER,
+        "share_left_by_partitions": SHARE("bytes left by partitions"),
+        "ignored_by_spec": FLAG("partitions ignore it"),
+        "manifests_read": NUMBER,
+        "manifests_skipped": NUMBER,
+        "data_files": NUMBER,
+        "share_left_by_bounds": SHARE("bytes left by bounds"),
+    }
+    by_spec = not answer.facts.default_spec.is_unpartitioned
     rows = [
         (
-            level.text if len(level.text) <= 60 else f"{level.text[:59]}…",
-            f"{level.weight:,.4g}",
-            "ignored" if level.is_ignored_by_spec and not answer.facts.default_spec.is_unpartitioned else _share(level.partition_share),
-            _DASH if level.manifests is None else f"{level.manifests:,.3g} of {level.manifests + (level.skipped_manifests or 0):,.3g}",
-            _number(level.files),
-            _share(level.file_share),
+            v.text,
+            v.weight,
+            v.partition_share,
+            v.is_ignored_by_spec if by_spec else None,
+            v.manifests,
+            v.skipped_manifests,
+            v.files,
+            v.file_share,
         )
-        for level in answer.levels[:_MOST]
+        for v in answer.levels
     ]
-    left = f"; the {_MOST} most frequent of {len(answer.levels):,}" if len(answer.levels) > _MOST else ""
-    head = ("filter", "weight", "bytes left by partitions", "manifests read", "data files", "bytes left by bounds")
-    return Grid(f"What filters read now (means of the lookups that stand for one without values{left})", head, tuple(rows))
+    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
 
 
 def _orders(answer: Layout) -> Grid:
     orders = answer.orders
-    if not orders.steps:
-        return Grid("", (), ())
-
-    def found() -> Iterator[tuple[str, ...]]:
-        yield ("–", "rows as they came", percent(orders.as_they_came), "")
-        if orders.own is not None:
-            yield ("–", "the order that is set", percent(orders.own), "")
-        for number, step in enumerate(orders.steps, 1):
-            for order, share in step.shares:
-                mark = "← pays up to here" if orders.best is not None and order == orders.best.order else ""
-                yield (f"{number}", order.name if order.kind != "sort" else f"sort by {order.name}", percent(share), mark)
-
+    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
+    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
+    if orders.own is not None:
+        rows.append((None, "as it is", "the order that is set", orders.own, False))
+    rows += [
+        (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
+        for number, step in enumerate(orders.steps, 1)
+        for order, share in step.shares
+    ]
     coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
-    return Grid(f"Orders on the sample{coarse}", ("columns", "order", "bytes read", ""), tuple(found()), frozenset({1, 3}))
+    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
 
 
 def _specs(answer: Layout) -> Grid:
-    if not answer.candidates:
-        return Grid("", (), ())
-    here, *others = answer.candidates
-    best = sorted(others, key=lambda c: (not c.fits, c.share))[: _MOST - 1]
+    columns = {
+        "spec": TEXT("partition spec"),
+        "is_now": FLAG("now"),
+        "share_read": SHARE("bytes read"),
+        "partitions": COUNT,
+        "mean_bytes": BYTES("mean"),
+        "largest_bytes": BYTES("largest"),
+        "is_well_filled": FLAG("large enough"),
+        "order": TEXT("ordered by"),
+    }
+    here, *others = answer.candidates or (None,)
+    ranked = sorted(others, key=lambda c: (not c.fits, c.share))
     rows = [
         (
-            f"{c.name} (now)" if c is here else c.name,
-            percent(c.share),
-            f"{c.spread.partitions:,}",
-            size(c.spread.mean_bytes),
-            size(c.spread.largest_bytes),
-            "" if c.fits else "too small",
+            c.name,
+            c is here,
+            c.share,
+            c.spread.partitions,
+            c.spread.mean_bytes,
+            c.spread.largest_bytes,
+            c.fits,
+            c.order.name if c.order else None,
         )
-        for c in (here, *best)
+        for c in (here, *ranked)
+        if c is not None
     ]
-    head = ("partition spec", "bytes read", "partitions", "mean", "largest", "")
-    return Grid("Partition specs on the sample, rows ordered within", head, tuple(rows), frozenset({0, 5}))
+    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
+
+
+def _tried(answer: Layout) -> Grid:
+    columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
+    t = answer.tried
+    rows = [("now", t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
+    return Grid("The layout that was tried", columns, rows)
 
 
 def _worn(answer: Layout) -> Grid:
-    rows = [(w.path or "the table", f"{w.files:,}", size(w.size_in_bytes), f"{w.depth:.1f}") for w in answer.worn[:_MOST]]
-    return Grid("Partitions where the order has degraded", ("partition", "data files", "bytes", "files a lookup opens"), tuple(rows))
+    columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
+    rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
+    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
 
 
 def _blooms(answer: Layout) -> Grid:
-    rows = [
-        (t.column, f"{t.lookups:,}", f"{t.rows_without:,}", f"{t.rows_with:,}", size(t.bytes_without), size(t.bytes_with))
-        for t in answer.bloom_trials
-    ]
-    head = ("bloom filter on", "lookups", "rows read without", "with", "data without", "with")
-    return Grid("Bloom filters as tried", head, tuple(rows))
+    columns = {
+        "column": TEXT("bloom filter on"),
+        "lookups": COUNT,
+        "rows_without": COUNT("rows read without"),
+        "rows_with": COUNT("with"),
+        "bytes_without": BYTES("data without"),
+        "bytes_with": BYTES("with"),
+    }
+    rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
+    return Grid("Bloom filters as tried", columns, rows)

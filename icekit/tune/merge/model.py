@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, SECONDS, TEXT, Grid
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
 from icekit.sql import Identifier, display_name, identifier, set_session
@@ -444,13 +444,23 @@ def verdict(trial: MergeTrial) -> str:
     return "the two left DIFFERENT rows; do not use it, and report it"
 
 
+_TRIED = {
+    "statement": TEXT("on a clone"),
+    "files": COUNT("files read"),
+    "size_in_bytes": BYTES("bytes of them"),
+    "shuffle_bytes": BYTES("shuffled"),
+    "seconds": SECONDS("time"),
+    "rows": TEXT("rows afterwards"),
+}
+
+
 def trial_grid(trial: MergeTrial) -> Grid:
     """The figures of a trial."""
     rows = [
-        (name, f"{run.files:,}", size(run.size_in_bytes), size(run.shuffle_bytes), f"{run.seconds:.1f} s", run.rows)
+        (name, run.files, run.size_in_bytes, run.shuffle_bytes, run.seconds, run.rows)
         for name, run in (("as it is", trial.before), (trial.what, trial.after))
     ]
-    return Grid("", ("on a clone", "files read", "bytes of them", "shuffled", "time", "rows afterwards"), rows, frozenset({0, 5}))
+    return Grid("", _TRIED, rows)
 
 
 def review_html(review: Review) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from icekit.answer.grid import Grid
+from icekit.answer.grid import COUNT, FIGURE, NAME, NUMBER, SHARE, TEXT, Grid, Unit
 from icekit.tune.answer import Answer
 from icekit.tune.filters import Filters
-from icekit.units import count, percent, shorten, size
+from icekit.units import count, percent, size
 
 NONE, COUNTS, FULL = "none", "counts", "full"
 DEFAULT_LENGTH = 16
@@ -240,9 +240,9 @@ class MetricsColumns(Answer):
             shown += "."
         return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
 
-    def tables(self) -> list[Grid]:
+    def tables(self) -> dict[str, Grid]:
         """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
-        return [t for t in (_columns(self), _skipping(self), _prefixes(self), _filters(self)) if t.rows]
+        return {"columns": _columns(self), "skipping": _skipping(self), "prefixes": _prefixes(self), "filters": _filters(self)}
 
     def basis(self) -> list[str]:
         """What the answer rests on and what limits it."""
@@ -265,111 +265,83 @@ class MetricsColumns(Answer):
             )
         return said
 
-    def figures(self) -> dict[str, Any]:
-        """What was measured: bytes and seconds, unrounded."""
-        modes = {c.name: c.metrics_mode for c in self.facts.columns}
-        return {
-            "manifests": asdict(self.facts.manifests) | {"overlaps": len(self.facts.manifests.overlaps)},
-            "entry": asdict(self.entry)
-            | {
-                "columns": [
-                    asdict(c) | {"mode": modes.get(c.column), "roles": list(self.roles.get(c.column, ()))} for c in self.entry.columns
-                ]
-            },
-            "filters": [{"text": f.text, "weight": f.weight, "origin": f.origin, "columns": list(f.columns)} for f in self.filters.filters],
-            "skipping": [
-                asdict(s) | {"kinds": sorted(s.kinds), "by_mode": dict(s.by_mode), "full": s.full, "best": s.best[0] if s.best else None}
-                for s in self.skipping
-            ],
-            "prefixes": [asdict(p) for p in self.prefixes],
-            "trial": None
-            if self.trial is None
-            else asdict(self.trial) | {"shrinks": self.trial.shrinks, "entry_bytes": self.trial.entry_bytes},
-            "notes": list(self.notes),
-        }
-
 
 #: Rows of a table.
 MOST_ROWS = 20
-_TEXT = 60
+FILES = Unit(lambda files: number(files))
 
 
 def _columns(answer: MetricsColumns) -> Grid:
-    entry, columns = answer.entry, {c.name: c for c in answer.facts.columns}
+    entry, known = answer.entry, {c.name: c for c in answer.facts.columns}
     ranked = sorted(entry.columns, key=lambda c: (c.column not in answer.roles, -c.size_in_bytes))
+    columns = {
+        "column": NAME,
+        "type": NAME,
+        "metrics_mode": TEXT("mode for new files"),
+        "needed_as": TEXT,
+        "files_with_bounds": COUNT,
+        "count_bytes": NUMBER("bytes of counts"),
+        "bound_bytes": NUMBER("bytes of bounds"),
+    }
     rows = [
         (
-            shorten(c.column, 40),
-            columns[c.column].type,
-            columns[c.column].metrics_mode,
-            ", ".join(answer.roles.get(c.column, ())) or "–",
-            f"{c.bounded_files:,} of {entry.files:,}",
-            f"{c.count_bytes:,.0f}",
-            f"{c.bound_bytes:,.0f}",
+            c.column,
+            known[c.column].type,
+            known[c.column].metrics_mode,
+            ", ".join(answer.roles.get(c.column, ())) or None,
+            c.bounded_files,
+            c.count_bytes,
+            c.bound_bytes,
         )
-        for c in ranked[:MOST_ROWS]
+        for c in ranked
     ]
-    if len(ranked) > MOST_ROWS and entry.files:
-        rest = ranked[MOST_ROWS:]
-        bare = sum(not c.counted_files for c in rest)
-        rows.append(
-            (
-                count(len(rest), "other"),
-                "",
-                f"{bare:,} without",
-                "–",
-                "",
-                f"{sum(c.count_bytes for c in rest):,.0f}",
-                f"{sum(c.bound_bytes for c in rest):,.0f}",
-            )
-        )
-    head = ("column", "type", "mode for new files", "needed as", "files with bounds", "bytes of counts", "bytes of bounds")
     caption = f"Statistics in a manifest entry, bytes before compression, mean of {count(entry.files, 'entry', 'entries')}"
-    return Grid(caption, head, tuple(rows) if entry.files else (), frozenset({0, 1, 2, 3}))
+    return Grid(caption, columns, rows if entry.files else [], MOST_ROWS)
 
 
 def _skipping(answer: MetricsColumns) -> Grid:
-    rows = tuple(
+    columns = {
+        "column": NAME,
+        "kinds": TEXT("asked by"),
+        "now": FILES,
+        "truncate_16": FILES("truncate(16)"),
+        "shortest_mode": TEXT("shortest enough"),
+        "with_shortest": FILES("with it"),
+        "whole_bounds": FILES,
+        "if_sorted": FILES("if sorted by it"),
+    }
+    rows = [
         (
-            shorten(s.column, 40),
-            ", ".join(sorted(s.kinds)) or "–",
-            number(s.now),
-            number(s.by_mode[0][1] if s.by_mode else None),
-            _best(s),
-            number(s.full),
-            number(s.if_sorted),
+            s.column,
+            ", ".join(sorted(s.kinds)) or None,
+            s.now,
+            s.by_mode[0][1] if s.by_mode else None,
+            *(s.best or (None, None)),
+            s.full,
+            s.if_sorted,
         )
-        for s in answer.skipping[:MOST_ROWS]
-    )
-    head = ("column", "asked by", "now", "truncate(16)", "shortest enough", "whole bounds", "if sorted by it")
-    return Grid(f"Data files that the filters on a column read, of {answer.facts.data.file_count:,}", head, rows, frozenset({0, 1}))
-
-
-def _best(skip: Skipping) -> str:
-    return f"{skip.best[0]}: {number(skip.best[1])}" if skip.best is not None else "–"
+        for s in answer.skipping
+    ]
+    return Grid(f"Data files that the filters on a column read, of {answer.facts.data.file_count:,}", columns, rows, MOST_ROWS)
 
 
 def _prefixes(answer: MetricsColumns) -> Grid:
-    rows = tuple(
-        (
-            shorten(p.column, 40),
-            f"{p.distinct:,}",
-            f"{p.common:,}",
-            percent(p.colliding),
-            f"{p.needed:,}" if p.needed else f"over {LENGTHS[-1]}",
-        )
-        for p in sorted(answer.prefixes, key=lambda p: -p.colliding)[:MOST_ROWS]
-    )
-    head = ("column", "different values", "characters all share", "alike in the first 16", "characters needed")
-    return Grid("How alike texts begin, in a sample of rows", head, rows)
+    columns = {
+        "column": NAME,
+        "distinct": COUNT("different values"),
+        "common": COUNT("characters all share"),
+        "colliding_share": SHARE("alike in the first 16"),
+        "needed": FIGURE("characters needed"),
+    }
+    ranked = sorted(answer.prefixes, key=lambda p: -p.colliding)
+    rows = [(p.column, p.distinct, p.common, p.colliding, p.needed or f"over {LENGTHS[-1]}") for p in ranked]
+    return Grid("How alike texts begin, in a sample of rows", columns, rows, MOST_ROWS)
 
 
 def _filters(answer: MetricsColumns) -> Grid:
-    if answer.trial is None:
-        return Grid("", (), ())
-    rows = tuple((shorten(f.text, _TEXT), f"{f.before:,}", f"{f.after:,}") for f in answer.trial.filters[:MOST_ROWS])
-    caption = f"Data files that filters read on the clone, of {answer.trial.total_files:,}, by Iceberg's planner"
-    return Grid(caption, ("filter", "as it is", "as advised"), rows)
+    trial, columns = answer.trial, {"filter": NAME, "before": COUNT("as it is"), "after": COUNT("as advised")}
+    caption = f"Data files that filters read on the clone, of {trial.total_files if trial else 0:,}, by Iceberg's planner"
+    return Grid(caption, columns, [(f.text, f.before, f.after) for f in trial.filters] if trial else [], MOST_ROWS)
 
 
 def _gaps(answer: MetricsColumns) -> list[str]:

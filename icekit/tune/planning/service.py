@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge, session_value
 from icekit.errors import ParameterError, SparkUnavailable
@@ -43,7 +43,7 @@ from icekit.tune.planning.measure import (
     try_rewrite,
     with_threads,
 )
-from icekit.units import count, percent, shorten, size, span
+from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -236,9 +236,15 @@ class Planning(Answer):
         what = f"Change {', '.join(a.setting for a in changes)}: " if changes else "Nothing to change: "
         return f"{what}{said}"
 
-    def tables(self) -> tuple[Grid, ...]:
+    def tables(self) -> dict[str, Grid]:
         """Where planning runs and how long it takes, what rewriting manifests changes, encodings, storage."""
-        return (_modes(self), _threads(self), _reads(self), _encodings(self), _storage(self))
+        return {
+            "modes": _modes(self),
+            "times": _threads(self),
+            "manifests": _reads(self),
+            "encodings": _encodings(self),
+            "storage": _storage(self),
+        }
 
     def basis(self) -> tuple[str, ...]:
         """What the answer rests on and what limits it."""
@@ -259,22 +265,6 @@ class Planning(Answer):
             )
         return (*lines, *self.notes)
 
-    def figures(self) -> dict[str, Any]:
-        """What was measured; bytes and seconds."""
-        return {
-            "circumstances": asdict(self.circumstances),
-            "decisions": [asdict(d) for d in self.decisions],
-            "planning_seconds": {t.name: t.seconds for t in self.modes},
-            "planning_seconds_by_threads": {t.name: t.seconds for t in self.threads},
-            "manifests": asdict(self.rewritten) if self.rewritten else None,
-            "storage": {**asdict(self.storage), "store": self.storage.store, "is_at_risk": self.storage.is_at_risk},
-            "encodings": [asdict(e) for e in self.encodings],
-            "sampled_bytes": self.sampled_bytes,
-            "split_bytes": self.split_bytes,
-            "splits": self.splits,
-            "notes": list(self.notes),
-        }
-
 
 _PLACES = {"local": "in the driver", "distributed": "by the executors"}
 
@@ -283,47 +273,52 @@ def _modes(answer: Planning) -> Grid:
     rows = []
     for d in answer.decisions:
         layer = answer.circumstances.data if d.kind == "data" else answer.circumstances.deletes
-        rows.append((d.kind, _PLACES[d.place], f"{layer.count:,}", size(layer.size_in_bytes), d.reasons[0]))
-    return Grid("Where the engine plans", ("manifests of", "planned", "manifests", "bytes", "because"), tuple(rows), frozenset({0, 1, 4}))
+        rows.append((d.kind, _PLACES[d.place], layer.count, layer.size_in_bytes, d.reasons[0]))
+    columns = {"content": TEXT("manifests of"), "planned": TEXT, "manifests": COUNT, "size_in_bytes": BYTES("bytes"), "because": TEXT}
+    return Grid("Where the engine plans", columns, rows)
 
 
 def _threads(answer: Planning) -> Grid:
-    rows = [(_PLACES[t.name], "", f"{t.seconds:.3f} s") for t in answer.modes]
-    rows += [("in the driver, Iceberg alone", t.name, f"{t.seconds:.3f} s") for t in answer.threads]
-    return Grid("Time to plan a full scan", ("where", "threads", "time"), tuple(rows))
+    rows = [(_PLACES[t.name], "", t.seconds) for t in answer.modes]
+    rows += [("in the driver, Iceberg alone", t.name, t.seconds) for t in answer.threads]
+    return Grid("Time to plan a full scan", {"where": TEXT, "threads": FIGURE, "seconds": SECONDS("time")}, rows)
 
 
 def _reads(answer: Planning) -> Grid:
     reads = answer.rewritten.reads if answer.rewritten else ()
     rows = [
         (
-            shorten(r.text or "full scan", 60),
-            f"{r.before.manifests:,}",
-            f"{r.after.manifests:,}",
-            f"{r.before.data_files:,}",
-            f"{r.before.seconds:.3f} s",
-            f"{r.after.seconds:.3f} s",
+            r.text or "full scan",
+            r.before.manifests,
+            r.after.manifests,
+            r.before.data_files,
+            r.before.seconds,
+            r.after.seconds,
         )
         for r in reads
     ]
-    head = ("query", "manifests opened", "once rewritten", "data files", "planning now", "once rewritten")
-    return Grid("Manifests, as they are and rewritten on a clone", head, tuple(rows))
+    columns = {
+        "query": NAME,
+        "manifests_now": COUNT("manifests opened"),
+        "manifests_rewritten": COUNT("once rewritten"),
+        "data_files": COUNT,
+        "planning_seconds_now": SECONDS("planning now"),
+        "planning_seconds_rewritten": SECONDS("once rewritten"),
+    }
+    return Grid("Manifests, as they are and rewritten on a clone", columns, rows)
 
 
 def _encodings(answer: Planning) -> Grid:
     here = answer.encodings[0].size_in_bytes if answer.encodings else 0
-    rows = [
-        (
-            e.name,
-            size(e.size_in_bytes),
-            percent(e.size_in_bytes / here) if here else "–",
-            f"{e.write_seconds:.2f} s",
-            f"{e.scan_seconds:.2f} s",
-        )
-        for e in answer.encodings
-    ]
-    head = ("written as", "bytes", "of now", "to write", "to read all")
-    return Grid(f"A sample of {size(answer.sampled_bytes)}, written in other ways", head, tuple(rows))
+    rows = [(e.name, e.size_in_bytes, e.size_in_bytes / here if here else None, e.write_seconds, e.scan_seconds) for e in answer.encodings]
+    columns = {
+        "written_as": TEXT,
+        "size_in_bytes": BYTES("bytes"),
+        "share_of_now": SHARE("of now"),
+        "write_seconds": SECONDS("to write"),
+        "scan_seconds": SECONDS("to read all"),
+    }
+    return Grid(f"A sample of {size(answer.sampled_bytes)}, written in other ways", columns, rows)
 
 
 def _storage(answer: Planning) -> Grid:
@@ -341,7 +336,7 @@ def _storage(answer: Planning) -> Grid:
         ("files of a commit", _commits(s)),
         ("tasks of a full scan", f"{answer.splits:,} of {size(answer.split_bytes)} for {count(answer.circumstances.slots, 'task slot')}"),
     )
-    return Grid("Where the files lie", ("what", "how"), rows, frozenset({0, 1}))
+    return Grid("Where the files lie", {"what": TEXT, "how": TEXT}, rows)
 
 
 def _commits(s: Storage) -> str:

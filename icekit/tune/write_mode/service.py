@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from icekit.answer.grid import Grid
+from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
@@ -21,12 +21,21 @@ from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Advice, Answer
 from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
-from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workload, WriteHistory, own, shaped_like, synthetic, write_history
+from icekit.tune.write_mode.history import (
+    COPY_ON_WRITE,
+    MERGE_ON_READ,
+    OperationHistory,
+    Workload,
+    WriteHistory,
+    own,
+    shaped_like,
+    synthetic,
+    write_history,
+)
 from icekit.tune.write_mode.model import (
     MAX_CYCLE,
     Changed,
     CostComparison,
-    Costs,
     Variant,
     advise,
     current_variant,
@@ -44,7 +53,7 @@ from icekit.tune.write_mode.trial import (
     prepare,
     run_trial,
 )
-from icekit.units import count, percent, size
+from icekit.units import count, percent
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -93,12 +102,15 @@ class WriteModeChoice(Answer):
         )
         return f"{head}{said}"
 
-    def tables(self) -> tuple[Grid, ...]:
-        """What was measured, and the table's own row-level commits."""
-        return (
-            Grid("Measured", _HEAD, tuple(map(_row, self.trial.measured))),
-            Grid("The table's own commits", _HISTORY, tuple(history_rows(self)), frozenset({0, 1})),
-        )
+    def tables(self) -> dict[str, Grid]:
+        """What was measured, the table's own row-level commits, and the costs with each input half and twice as large."""
+        changed = [(c.name, c.factor, c.winner.name, _finite(c.break_even)) for c in self.sensitivity]
+        return {
+            "measured": Grid("Measured", _MEASURED, [_row(m) for m in self.trial.measured]),
+            "history": Grid("The table's own commits", _HISTORY, [_commits(o) for o in self.history.row_level]),
+            "costs": Grid("What a commit costs, in seconds", _COSTS, _costs(self)),
+            "sensitivity": Grid("The winner when one input is another", _SENSITIVITY, changed),
+        }
 
     def basis(self) -> tuple[str, ...]:
         """What the answer rests on, a sentence each."""
@@ -148,42 +160,35 @@ class WriteModeChoice(Answer):
             )
         return tuple(lines)
 
-    def figures(self) -> dict[str, Any]:
-        """A choice's figures as plain data. Seconds are on the wall, per commit where they are costs."""
-        comparison, trial = self.comparison, self.trial
-        return {
-            "operation": self.operation,
-            "current": self.current.name,
-            "basis": list(self.basis()),
-            "history": asdict(self.history),
-            "workload": {"described": trial.workload.described, "is_synthetic": trial.workload.is_synthetic},
-            "reads_per_commit": self.reads,
-            "reads_from": self.reads_from,
-            "trial": {
-                "seconds": round(trial.seconds, 3),
-                "scale": trial.scale,
-                "filter": trial.filter,
-                "equality_deletes": asdict(trial.equality) if trial.equality else None,
-                "measured": [_measured(m) for m in trial.measured],
-            },
-            "comparison": None
-            if comparison is None
-            else {
-                "cycle_from": self.cycle_from,
-                "read_seconds": comparison.read_seconds,
-                "break_even_reads_per_commit": _even(comparison),
-                "variants": [_costs(comparison, c, self.reads) for c in comparison.costs],
-            },
-            "sensitivity": [
-                {"input": c.name, "factor": c.factor, "winner": c.winner.name, "break_even_reads_per_commit": _finite(c.break_even)}
-                for c in self.sensitivity
-            ],
-            "margin": self.margin,
-        }
 
-
-_HEAD = ("mode", "commit", "written", "files", "full scan", "deletes opened", "compaction")
-_HISTORY = ("what", "how", "commits", "rows changed", "rows written per row", "bytes per row", "files touched", "partitions")
+_MEASURED = {
+    "mode": TEXT,
+    "commit_seconds": SECONDS("commit"),
+    "bytes_written": BYTES("written"),
+    "files_written": NUMBER("files"),
+    "scan_seconds": SECONDS("full scan"),
+    "filtered_seconds": SECONDS("filtered scan"),
+    "delete_opens": COUNT("deletes opened"),
+    "compaction_seconds": SECONDS("compaction"),
+}
+_HISTORY = {
+    "operation": TEXT("what"),
+    "mode": TEXT("how"),
+    "commits": COUNT,
+    "rows_changed": NUMBER,
+    "rows_written_per_row": NUMBER,
+    "bytes_per_row": BYTES,
+    "files_touched": SHARE,
+    "partitions": NUMBER,
+}
+_COSTS = {
+    "mode": TEXT,
+    "write_seconds": NUMBER("writing"),
+    "read_seconds": NUMBER("slower reads"),
+    "compaction_seconds": NUMBER("compaction"),
+}
+_COSTS |= {"total_seconds": NUMBER("in all"), "commits_between_compactions": NUMBER}
+_SENSITIVITY = {"input": TEXT, "factor": NUMBER("×"), "winner": TEXT, "break_even_reads_per_commit": NUMBER("break-even, reads per commit")}
 
 
 def _cycles(choice: WriteModeChoice) -> str:
@@ -201,75 +206,26 @@ def _cycles(choice: WriteModeChoice) -> str:
     return f"Compacted {choice.cycle_from}: {each}"
 
 
-def history_rows(choice: WriteModeChoice) -> list[tuple[str, ...]]:
-    """The row-level commits of the history, by kind and mode, as text."""
-    return [
-        (
-            o.kind,
-            o.mode or "",
-            f"{o.commit_count:,}",
-            _number(o.rows_changed),
-            "–" if o.row_amplification is None else f"{o.row_amplification:,.1f}",
-            "–" if o.bytes_per_row_changed is None else size(o.bytes_per_row_changed),
-            "–" if o.file_share is None else percent(o.file_share),
-            _number(o.partitions),
-        )
-        for o in choice.history.row_level
-    ]
+def _commits(o: OperationHistory) -> tuple[object, ...]:
+    return o.kind, o.mode, o.commit_count, o.rows_changed, o.row_amplification, o.bytes_per_row_changed, o.file_share, o.partitions
 
 
-def _row(m: VariantMeasures) -> tuple[str, ...]:
-    return (
-        m.variant.name,
-        _seconds(m.write),
-        "–" if m.bytes_written is None else size(m.bytes_written),
-        _number(m.files_written),
-        _seconds(m.scan),
-        "–" if m.planned is None else f"{m.planned.delete_opens:,}",
-        _seconds(m.compaction_seconds),
-    )
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} s"
+def _row(m: VariantMeasures) -> tuple[object, ...]:
+    opens = m.planned.delete_opens if m.planned else None
+    return m.variant.name, m.write, m.bytes_written, m.files_written, m.scan, m.filtered, opens, m.compaction_seconds
 
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _measured(m: VariantMeasures) -> dict[str, Any]:
-    return {
-        "mode": m.variant.name,
-        "format_version": m.variant.format_version,
-        "commit_seconds": m.write_seconds,
-        "commits": [asdict(c) for c in m.changes],
-        "scan_seconds": m.scan_seconds,
-        "filtered_seconds": m.filtered_seconds,
-        "planned": asdict(m.planned) if m.planned else None,
-        "compaction_seconds": m.compaction_seconds,
-        "compacted_bytes": m.compacted_bytes,
-    }
-
-
-def _costs(comparison: CostComparison, costs: Costs, reads: float | None) -> dict[str, Any]:
-    cost = comparison.per_commit(costs, reads) if reads is not None else None
-    model = {k: v for k, v in asdict(costs).items() if k != "variant"}
-    return {
-        "mode": costs.variant.name,
-        **model,
-        "commits_between_compactions": comparison.cycle(costs, reads or 0.0),
-        "cost_per_commit": {**asdict(cost), "total": cost.total} if cost else None,
-    }
-
-
-def _even(comparison: CostComparison) -> float | None:
-    found = comparison.main_break_even()
-    return _finite(found[2]) if found else None
+def _costs(choice: WriteModeChoice) -> list[tuple[object, ...]]:
+    """What a commit costs in each mode, with the reads that follow it (one, where nobody knows how many)."""
+    c, reads = choice.comparison, choice.reads if choice.reads is not None else 1.0
+    if c is None:
+        return []
+    costs = [(each, c.per_commit(each, reads)) for each in c.costs]
+    return [(x.variant.name, y.write, y.read, y.compaction, y.total, c.cycle(x, reads)) for x, y in costs]
 
 
 def _finite(value: float | None) -> float | None:

@@ -83,7 +83,7 @@ def test_a_sorted_table_is_left_until_late_data_wears_it_off(lake: Lake, scratch
     assert [a.setting for a in worn.advice if a.is_change] == [OLD_DATA]
     document = json.loads(worn.write_into(tmp_path).read_text())
     assert document["question"] == "layout"
-    assert document["figures"]["worn"][0]["files"] == worn.worn[0].files
+    assert document["tables"]["worn"][0]["data_files"] == worn.worn[0].files
 
 
 def test_an_order_that_filters_need_is_tried_and_advised_and_can_be_taken_back(lake: Lake, scratch: str) -> None:

@@ -14,7 +14,7 @@ from icekit.cli.main import main
 from icekit.engine.bridge import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.sandbox import NAMESPACE, clones
-from icekit.show.tune_charts import bytes_table
+from icekit.show.tune_charts import bytes_grid
 from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
 from icekit.tune.merge import review_merge
 from icekit.tune.merge.model import document
@@ -72,7 +72,7 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     chart = bytes_chart(review)
     assert "91 of 91 data files" in chart.alt
     assert chart.png()
-    assert list(bytes_table(review).how_known) == ["planned"] * 3 + ["measured"] * 3
+    assert bytes_grid(review)["how_known"] == ["planned"] * 3 + ["measured"] * 3
 
 
 @pytest.mark.parametrize(

@@ -236,9 +236,9 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
     written = json.loads((tmp_path / "scratch.commanded.write-mode.json").read_text())
     assert status == 0
     assert "write.delete.mode" in said
-    figures = written["figures"]
+    measured, tables = written["measured"], written["tables"]
     assert written["question"] == "write-mode"
-    assert figures["operation"] == "delete"
-    assert figures["reads_per_commit"] == 3
-    assert len(figures["comparison"]["variants"]) == 4
-    assert figures["trial"]["measured"][0]["commits"][0]["rows_changed"] == 40
+    assert measured["operation"] == "delete"
+    assert measured["reads"] == 3
+    assert len(tables["costs"]) == 4
+    assert measured["trial"]["measured"][0]["changes"][0]["rows_changed"] == 40
