@@ -31,15 +31,23 @@ settings.load_profile("icekit")
 
 
 _FUNCTIONS: set[str] = set()
+#: The tests of the gate, and the files that this run has collected.
+GATE: set[str] = set()
+COLLECTED: set[str] = set()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what the gate runs of the Spark tests: of a test with variants the first, those named by their ids, or all (``[*]``)."""
+    COLLECTED.add(item.nodeid.partition("::")[0])
+    if item.get_closest_marker("soak") is not None:
+        return
     function = item.nodeid.partition("[")[0]
     named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
     _FUNCTIONS.add(function)
     if item.nodeid in CORE or any(f"{name}[*]" in CORE for name in named) or (is_first and not CORE.isdisjoint(named)):
         item.add_marker(pytest.mark.core)
+        if not any(item.get_closest_marker(mark) for mark in ("soak", "slow")):
+            GATE.add(item.nodeid)
 
 
 @pytest.hookimpl(trylast=True)  # -m has chosen
