@@ -395,7 +395,7 @@ class Savings:
     ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_spared`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
     ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
-    rewrite. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
+    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are all that there are in one full scan. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
     :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
     sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Absent is None.
@@ -408,6 +408,9 @@ class Savings:
     manifests_gone: int = 0
     manifest_bytes_spared: int = 0
     rewrite_bytes: int = 0
+    opens: int = 0
+    delete_rows: int = 0
+    manifests: int = 0
     open_file_cost: int = OPEN_FILE_COST
     spared: int = 0
     scan_cost: int = 0
@@ -463,6 +466,9 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         manifests_gone=gone,
         manifest_bytes_spared=entries,
         rewrite_bytes=sum(c.bytes_in for c in chosen),
+        opens=facts.data.file_count + pairs,
+        delete_rows=sum(facts.total(kind).record_count for kind in DELETE_KINDS),
+        manifests=every_manifest,
         open_file_cost=cost,
         spared=(opens + gone) * cost + spared + entries,
         scan_cost=(facts.data.file_count + pairs + every_manifest) * cost

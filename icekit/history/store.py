@@ -195,7 +195,7 @@ def severity_of(status: str | None) -> int:
 #: Runs of a table that are read back.
 LAST = 90
 #: The figure that an index draws over time.
-DRAWN = "scan_bytes_spared"
+DRAWN = "opens_spared"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@ import copy
 import html
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from icekit.answer.pages import render
 from icekit.compact.candidates import Savings, total
 from icekit.diagnose.findings import Thresholds
 from icekit.history.store import RecentRuns
@@ -19,7 +22,7 @@ from icekit.report.journal import JUDGED, STATUSES, Row
 from icekit.saving import write_text
 from icekit.show.health import WIDGET_VIEW
 from icekit.show.sparkline import sparkline
-from icekit.units import about, count, percent, size, unbroken
+from icekit.units import about, count, percent, size
 
 # --- Turn an executed notebook into one HTML file that opens offline, and tables into an index
 
@@ -62,253 +65,198 @@ def without_widgets(notebook: Any) -> Any:
     return plain
 
 
-def page(title: str, body: str, *, style: str = "") -> str:
-    """A page of our own that opens offline, on a phone too."""
-    return (
-        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}{style}</style></head><body>{body}</body></html>"
-    )
+def page(title: str, body: str) -> str:
+    """A page of our own around a body of HTML; it opens offline, on a phone too."""
+    from markupsafe import Markup
+
+    return render("base.html", title=title, body=Markup(body))
 
 
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1a1a1a;background:#fff}
-h1,h2{line-height:1.25}h2{margin-top:2.5rem}a{color:#0050a0}code,pre{font-family:ui-monospace,monospace;font-size:.9em}
-table{border-collapse:collapse;font-size:.95rem}th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}
-.index{width:100%}td.n,th.n{text-align:right;white-space:nowrap}.s{white-space:nowrap;font-weight:600}
-.output_subarea{overflow:auto;max-width:100%}.output_subarea>div>table.dataframe{font-size:.85rem}
-.output_subarea:has(>div>table.dataframe){max-height:32rem}
-.output_subarea pre,.output_area pre{white-space:pre-wrap;overflow-wrap:anywhere}
-.s.critical,.s.crashed,.s.timed-out,.s.misconfigured{color:#a3200d}.s.warning{color:#8a5300}.s.info{color:#0050a0}.s.healthy{color:#00664a}.muted{color:#555}.controls-off{display:none}
-@media(max-width:40rem){.index thead{display:none}.index td{display:block;border:0;padding:.1rem 0}.index td.n{text-align:left}
-.index td[data-label]::before{content:attr(data-label) ": ";color:#555}.index tr{display:block;border-bottom:1px solid #ddd;padding:.5rem 0}}
-"""
+# --- The index: every table of a run, ranked by what maintenance would save
 
 
 _SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
+_SAID = {"warning": "with warnings", "info": "with notes"}
 #: Tables that the list of what got worse names; the rows have them all.
-_WORSE = 20
+_MOST_WORSE = 20
 #: Letters of a name that may be broken.
 _LONG = 24
 _DASH = "–"
 
 
-def write_index(
-    rows: Sequence[Row],
-    path: Path,
-    *,
-    made_at: str,
-    catalog: str,
-    pending: int = 0,
-    remembered: Mapping[str, RecentRuns] | None = None,
-    thresholds: Thresholds | None = None,
-    problems: Sequence[str] = (),
-) -> Path:
-    """Rank the tables: what could not be read first, then by what maintenance would spare a full scan.
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """What an index shows of a run: its rows, and what is known beside them.
 
     ``pending`` tables have no row yet; ``remembered`` is what is known of earlier runs; what got worse
-    since is told by ``thresholds``, which are the run's; ``problems`` are of no table, and stand above them.
+    since is judged by ``thresholds``, which are the run's; ``problems`` are of no table, and stand above them.
     """
-    ranked = sorted(rows, key=rank)
-    before, limits = remembered or {}, thresholds or Thresholds()
-    is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in rows)
-    parts = [
-        f"<h1>Table health</h1><p class=muted>Catalog {html.escape(catalog)}, {html.escape(made_at)}.{_pending(len(rows), pending)}</p>",
-        *(f"<p class='s misconfigured'>{html.escape(problem)}</p>" for problem in problems),
-        _totals([row.wins for row in rows if row.wins]),
-        _worse(ranked, before, limits),
-        _filters(rows),
-        f"<div class=wide><table class=index><thead><tr>{_head(is_listed)}</tr></thead><tbody>{''.join(_row(row, before.get(row.table), limits, is_listed) for row in ranked)}</tbody></table></div>",
-        _FORMULA if rows else "",
-        f"<script>{_SCRIPT}</script>",
-    ]
-    return write_text(path, page(f"Table health: {catalog}", f"<main class=lake>{''.join(parts)}</main>", style=_INDEX_STYLE))
+
+    rows: Sequence[Row]
+    made_at: str
+    catalog: str
+    pending: int = 0
+    remembered: Mapping[str, RecentRuns] = field(default_factory=dict)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    problems: Sequence[str] = ()
+
+
+class _Column(NamedTuple):
+    name: str
+    css: str = "n"
+    is_more: bool = False
+
+
+class _Cell(NamedTuple):
+    """A cell sorts by its value; one of which nothing is known sorts below 0."""
+
+    text: str = _DASH
+    value: float = -1
+    share: float | None = None
+    note: Any = ""
+
+
+class _Box(NamedTuple):
+    value: str
+    name: str
+    more: str = ""
+
+
+_STATUS = _Column("Status", ""), _Column("Table and findings", "")
+_SAVED = "What maintenance would save"
+
+
+def write_index(index: Index, path: Path) -> Path:
+    """Rank the tables: what could not be read first, then by what maintenance would save a full scan."""
+    ranked = sorted(index.rows, key=rank)
+    compared = [(row, index.remembered[row.table].last, row.health) for row in ranked if row.health and row.table in index.remembered]
+    judged = [(row, "; ".join(said)) for row, was, now in compared if (said := worse(was, now, index.thresholds))]
+    is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
+    columns = [column for column, _ in _cells(None, None, (), is_listed)]
+    numbers = Counter(row.status for row in ranked)
+    page = render(
+        "index.html",
+        title=f"Table health: {index.catalog}",
+        catalog=index.catalog,
+        made_at=index.made_at,
+        pending=index.pending,
+        problems=index.problems,
+        verdict=_verdict(numbers, len(ranked)),
+        totals=_totals([row.wins for row in ranked if row.wins]),
+        compared=len(compared),
+        worse=judged,
+        most_worse=_MOST_WORSE,
+        fixed=sum(bool(better(was, now)) for _, was, now in compared),
+        statuses=[{"name": s, "css": s.replace(" ", "-"), "sign": _SIGNS[s], "tables": numbers[s]} for s in STATUSES if numbers[s]],
+        groups=[("", len(_STATUS)), (_SAVED, sum(not c.is_more for c in columns) - 2), ("", 1), ("", 1)],
+        columns=[*_STATUS, *columns],
+        ranks={status: place for place, status in enumerate(STATUSES)},
+        signs=_SIGNS,
+        rows=[(row, _cells(row, index.remembered.get(row.table), index.thresholds, is_listed)) for row in ranked],
+        link=_link,
+        finds=_finds,
+    )
+    return write_text(path, page)
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: what could not be judged, then what a scan is spared, what storage is freed, the most serious, by name."""
+    """The order of the index: what could not be judged, then what a scan saves, what storage is freed, the most serious, by name."""
     grave, won = STATUSES.index(row.status), row.wins or Savings()
     return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -won.storage_bytes, grave, row.table)
 
 
-def _pending(done: int, pending: int) -> str:
-    if not pending:
-        return ""
-    return f" <strong>{done:,} of {done + pending:,} tables so far</strong>: the run is at work, or was interrupted (--continue goes on with it)."
+def _verdict(numbers: Mapping[str, int], tables: int) -> str:
+    each = ", ".join(f"{numbers[status]:,} {_SAID.get(status, status)}" for status in STATUSES if numbers[status])
+    return f"{count(tables, 'table')}: {each}." if tables else ""
 
 
-def _totals(each: Sequence[Savings]) -> str:
+def _totals(each: Sequence[Savings]) -> list[_Box]:
     if not each:
-        return ""
+        return []
     summed = total(each)
-    figures = [
-        ("of the cost of scanning every table once", percent(summed.share or 0.0), f"{size(summed.spared)} of {size(summed.scan_cost)}"),
-        ("file opens", f"{summed.opens_spared:,}", f"{summed.files_gone:,} data files fewer"),
-        ("delete rows that reads apply", f"{summed.delete_rows_gone:,}", ""),
-        ("manifests", f"{summed.manifests_gone:,}", f"{size(summed.manifest_bytes_spared)} of entries"),
-        ("storage, by expiry", _DASH if summed.expirable_bytes is None else size(summed.expirable_bytes), "at least"),
+    boxes = [
+        _Box("not estimated" if summed.share is None else percent(summed.share), "of the cost of scanning every table once"),
+        _Box(f"{summed.opens_spared:,}", "file opens", f"of {summed.opens:,} in those scans"),
+        _Box(f"{summed.delete_rows_gone:,}", "delete rows no longer applied", f"of {summed.delete_rows:,}"),
+        _Box(f"{summed.manifests_gone:,}", "manifests", f"of {summed.manifests:,}"),
     ]
-    if summed.orphan_files is not None:
+    if summed.expirable_bytes:
+        boxes.append(_Box(size(summed.expirable_bytes), "storage, by expiry", "at least"))
+    if summed.orphan_files:
         held = _DASH if summed.orphan_bytes is None else _held(summed)
-        figures.append(("storage, of orphan files", held, f"{count(summed.orphan_files, 'file')}, where storage was listed"))
-    boxes = "".join(
-        f"<div><b>{html.escape(unbroken(value))}</b><span>{name}</span><small>{html.escape(unbroken(more))}</small></div>"
-        for name, value, more in figures
-    )
-    return (
-        f"<h2>What maintenance would win</h2><div class=totals>{boxes}</div>"
-        f"<p class=muted>For it, {size(summed.rewrite_bytes)} of data files would be rewritten.</p>"
-    )
+        boxes.append(_Box(held, "storage, of orphan files", f"{count(summed.orphan_files, 'file')}, where storage was listed"))
+    return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite for it", "of data files")]
 
 
-def _worse(rows: Sequence[Row], before: Mapping[str, RecentRuns], limits: Thresholds) -> str:
-    compared = [(row, before[row.table].last, row.health) for row in rows if row.health and row.table in before]
-    if not compared:
-        return ""
-    told = [(row, said) for row, was, now in compared if (said := worse(was, now, limits))]
-    fixed = sum(bool(better(was, now)) for _, was, now in compared)
-    items = "".join(f"<li>{_link(row)}: {html.escape('; '.join(said))}" for row, said in told[:_WORSE])
-    more = f"<li>and {count(len(told) - _WORSE, 'table')} more, below" if len(told) > _WORSE else ""
-    listed = f"<ul>{items}{more}</ul>" if told else "<p>Nothing got worse.</p>"
-    return f"<h2>Since the last run</h2>{listed}<p class=muted>{count(fixed, 'table')} lost a finding; {count(len(compared), 'table')} compared.</p>"
-
-
-def _filters(rows: Sequence[Row]) -> str:
-    boxes = "".join(
-        f"<label class='s {_class(status)}'><input type=checkbox checked value='{_class(status)}'> {_SIGNS[status]} {n:,} {status}</label>"
-        for status in STATUSES
-        if (n := sum(row.status == status for row in rows))
-    )
-    return f"<h2>Tables</h2><div class=filters role=group aria-label='Show tables that are'>{boxes}</div>" if boxes else ""
-
-
-#: A column only where storage was listed.
-_ORPHANS = "Orphans hold"
-_COLUMNS = (
-    ("Status", ""),
-    ("Table and findings", ""),
-    ("A scan is spared", "n"),
-    ("File opens", "n"),
-    ("Data files", "n"),
-    ("Delete rows", "n"),
-    ("Manifests", "n"),
-    ("Expiry frees", "n"),
-    (_ORPHANS, "n"),
-    ("To rewrite", "n"),
-    ("Over time", ""),
-    ("Data", "n"),
-    ("Seconds", "n"),
-)
-
-
-def _head(is_listed: bool) -> str:
-    columns = (column for column in _COLUMNS if is_listed or column[0] != _ORPHANS)
-    return "".join(f"<th scope=col class='{side}'><button type=button>{name}</button>" for name, side in columns)
-
-
-def _row(row: Row, before: RecentRuns | None, limits: Thresholds, is_listed: bool) -> str:
-    won = row.wins
-    found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
-    said = html.escape(row.error or (", ".join(found) or "nothing to do"))
-    data = row.outcome.totals["data"] if row.outcome else None
+def _cells(row: Row | None, before: RecentRuns | None, limits: Any, is_listed: bool) -> list[tuple[_Column, _Cell]]:
+    """The columns after the first two, each with a table's cell."""
+    won, outcome = (row.wins, row.outcome) if row else (None, None)
+    data = outcome.totals["data"] if outcome else None
+    none = _Cell()
+    share = won.share if won else None
     cells = [
-        f"<td class='s {_class(row.status)}' data-v='{STATUSES.index(row.status)}'>{_SIGNS[row.status]} {row.status}",
-        f"<td>{_link(row)}<br><small>{said}</small>",
-        _number("A scan is spared", won.spared if won else None, _spared(won) if won else _DASH, bar=won.share if won else None),
-        _number("File opens", won.opens_spared if won else None),
-        _number("Data files", won.files_gone if won else None, f"{won.files_gone:,} of {data['file_count']:,}" if won and data else None),
-        _number("Delete rows", won.delete_rows_gone if won else None),
-        _number("Manifests", won.manifests_gone if won else None),
-        _number("Expiry frees", won.expirable_bytes if won else None, in_bytes=True),
-        *([_orphans(won)] if is_listed else []),
-        _number("To rewrite", won.rewrite_bytes if won else None, in_bytes=True),
-        _over_time(row, before, limits),
-        _number("Data", data["size_in_bytes"] if data else None, in_bytes=True),
-        _number("Seconds", row.seconds, f"{row.seconds:.1f}"),
+        (
+            _Column("Of the scan's cost"),
+            none if won is None else _Cell("not estimated") if share is None else _Cell(percent(share), share, share),
+        ),
+        (_Column("File opens"), _of(won.opens_spared, won.opens) if won else none),
+        (_Column("Delete rows"), _of(won.delete_rows_gone, won.delete_rows) if won else none),
+        (_Column("Manifests"), _of(won.manifests_gone, won.manifests) if won else none),
+        (_Column("To rewrite"), _Cell(size(won.rewrite_bytes), won.rewrite_bytes) if won else none),
+        (_Column("Over time", "t"), _over_time(row, before, limits) if row else none),
+        (_Column("Data files", "n more", True), _Cell(f"{data['file_count']:,}", data["file_count"]) if data else none),
+        (_Column("Data", "n more", True), _Cell(size(data["size_in_bytes"]), data["size_in_bytes"]) if data else none),
+        (_Column("Expiry frees", "n more", True), _bytes(won.expirable_bytes) if won else none),
+        (_Column("Orphan files hold", "n more", True), _orphans(won)),
+        (_Column("Seconds", "n more", True), _Cell(f"{row.seconds:.1f}", row.seconds) if row else none),
     ]
-    return f"<tr data-status='{_class(row.status)}'>{''.join(cells)}</tr>"
+    return [(column, cell) for column, cell in cells if is_listed or column.name != "Orphan files hold"]
 
 
-def _orphans(won: Savings | None) -> str:
+def _of(saved: int, there: int) -> _Cell:
+    return _Cell(f"{saved:,} of {there:,}" if there else "0", saved)
+
+
+def _bytes(value: int | None) -> _Cell:
+    return _Cell() if value is None else _Cell(size(value), value)
+
+
+def _orphans(won: Savings | None) -> _Cell:
     if won is None or won.orphan_files is None:
-        return _number(_ORPHANS, None)
+        return _Cell()
     files = count(won.orphan_files, "file")
     if won.orphan_bytes is None:
         # Files that nobody could weigh sort above none at all.
-        return _number(_ORPHANS, min(won.orphan_files, 1), files)
-    return _number(_ORPHANS, won.orphan_bytes, f"{_held(won)}, {files}" if won.orphan_files else "0")
+        return _Cell(files, min(won.orphan_files, 1))
+    return _Cell(f"{_held(won)}, {files}" if won.orphan_files else "0", won.orphan_bytes)
 
 
 def _held(won: Savings) -> str:
     return about(won.orphan_bytes or 0, is_estimate=won.are_orphans_estimated)
 
 
-def _spared(won: Savings) -> str:
-    return size(won.spared) if won.share is None else f"{size(won.spared)}, {percent(won.share)}"
-
-
-def _number(name: str, value: float | None, written: str | None = None, *, in_bytes: bool = False, bar: float | None = None) -> str:
-    """A cell that sorts by its number; a zero is quiet."""
-    if value is None:
-        return f"<td class=n data-v='-1' data-label='{name}'>{_DASH}"
-    shown = written or (size(value) if in_bytes else f"{value:,.0f}")
-    track = f"<i class=bar style='--share:{bar:.3f}'></i>" if bar else ""
-    return f"<td class='n{'' if value else ' zero'}' data-v='{value:.3f}' data-label='{name}'>{html.escape(unbroken(shown))}{track}"
-
-
-def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> str:
-    now = row.health.scan_bytes_spared if row.health else None
+def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> _Cell:
+    now = row.health.opens_spared if row.health else None
     points = [*(before.points if before else ()), *([now] if now is not None else [])]
     if len(points) < 2:
-        return f"<td class=t data-v='0'>{_DASH}"
+        return _Cell(value=0)
+    from markupsafe import Markup
+
     said = worse(before.last, row.health, limits) if row.health and before else ()
-    drawn = sparkline(points, f"What a scan would be spared, {len(points)} runs: {size(points[0])} at first, {size(points[-1])} now")
-    note = f"<small>{html.escape('; '.join(said))}</small>" if said else ""
-    return f"<td class=t data-v='{len(said)}' data-label='Over time'>{drawn}{note}"
+    drawn = sparkline(points, f"File opens that compaction would save, {len(points)} runs: {points[0]:,} at first, {points[-1]:,} now")
+    return _Cell("", len(said), note=Markup(drawn) + "; ".join(said))
 
 
-def _link(row: Row) -> str:
-    name = html.escape(row.table)
+def _finds(row: Row) -> str:
+    found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
+    return row.error or ", ".join(found) or "nothing to do"
+
+
+def _link(row: Row) -> Any:
+    """The table's name, which leads to its page; a long one may be broken where a person would break it."""
+    from markupsafe import Markup, escape
+
+    name = escape(row.table)
     if len(row.table) > _LONG:
-        # Where a person would break it.
-        name = re.sub(r"([._])", r"\1<wbr>", name)
-    return f"<a href='{html.escape(quote(row.page))}'>{name}</a>" if row.page else name
-
-
-def _class(status: str) -> str:
-    return status.replace(" ", "-")
-
-
-_FORMULA = """<details><summary>How tables are ranked</summary><p>By what one full scan of the table would be spared, in bytes:
-<code>(file opens + manifests) × cost of an open + bytes no longer read</code>. The cost of an open is the table's
-<code>read.split.open-file-cost</code>, by which Iceberg itself weighs a file against its bytes (4 MiB by default). <em>File opens</em> are
-counted as <code>icekit compact</code> does: data files that go, and delete files no longer opened beside each data file. <em>Bytes no longer
-read</em> are deleted rows, delete files and manifest entries. The percentage is of the same scan's whole cost. <em>Delete rows</em> are shown
-and not priced. <em>Expiry frees</em> is what the snapshot summaries say that snapshots past the table's own limits alone hold: at least so
-much, manifests not counted. <em>Orphans hold</em> is what the files hold
-that <code>--storage</code> finds by the dry run of <code>remove_orphan_files</code>: the sizes of all of them, or <em>about</em> so much by those of
-2,000. Both together decide between tables that spare a scan the same. A dash is not known. Tables that could
-not be read come first. Click a heading to sort.</p></details>"""
-
-_INDEX_STYLE = """
-body{max-width:none}.lake{max-width:92rem;margin:auto}.wide{overflow-x:auto}small{font-size:.85em;color:#555}
-.totals{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem}.totals div{border:1px solid #ccc;border-left:6px solid #0072b2;padding:.5rem .8rem}
-.totals b,.totals span,.totals small{display:block}.totals b{font-size:1.4rem;line-height:1.3}
-.filters label{margin-right:1.2rem;cursor:pointer;white-space:nowrap}
-.index th{vertical-align:bottom}.index th button{font:inherit;font-weight:600;background:none;border:0;padding:0;color:#0050a0;cursor:pointer;text-align:inherit}
-.index th[aria-sort=ascending] button::after{content:" ▲"}.index th[aria-sort=descending] button::after{content:" ▼"}
-.index td{font-size:.92rem}.index td,.index th{padding:.35rem .5rem}.zero{color:#767676}.index td:nth-child(2){min-width:13rem;overflow-wrap:anywhere}.t small{display:block;max-width:14rem}
-.bar{display:block;height:.3rem;background:linear-gradient(to right,#0072b2 calc(100%*var(--share)),#e4e4e4 0);margin-top:.2rem}
-"""
-
-_SCRIPT = """
-const body=document.querySelector('.index tbody'),heads=[...document.querySelectorAll('.index th')];
-heads.forEach((th,i)=>th.querySelector('button').addEventListener('click',()=>{
- const up=th.getAttribute('aria-sort')==='descending'||(i<2&&th.getAttribute('aria-sort')!=='ascending');
- heads.forEach(h=>h.removeAttribute('aria-sort'));th.setAttribute('aria-sort',up?'ascending':'descending');
- const key=r=>{const c=r.cells[i];return c.dataset.v===undefined?c.textContent:Number(c.dataset.v)};
- [...body.rows].sort((a,b)=>{const x=key(a),y=key(b),d=x<y?-1:x>y?1:0;return up?d:-d}).forEach(r=>body.append(r));
-}));
-const boxes=[...document.querySelectorAll('.filters input')];
-boxes.forEach(b=>b.addEventListener('change',()=>{const on=new Set(boxes.filter(x=>x.checked).map(x=>x.value));
- [...body.rows].forEach(r=>{r.hidden=!on.has(r.dataset.status)})}));
-"""
+        name = Markup(re.sub(r"([._])", r"\1<wbr>", str(name)))
+    return Markup("<a href='{}'>{}</a>").format(quote(row.page), name) if row.page else name

@@ -27,7 +27,7 @@ from icekit.facts.model import TableFacts
 from icekit.history.store import Health, Store, health
 from icekit.history.trend import handed_over, opened
 from icekit.notebook import limits
-from icekit.report.index import write_index
+from icekit.report.index import Index, write_index
 from icekit.report.journal import KERNELS, NAME, Journal, Options, ReportRun, Row, begin, exit_status
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, observed, rendered
 from icekit.saving import slug, write_text
@@ -264,9 +264,8 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
 
         def index() -> Path:
             made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
-            return write_index(
-                rows,
-                output / "index.html",
+            shown = Index(
+                rows=rows,
                 made_at=made_at,
                 catalog=lake.name,
                 pending=len(names) - len(rows),
@@ -274,6 +273,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                 thresholds=chosen,
                 problems=lost,
             )
+            return write_index(shown, output / "index.html")
 
         try:
             with (

@@ -22,7 +22,7 @@ from icekit.diagnose import document
 from icekit.errors import ParameterError
 from icekit.notebook import check_names, finish, gated, limits, observe
 from icekit.report import Row, exit_status, notebook_path
-from icekit.report.index import write_index
+from icekit.report.index import Index, write_index
 from icekit.saving import slug
 from tests.factories import file_group, partition, table_facts
 
@@ -77,7 +77,7 @@ def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tu
 
     # As the run begins, and with what it comes to.
     assert [line for line in said.splitlines() if line.startswith("No table")] == [told, told]
-    assert told.replace("'", "&#x27;") in (output / "index.html").read_text()
+    assert told.replace("'", "&#39;") in (output / "index.html").read_text()
 
 
 def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
@@ -284,7 +284,7 @@ def test_parameter_names_are_checked_against_those_of_the_notebook() -> None:
 
 
 def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
-    assert "Table health" in write_index([], tmp_path / "index.html", made_at="now", catalog="lake").read_text()
+    assert "Table health" in write_index(Index(rows=(), made_at="now", catalog="lake"), tmp_path / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

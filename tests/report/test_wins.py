@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from icekit.facts.collect import weighed
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.history.store import RecentRuns
 from icekit.report import Row
-from icekit.report.index import rank, write_index
+from icekit.report.index import Index, rank, write_index
 from tests.factories import GIB, MIB, NOW_MS, commit, file_group, history, manifest_facts, partition, sequence, table_facts
 from tests.history.test_stores import record
 
@@ -141,6 +142,10 @@ def row(table: str, status: str = "warning", spared: int = 0, frees: int | None 
     return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
+def written(folder: Path, *rows: Row, **more: Any) -> str:
+    return write_index(Index(rows=rows, made_at="now", catalog="lake", **more), folder / "index.html").read_text()
+
+
 def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
     rows = [
         row("a", "critical", 1),
@@ -157,8 +162,8 @@ def test_of_tables_that_spare_a_scan_the_same_the_one_whose_expiry_frees_more_co
     rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", spared=1), row("e", frees=MIB)]
 
     assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
-    page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text()
-    assert "Both together decide between tables that spare a scan the same" in page
+    page = written(tmp_path, *rows)
+    assert "Where tables would save the same, those two decide." in page.replace("\n", " ")
 
 
 def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None:
@@ -197,65 +202,64 @@ def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path) 
     unweighed, estimated = of("b", orphan_files=1), of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000)
     rows = [exact, unweighed, estimated, row("d"), of("e", orphan_files=0, orphan_bytes=0, orphan_files_weighed=0)]
 
-    page = write_index(rows, tmp_path / "index.html", made_at="now", catalog="lake").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    page = written(tmp_path, *rows).replace("\N{NO-BREAK SPACE}", " ")
 
     assert [r.table for r in sorted(rows, key=rank)] == ["c", "a", "b", "d", "e"]
     assert "<b>about 1 GiB</b><span>storage, of orphan files</span><small>9,008 files, where storage was listed</small>" in page
-    cells = re.findall(r"data-v='([-\d.]+)' data-label='Orphans hold'>([^<]*)", page)
+    cells = re.findall(r"data-v='([-\d.]+)' data-label='Orphan files hold'>([^<\n]*)", page)
     assert cells == [
         ("1073741824.000", "about 1 GiB, 9,000 files"),
         ("3145728.000", "3 MiB, 7 files"),
         ("1.000", "1 file"),
-        ("-1", "–"),
+        ("-1.000", "–"),
         ("0.000", "0"),
     ]
-    none = write_index([row("d")], tmp_path / "none.html", made_at="now", catalog="lake").read_text()
-    assert "Orphans hold</button>" not in none
-    assert none.count("<th ") == none.split("<tbody>")[1].count("<td")
-    assert page.count("<th ") * len(rows) == page.split("<tbody>")[1].count("<td")
+    none = written(tmp_path, row("d"))
+    assert "Orphan files hold</button>" not in none
+    assert none.count("<th scope") == none.split("<tbody>")[1].count("<td")
+    assert page.count("<th scope") * len(rows) == page.split("<tbody>")[1].count("<td")
 
 
 def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
-    before = [record(day, scan_bytes_spared=day) for day in range(5)]
-    now = record(9, scan_bytes_spared=50, findings=(("small_files", "critical"),))
-    page = write_index(
-        [row("db.events", "critical", 50, health=now), row("db.other")],
-        tmp_path / "index.html",
-        made_at="now",
-        catalog="lake",
-        pending=3,
-        remembered={"db.events": RecentRuns(before[-1], tuple(h.scan_bytes_spared or 0 for h in before))},
-    ).read_text()
+    before = [record(day, opens_spared=day) for day in range(5)]
+    now = record(9, opens_spared=50, findings=(("small_files", "critical"),))
+    remembered = {"db.events": RecentRuns(before[-1], tuple(h.opens_spared or 0 for h in before))}
+    page = written(tmp_path, row("db.events", "critical", 50, health=now), row("db.other"), pending=3, remembered=remembered)
 
     assert "small files is new" in page
-    assert "0 tables lost a finding; 1 table compared" in page
+    assert "Of 1 table compared with the last run, 1 got worse and none lost a finding." in page
+    assert "2 tables: 1 critical, 1 with warnings." in page
     assert page.count("<svg class=spark") == 1
     assert "2 of 5 tables so far" in page
     assert "src=" not in page
     assert "http" not in page
 
 
+def test_a_long_name_may_be_broken_and_is_escaped(tmp_path: Path) -> None:
+    page = written(tmp_path, row("db.<i>.a_name_that_is_long"), Row("db.<b>.another_name_that_is_long", "crashed", 1.0))
+
+    assert "<a href='db.%3Ci%3E.a_name_that_is_long.html'>db.<wbr>&lt;i&gt;.<wbr>a_<wbr>name" in page
+    assert "<td>db.<wbr>&lt;b&gt;.<wbr>another_" in page
+
+
 def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
     was, now = record(1, snapshots=4), record(2, snapshots=6)
     told = {"db.events": RecentRuns(was, (1, 2))}
     pages = [
-        write_index(
-            [row("db.events", health=now)], tmp_path / "i.html", made_at="now", catalog="lake", remembered=told, thresholds=limits
-        ).read_text()
-        for limits in (None, Thresholds(snapshots=5))
+        written(tmp_path, row("db.events", health=now), remembered=told, thresholds=limits)
+        for limits in (Thresholds(), Thresholds(snapshots=5))
     ]
 
     assert ["snapshots: 4 → 6" in page for page in pages] == [False, True]
-    assert ["Nothing got worse" in page for page in pages] == [True, False]
+    assert ["none got worse" in page for page in pages] == [True, False]
     # In the list, and in the table's row.
     assert pages[1].count("snapshots: 4 → 6") == 2
 
 
 def test_rows_without_figures_show_a_dash_and_never_a_zero(tmp_path: Path) -> None:
-    page = write_index(
-        [Row("db.t", "timed out", 2.0, error="slow <b>")], tmp_path / "index.html", made_at="now", catalog="lake"
-    ).read_text()
+    page = written(tmp_path, Row("db.t", "timed out", 2.0, error="slow <b>"))
 
     assert "slow &lt;b&gt;" in page
-    assert page.count("data-v='-1'") == 8
-    assert "What maintenance would win" not in page
+    assert "0 %" not in page
+    assert re.findall(r"data-label='[^']*'>([^<\n]*)", page) == [*["–"] * 9, "2.0"]
+    assert "<div class=totals>" not in page
