@@ -38,6 +38,8 @@ class SqliteFile(ABC):
     APPLICATION: ClassVar[int]
     #: The newest schema that is known; kept as ``user_version``.
     SCHEMA: ClassVar[int] = 0
+    #: The oldest schema that can be read and written.
+    OLDEST: ClassVar[int] = 0
     #: Whether readers go on while one writes.
     IS_WAL: ClassVar[bool] = False
     #: Of a folder that is made for the file.
@@ -108,6 +110,8 @@ class SqliteFile(ABC):
             raise NotOurs("it is another program's database")
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
+        if version < self.OLDEST:
+            raise NotOurs(f"schema {version} is an earlier icekit's, and is not read any more")
         return int(version)
 
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:

@@ -128,29 +128,30 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
     from icekit.compact.ledger import opened
     from icekit.run.checkpointed import clear, clearing, holding
     from icekit.schedule.state import State, state_path
+    from icekit.schedule.table_state import TableState
 
     state = State(state_path(wanted))
-    trouble = state.trouble(table)
-    if trouble is None:
-        held = state.troubled()
+    record = state.table(table)
+    if (failure := record.failure) is None:
+        held = state.failed()
         raise ParameterError(
             f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
         )
     unseen: list[str] = []
-    if trouble.is_unproved:
+    if record.state is TableState.UNPROVED:
         # The ledger holds the table back too, and for more than this perhaps.
         lake = connect(wanted.catalog or None)
         try:
             with opened(wanted.ledger or None, lake) as book:
                 for held_by in holding(lake, lake.identifier(table), book):
-                    if held_by.run_id == trouble.run_id:
+                    if held_by.run_id == failure.run_id:
                         clear(lake, table, held_by.run_id, ledger=book)
                     else:
                         unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
         finally:
             lake.close()
-    state.clear(table)
-    was = f"Against it was: {trouble.action}: {trouble.said}"
+    state.apply(table, "clear")
+    was = f"Against it was: {failure.action}: {failure.said}"
     if unseen:
         return f"{was}\nThe ledger still holds {table} back. Look at each of these and say so (with the same --ledger): {'; '.join(unseen)}"
     return f"{table} may be worked on again by the next pass. {was}"

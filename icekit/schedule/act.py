@@ -12,24 +12,27 @@ from zoneinfo import ZoneInfo
 from icekit.catalog import Lake
 from icekit.catalog.tables import within
 from icekit.compact import Plan
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import Ledger, opened
 from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
 from icekit.notebook import sampled
 from icekit.report import FactsCache
 from icekit.run import Limits, resume, run
-from icekit.run.checkpointed import plan_of
+from icekit.run.checkpointed import CLEARED, plan_of
 from icekit.run.service import new_run_id
 from icekit.saving import slug, write_text
 from icekit.schedule.policy import ACTIONS, PassBudget, Rule
-from icekit.schedule.result import Failure, StartedRun, Status, Step, TableHealth, how_to_clear, mark, planned, ran
+from icekit.schedule.result import Status, Step, TableHealth, most_serious, planned, ran
 from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
+from icekit.schedule.table_state import StartedRun, TableRecord, TableState, how_to_clear, mark
 from icekit.schedule.triggers import Permit, Watermark, stopping_at
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
 #: Statuses of a run whose rest is worth resuming. What failed is planned again: its plan is why.
 CUT_SHORT = ("running", "stopped")
+#: Statuses of an action whose proof failed, or could not be made.
+NOT_PROVED = ("disproved", "unproved")
 
 
 @dataclass(frozen=True)
@@ -132,19 +135,20 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
 
     No other run is touched: neither a person's, nor this one once another has followed it. It is not resumed where
     the rule no longer allows it, or says something else of it than it did then: its plan is of what it said then.
+    What of it was not proved holds the table back, unless the run that is resumed proves it.
     """
     full = display_name(work.lake.sql_name(work.table))
     with opened(work.ledger or None, work.lake) as book:
         record = book.last_run(full)
-    if record is None or record.run_id != begun.run_id or record.status not in CUT_SHORT or not record.plan:
-        return None
-    plan = plan_of(record)
-    why_not = still(begun, work.rule, plan.command)
-    if why_not is not None:
-        work.say(
-            f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned again"
-        )
-        return None
+        if record is None or record.run_id != begun.run_id or record.status not in CUT_SHORT or not record.plan:
+            return _unproved(book, begun)
+        plan = plan_of(record)
+        why_not = still(begun, work.rule, plan.command)
+        if why_not is not None:
+            work.say(
+                f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned again"
+            )
+            return _unproved(book, begun)
     leave = work.permit()
     if not leave.granted:
         return Step(begun.action, "waits", f"run {record.run_id} is unfinished; {leave.why}", run_id=record.run_id)
@@ -163,6 +167,15 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
         return ran(begun.action, outcome)
 
     return _guarded(begun.action, leave, work, go)
+
+
+def _unproved(book: Ledger, begun: StartedRun) -> Step | None:
+    """A step for a run that was not proved, and whose pass ended before it heard so; None for any other run."""
+    record = book.run(begun.run_id)
+    if record is None or record.status == CLEARED or all(one.status not in NOT_PROVED for one in book.actions(begun.run_id)):
+        return None
+    said = f"run {begun.run_id} of an earlier pass was not proved{': ' + record.error if record.error else ''}"
+    return Step(begun.action, "failed", said, run_id=begun.run_id, is_unproved=True)
 
 
 def still(begun: StartedRun, rule: Rule, command: str) -> str | None:
@@ -265,11 +278,12 @@ def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], object])
 
 @dataclass
 class Table:
-    """A table on its way through a pass."""
+    """A table on its way through a pass; ``record`` is what is known of it, ``status`` what the pass says of it once it has done with it."""
 
     name: Identifier
     rule: Rule
-    status: Status = "reported"
+    record: TableRecord = field(default_factory=TableRecord)
+    status: Status | None = None
     why: str = ""
     steps: list[Step] = field(default_factory=list)
     studied: Studied = field(default_factory=lambda: Studied({}))
@@ -277,25 +291,32 @@ class Table:
     before: TableHealth | None = None
     start: Watermark | None = None
     seconds: float = 0.0
-    is_over: bool = False
-    trouble: Failure | None = None
     #: The leave that the pass's budget was shared out by; a refusal then stays one.
     leave: Permit | None = None
-    #: Nothing more is run on it in this pass: what was resumed has not ended well, or nobody has looked at what was not proved.
-    is_at_rest: bool = False
-    is_held: bool = False
-    #: What it has become was not reported on.
-    is_unseen: bool = False
-    is_worked: bool = False
 
     @property
     def written(self) -> str:
         """``namespace.table``."""
         return display_name(self.name)
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the pass has done with it."""
+        return self.status is not None
+
+    @property
+    def may_run(self) -> bool:
+        """Tell whether runs may begin on it in this pass."""
+        return self.record.state is TableState.DUE and not self.is_over
+
+    @property
+    def status_now(self) -> Status:
+        """Its status; as long as it has none, that of its most serious step."""
+        return self.status or most_serious(step.status for step in self.steps)
+
     def end(self, status: Status, why: str) -> None:
         """Give it its status, which no step changes any more; it is done with."""
-        self.status, self.why, self.is_over = status, why, True
+        self.status, self.why = status, why
 
     def crash(self, problem: BaseException, output: Path | None) -> None:
         """End it by an error that nobody foresaw; its trace goes into a file of ``output``, where one is given."""
@@ -307,22 +328,18 @@ class Table:
                 said += f"; for details see {kept_in}"
         self.end("crashed", said)
 
-    def keep_back(self, trouble: Failure | None, now: dt.datetime, zone: ZoneInfo) -> bool:
-        """Whether what failed on it ends its pass; what was not proved lets it be reported on, and nothing be run."""
-        self.trouble = trouble
-        if trouble is None:
-            return False
-        again = trouble.rests_until(self.rule)
-        if not trouble.is_unproved and (again is None or now >= again):
-            return False
-        self.steps.append(Step(trouble.action, "failed", trouble.said, is_unproved=trouble.is_unproved))
+    def keep_back(self, now: dt.datetime, zone: ZoneInfo) -> None:
+        """Say what failed on it, and end it if that is tried again later; what was not proved lets it be reported on."""
+        failure, is_unproved = self.record.failure, self.record.state is TableState.UNPROVED
+        again = failure.rests_until(self.rule) if failure and self.record.state is TableState.FAILED else None
+        if failure is None or not (is_unproved or (again is not None and now < again)):
+            return
+        self.steps.append(Step(failure.action, "failed", failure.said, is_unproved=is_unproved))
         clear = how_to_clear(self.written)
-        if again is not None:
-            self.end("failed", f"{trouble.often()}; it is tried again from {again.astimezone(zone):%a %H:%M %Z} on, or after {clear}")
-            return True
-        self.is_held = self.is_at_rest = True
-        self.why = f"nothing is run on it until a person has looked at it, and says so by {clear}"
-        return False
+        if again is None:
+            self.why = f"nothing is run on it until a person has looked at it, and says so by {clear}"
+        else:
+            self.end("failed", f"{failure.often()}; it is tried again from {again.astimezone(zone):%a %H:%M %Z} on, or after {clear}")
 
 
 # --- Share a pass's budget out among its tables: conversions first, then partitions of all tables by what they win
@@ -335,7 +352,7 @@ def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Pe
     if left.bytes is not None or left.files is not None:
         for one in tables:
             one.leave = permit(one)
-        tables = [one for one in tables if one.leave and one.leave.granted and not one.is_at_rest]
+    tables = [one for one in tables if one.may_run and (one.leave is None or one.leave.granted)]
     for one in tables:
         files, read = one.studied.convert_reads
         if files and one.rule.convert and one.rule.convert.execute:
@@ -386,5 +403,5 @@ def while_ending(step: Step, ending: Ending) -> Step:
 def stop(tables: list[Table]) -> None:
     """Say of the tables that a pass has done nothing on that it was stopped; what it did on the others stays said."""
     for one in tables:
-        if not one.is_over and not one.is_worked and not one.steps:
+        if not one.is_over and not one.steps:
             one.end("stopped", "the pass was stopped by hand or by a signal; the next one goes on")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from icekit.catalog import EMBEDDED, Lake, connect
 from icekit.engine.boundary import outside
@@ -22,27 +23,16 @@ from icekit.schedule.act import Say, Table, TableWork, act, let_go, shares, stop
 from icekit.schedule.alerts import check_places, check_receivers, messages, send, urls
 from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.policy import Rule, SchedulePolicy
-from icekit.schedule.result import (
-    Failure,
-    Pass,
-    PastAction,
-    Step,
-    TableResult,
-    health_in,
-    kept,
-    mark,
-    most_serious,
-    ranked,
-    reported,
-    same_report,
-    unread,
-)
+from icekit.schedule.result import Pass, PastAction, Step, TableResult, health_in, kept, ranked, reported, same_report, unread
 from icekit.schedule.state import LONGEST, State, one_at_a_time, state_path
 from icekit.schedule.study import PlanTimedOut, Share, study, timely
+from icekit.schedule.table_state import Event, Failure, TableState, mark
 from icekit.schedule.triggers import Assigned, Permit, Watermark, assign, due, permit, quiet
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
+#: Why a table in such a state is due, whatever its trigger says.
+_DUE_ANYWAY = {TableState.UNFINISHED: "a run of an earlier pass was unfinished", TableState.CLEARED: "it was cleared"}
 
 
 def run_pass(policy: SchedulePolicy, state: State, *, dry_run: bool = False, clock: Clock | None = None, say: Say = print) -> Pass:
@@ -107,11 +97,11 @@ class _OnePass:
                 self._look(one)
         self._report([one for one in tables if not one.is_over], after=False)
         for one in tables:
-            if not one.is_over and not self._hushed(one) and not one.is_at_rest:
+            if not one.is_over and not self._hushed(one) and one.may_run:
                 with self._on(one):
                     plan = partial(study, rule=one.rule, ledger=self.policy.ledger, now=self.clock(), known=self.known)
                     one.studied = timely(self.lake, self.policy.timeout, partial(plan, table=one.name))
-        shared = shares(self.policy.budget, [one for one in tables if not one.is_over], self._permit)
+        shared = shares(self.policy.budget, tables, self._permit)
         # The tables that win most come first: what ends a pass early should cut the least.
         queue = sorted((one for one in tables if not one.is_over), key=lambda one: -sum(o.file_opens_saved for o in one.studied.offers))
         self._work_through(queue, shared)
@@ -121,25 +111,25 @@ class _OnePass:
         for one in queue:
             with self._on(one):
                 self._work(one, shared.get(one.written, Share()))
-            one.is_worked = True
-            if not one.is_over and not self.dry_run and any(step.run_id for step in one.steps):
-                one.is_unseen = True
-                changed.append(one)
+            is_changed = not one.is_over and any(step.was_run for step in one.steps)
             # At once, so that a kill loses nothing of it; what was changed is kept again with its new report.
             with self._on(one):
-                self._keep(one)
+                self._keep(one, is_reported=not is_changed)
+            changed += [one] if is_changed else []
+            one.status = one.status_now
         self._report(changed, after=True)
 
     def _hushed(self, one: Table) -> bool:
-        """Whether its quiet hours have begun since the pass looked at it."""
+        """Whether its quiet hours have begun since the pass looked at it; what is left is for the next pass."""
         silent = quiet(one.rule, self.policy.timezone, self.clock())
         if silent is None:
             return False
-        if one.steps:
+        if one.is_over:
+            one.why += f"; not reported on since, as its {silent}"
+        elif one.steps:
             # What was resumed has its result; the rest waits.
-            if not one.is_unseen:
-                one.steps.append(Step("report", "waits", silent))
-            one.is_at_rest, one.is_unseen = True, True
+            one.steps.append(Step("report", "waits", silent))
+            one.status = one.status_now
         else:
             one.end("quiet", silent)
         return True
@@ -149,71 +139,59 @@ class _OnePass:
         if silent := quiet(one.rule, self.policy.timezone, self.clock()):
             one.end("quiet", silent)
             return
-        if one.keep_back(self.state.trouble(one.written), self.clock(), self.policy.timezone):
+        one.record = known = self.state.table(one.written)
+        one.keep_back(self.clock(), self.policy.timezone)
+        if one.is_over:
             return
-        begun = self.state.begun(one.written)
-        if begun is not None and not self.dry_run and not one.is_held:
-            step = unfinished(self._work_on(one), begun)
-            if step is not None:
-                step = self._note(one, step)
-                one.is_at_rest = step.status != "done"
-            if step is None or step.status in {"done", "failed"}:
-                self.state.ended(one.written)
+        if known.state is TableState.UNFINISHED:
+            step = unfinished(self._work_on(one), known.run) if known.run and not self.dry_run else None
+            if step is None:
+                self._apply(one, "end")
+            else:
+                self._note(one, step)
         at = head(self.lake, one.name)
         one.start = Watermark(at.metadata.get("table-uuid"), at.snapshot_id, int(self.clock().timestamp() * 1000))
-        found = due(at.metadata, self.state.seen(one.written), one.rule.when, one.start.passed_ms, one.rule.limits.min_file_size_ratio)
-        if found.is_due or begun is not None:
-            why = found.why if found.is_due else "a run of an earlier pass was unfinished"
-            one.why = f"{why}; {one.why}" if one.is_held else why
-            one.health = same_report(self.state.last(one.written), one.rule, at.snapshot_id)
-            self.say(f"{one.written}: due, {why}")
-        elif one.is_held:
-            one.end("failed", one.why)
-        else:
-            one.end("not due", found.why)
+        found = due(at.metadata, known.seen, one.rule.when, one.start.passed_ms, one.rule.limits.min_file_size_ratio)
+        why = found.why if found.is_due else _DUE_ANYWAY.get(known.state)
+        if why is None:
+            one.end("failed" if one.why else "not due", one.why or found.why)
+            return
+        if known.state is not TableState.UNFINISHED:
+            self._apply(one, "take")
+        one.why = f"{why}; {one.why}" if one.why else why
+        one.health = same_report(known.last, one.rule, at.snapshot_id)
+        self.say(f"{one.written}: due, {why}")
 
     def _work(self, one: Table, share: Share) -> None:
-        if one.is_at_rest:
+        if not one.may_run:
             return
-        if one.trouble is not None:
-            self.say(f"{one.written}: {one.trouble.often()}; it is tried again")
-        before = len(one.steps)
+        if one.record.failure is not None:
+            self.say(f"{one.written}: {one.record.failure.often()}; it is tried again")
         act(self._work_on(one), one.studied, share, dry_run=self.dry_run)
-        steps = one.steps[before:]
-        if self.dry_run:
-            return
-        # A claim that was lost leaves a run that may go on.
-        if all(step.status not in {"stopped", "busy"} for step in steps):
-            self.state.ended(one.written)
 
-    def _note(self, one: Table, step: Step) -> Step:
-        """Take in a step as it ends, and remember at once what failed; the step as it is kept."""
+    def _apply(self, one: Table, event: Event | None, **changed: Any) -> None:
+        """Let an event change what is known of a table; a dry run keeps nothing of it."""
+        one.record = one.record.after(event, **changed) if self.dry_run else self.state.apply(one.written, event, **changed)
+
+    def _note(self, one: Table, step: Step) -> None:
+        """Take in a step as it ends, and remember at once what it makes of the table."""
         step = while_ending(step, self.ending)
         one.steps.append(step)
+        now_ms = int(self.clock().timestamp() * 1000)
+        if step.status == "failed":
+            before, run_id = one.record.failure, step.run_id or step.held_by
+            times = before.times + 1 if before and before.action == step.action else 1
+            failure = Failure(step.action, step.said, mark(one.rule, step.action), now_ms, times, run_id)
+            self._apply(one, "hold" if step.is_unproved else "fail", failure=failure)
+        elif step.status == "done":
+            # A trial of another action may have failed before.
+            self._apply(one, "fail" if one.status_now == "failed" else "end")
         self.say(f"{one.written}: {step.action} {step.status}: {step.said}")
         if self.dry_run:
             self.say(f"{step.plan}\n")
-            return step
-        now_ms = int(self.clock().timestamp() * 1000)
-        if step.run_id is not None:
+        elif step.was_run:
             self.known.forget(one.name)
             self.state.acted(PastAction.by(step, one.written, now_ms))
-        if step.status == "failed":
-            times = one.trouble.times + 1 if one.trouble and one.trouble.action == step.action else 1
-            marked, looked_at = mark(one.rule, step.action), step.run_id or step.held_by
-            self.state.fail(
-                one.written,
-                Failure(
-                    action=step.action,
-                    said=step.said,
-                    mark=marked,
-                    at_ms=now_ms,
-                    times=times,
-                    is_unproved=step.is_unproved,
-                    run_id=looked_at,
-                ),
-            )
-        return step
 
     def _work_on(self, one: Table) -> TableWork:
         return TableWork(
@@ -224,7 +202,7 @@ class _OnePass:
             permit=lambda: one.leave if one.leave is not None and not one.leave.granted else self._permit(one),
             now=self.clock,
             say=self.say,
-            begin=lambda begun: self.state.begin(one.written, begun),
+            begin=lambda begun: self._apply(one, "begin", run=begun),
             note=partial(self._note, one),
             timeout=self.policy.timeout,
             known=self.known,
@@ -242,7 +220,7 @@ class _OnePass:
         ]
         before, altogether = 0, sum(len(several) for _, several in by_rule)
         for rule, several in by_rule:
-            mine = [one for one in several if not (self._put_off(one) if after else self._hushed(one))]
+            mine = [one for one in several if not self._hushed(one)]
             if mine:
                 self._report_rule(rule, mine, Part(before, altogether, self.known), after=after)
             before += len(several)
@@ -262,23 +240,11 @@ class _OnePass:
             status, health, error = found[one.written]
             if health is None:
                 one.end(unread(status), error or "it could not be reported on")
-            elif after:
-                one.before, one.health, one.is_unseen = one.health, health, False
             else:
-                one.health = health
+                one.before, one.health = one.health, health
             if after:
                 with self._on(one):
                     self._keep(one)
-
-    def _put_off(self, one: Table) -> bool:
-        """Whether a table that was changed is not reported on now; the next pass does it then."""
-        silent = quiet(one.rule, self.policy.timezone, self.clock())
-        if silent is None:
-            return False
-        one.why += f"; not reported on since, as its {silent}"
-        with self._on(one):
-            self._keep(one)
-        return True
 
     @contextlib.contextmanager
     def _on(self, one: Table) -> Iterator[None]:
@@ -288,51 +254,46 @@ class _OnePass:
         try:
             yield
             self.ending.check()
-        except PlanTimedOut as problem:
-            one.end("timed out", str(problem))
         except Exception as problem:
             self.ending.check()
             if (known := outside(problem)) is None:
                 # No fault of the table's.
                 one.crash(problem, None if self.dry_run else self.policy.output)
             else:
-                one.end("misconfigured", str(known))
+                one.end("timed out" if isinstance(known, PlanTimedOut) else "misconfigured", str(known))
+            self.say(f"{one.written}: {one.status}: {one.why}")
         finally:
             one.seconds += time.monotonic() - began
-            if one.is_over and one.status in {"misconfigured", "timed out", "crashed"}:
-                self.say(f"{one.written}: {one.status}: {one.why}")
 
     def _result(self, one: Table) -> TableResult:
-        health = one.health or health_in(self.state.last(one.written))
-        status = one.status if one.is_over else most_serious(step.status for step in one.steps)
         return TableResult(
             table=one.written,
             rule=one.rule.name,
-            status=status,
+            status=one.status_now,
             why=one.why,
             fail_on=one.rule.fail_on,
-            health=health,
+            health=one.health or health_in(self.state.table(one.written).last),
             before=one.before,
             steps=tuple(one.steps),
             seconds=one.seconds,
         )
 
-    def _keep(self, one: Table) -> None:
-        """Remember a table; it counts as passed only when nothing that was due is left."""
+    def _keep(self, one: Table, *, is_reported: bool = True) -> None:
+        """Remember a table; it passes only when all that was due is done, and one that was not proved when it is reported on."""
         if self.dry_run:
             return
-        result = self._result(one)
-        passed = not one.is_unseen and (result.status in {"done", "reported", "planned"} or one.is_held)
-        is_changed = any(step.run_id for step in one.steps)
-        snapshot_id = one.start.snapshot_id if one.start and not is_changed else None
-        seen = one.start if passed else None
-        if seen is not None and is_changed:
+        result, seen = self._result(one), one.start
+        is_changed = any(step.was_run for step in one.steps)
+        passes = {"failed"} if one.record.state is TableState.UNPROVED else {"done", "reported", "planned"}
+        last = kept(result, one.rule, seen.snapshot_id if seen and not is_changed else None)
+        if not is_reported or result.status not in passes:
+            self._apply(one, None, last=last)
+            return
+        if seen and is_changed:
             # A table that is rolled back past what was committed here is at the very snapshot that was seen.
             with contextlib.suppress(IcekitError):
                 seen = replace(seen, left_id=head(self.lake, one.name).snapshot_id)
-        self.state.keep(one.written, kept(result, one.rule, snapshot_id), seen)
-        if passed and one.trouble is not None and not one.is_held:
-            self.state.clear(one.written)
+        self._apply(one, "pass", last=last, seen=seen)
 
 
 # --- Run a policy as a scheduler does: under its lock, then tell the receivers, then write the files, then fail

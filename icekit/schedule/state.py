@@ -14,21 +14,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from icekit.compact.ledger import default_path
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, LedgerUnusable, require
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.result import Failure, PastAction, StartedRun
-from icekit.schedule.triggers import Watermark
+from icekit.schedule.result import PastAction
+from icekit.schedule.table_state import Event, TableRecord
 from icekit.secrets import mask_data
 from icekit.sqlite import SqliteFile
 from icekit.units import moment, span
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, seen TEXT, last TEXT)",
-    "CREATE TABLE IF NOT EXISTS notes (kind TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, name))",
+    "CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, document TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS actions (at_ms INTEGER NOT NULL, document TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS told (receiver TEXT, name TEXT, document TEXT NOT NULL, PRIMARY KEY (receiver, name))",
 )
+_RECORD = TypeAdapter(TableRecord)
 
 
 #: Actions that are remembered; a page shows fewer.
@@ -53,59 +55,30 @@ class State(SqliteFile):
     """
 
     APPLICATION = 0x69636570  # "icep"
+    SCHEMA = OLDEST = 1
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def seen(self, table: str) -> Watermark | None:
-        """What the last finished pass of a table saw."""
-        found = self._one("SELECT seen FROM tables WHERE name = ?", table)
-        return Watermark(**json.loads(found)) if found else None
+    def table(self, name: str) -> TableRecord:
+        """What is remembered of a table."""
+        return self.read(lambda db: _record(db, name), TableRecord())
 
-    def last(self, table: str) -> dict[str, Any] | None:
-        """The result of a table's last report, as :func:`keep` got it."""
-        found = self._one("SELECT last FROM tables WHERE name = ?", table)
-        return json.loads(found) if found else None
+    def failed(self) -> tuple[str, ...]:
+        """The tables on which something failed or was not proved, and that neither passed nor were cleared since."""
+        rows = self._all("SELECT name, document FROM tables ORDER BY name")
+        return tuple(name for name, document in rows if _RECORD.validate_json(document).failure)
 
-    def begun(self, table: str) -> StartedRun | None:
-        """The run that a pass has begun on a table and not ended."""
-        found = self._note("begun", table)
-        return StartedRun(**found) if found else None
+    def apply(self, table: str, event: Event | None, **changed: Any) -> TableRecord:
+        """Change what is remembered of a table by an event, as :meth:`TableRecord.after` does, in one transaction."""
 
-    def begin(self, table: str, begun: StartedRun) -> None:
-        """Note, before it begins, which run is this policy's."""
-        self._keep_note("begun", table, asdict(begun))
+        def work(db: sqlite3.Connection) -> TableRecord:
+            record = _record(db, table).after(event, **changed)
+            document = json.dumps(mask_data(_RECORD.dump_python(record, mode="json")))
+            db.execute("INSERT OR REPLACE INTO tables VALUES (?, ?)", [table, document])
+            return record
 
-    def ended(self, table: str) -> None:
-        """Note that nothing of this policy's is left unfinished on a table."""
-        self._drop_note("begun", table)
-
-    def trouble(self, table: str) -> Failure | None:
-        """What failed last on a table; None where nothing did since."""
-        found = self._note("trouble", table)
-        return Failure(**found) if found else None
-
-    def troubled(self) -> tuple[str, ...]:
-        """The tables on which something failed."""
-        return tuple(name for (name,) in self._all("SELECT name FROM notes WHERE kind = 'trouble' ORDER BY name"))
-
-    def fail(self, table: str, trouble: Failure) -> None:
-        """Note what failed on a table."""
-        self._keep_note("trouble", table, asdict(trouble))
-
-    def clear(self, table: str) -> None:
-        """Forget what failed on a table, so that it may be worked on again."""
-        self._drop_note("trouble", table)
-
-    def keep(self, table: str, last: dict[str, Any], seen: Watermark | None = None) -> None:
-        """Keep a table's result; ``seen`` only when all that was due is done, so that it counts as passed."""
-        document = json.dumps(mask_data(last))
-        self._write(
-            "INSERT INTO tables (name, seen, last) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET seen = coalesce(excluded.seen, seen), last = excluded.last",
-            table,
-            json.dumps(asdict(seen)) if seen else None,
-            document,
-        )
+        return self.write(work)
 
     def acted(self, did: PastAction) -> None:
         """Note an action that was run; the oldest of very many are forgotten."""
@@ -138,35 +111,8 @@ class State(SqliteFile):
 
         self.write(work)
 
-    def _note(self, kind: str, table: str) -> dict[str, Any] | None:
-        found = self._one("SELECT document FROM notes WHERE kind = ? AND name = ?", kind, table)
-        return json.loads(found) if found else None
-
-    def _keep_note(self, kind: str, table: str, document: dict[str, Any]) -> None:
-        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kind, table, json.dumps(mask_data(document)))
-
-    def _drop_note(self, kind: str, table: str) -> None:
-        if self._note(kind, table) is not None:
-            self._write("DELETE FROM notes WHERE kind = ? AND name = ?", kind, table)
-
-    def _one(self, query: str, *given: Any) -> Any:
-        rows = self._all(query, *given)
-        return rows[0][0] if rows else None
-
     def _all(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
-        def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
-            try:
-                return list(db.execute(query, given))
-            except sqlite3.OperationalError as error:
-                # An earlier version's has fewer tables.
-                if "no such table" in str(error):
-                    return []
-                raise
-
-        return self.read(work, [])
-
-    def _write(self, statement: str, *given: Any) -> None:
-        self.write(lambda db: db.execute(statement, given))
+        return self.read(lambda db: list(db.execute(query, given)), [])
 
     def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:  # noqa: ARG002
         """Make the tables that are not there."""
@@ -178,6 +124,11 @@ class State(SqliteFile):
         return LedgerUnusable(
             f"The record of passes {self.path} cannot be used ({error}); make it writable, or name another file with `state:` in the policy: every table is then at its first pass."
         )
+
+
+def _record(db: sqlite3.Connection, table: str) -> TableRecord:
+    row = db.execute("SELECT document FROM tables WHERE name = ?", [table]).fetchone()
+    return _RECORD.validate_json(row[0]) if row else TableRecord()
 
 
 # --- Let one pass of a policy run at a time, and say who holds it
@@ -215,15 +166,7 @@ def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        seconds = _seconds(holder)
-        if seconds > longest:
-            raise AnotherPass(
-                f"Another pass of this policy is running{_who(holder)}, for {span(seconds * 1000)} now; see what it waits for, and end its process if it hangs: the next pass goes on with what is left.",
-                is_overlong=True,
-            ) from None
-        raise AnotherPass(
-            f"Another pass of this policy is running{_who(holder)}; this one does nothing, and the next is due as usual."
-        ) from None
+        raise _another(holder, longest) from None
     try:
         holder.write_text(json.dumps({"since_ms": int(time.time() * 1000), "host": socket.gethostname(), "pid": os.getpid()}))
         yield
@@ -232,15 +175,16 @@ def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
         lock.release()
 
 
-def _seconds(holder: Path) -> float:
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return max(0.0, time.time() - float(json.loads(holder.read_text())["since_ms"]) / 1000)
-    return 0.0
-
-
-def _who(holder: Path) -> str:
+def _another(holder: Path, longest: float) -> AnotherPass:
+    who, seconds = "", 0.0
     # It may be gone by now, or not yet written.
     with contextlib.suppress(OSError, ValueError, KeyError):
         said = json.loads(holder.read_text())
-        return f" since {moment(said['since_ms'])} (process {said['pid']} on {said['host']})"
-    return ""
+        seconds = time.time() - float(said["since_ms"]) / 1000
+        who = f" since {moment(said['since_ms'])} (process {said['pid']} on {said['host']})"
+    if seconds > longest:
+        return AnotherPass(
+            f"Another pass of this policy is running{who}, for {span(seconds * 1000)} now; see what it waits for, and end its process if it hangs: the next pass goes on with what is left.",
+            is_overlong=True,
+        )
+    return AnotherPass(f"Another pass of this policy is running{who}; this one does nothing, and the next is due as usual.")

@@ -15,6 +15,7 @@ from icekit.api import Lake, connect
 from icekit.schedule.one_pass import _OnePass
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.state import State, state_path
+from icekit.schedule.table_state import StartedRun, TableRecord
 from tests.schedule.making import NOW, policy
 
 
@@ -35,6 +36,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
 def by(tmp_path: Path, text: str = "", **top: str) -> SchedulePolicy:
     """A policy whose files are the test's own."""
     return policy(text, output=str(tmp_path / "out"), state=str(tmp_path / "passes.db"), ledger=str(tmp_path / "ledger.db"), **top)
+
+
+def begin(state: State, table: str, run: StartedRun) -> TableRecord:
+    """As a pass does that begins a run on a table, and is killed then."""
+    state.apply(table, "take")
+    return state.apply(table, "begin", run=run)
 
 
 def one_pass(

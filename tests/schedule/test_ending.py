@@ -20,9 +20,10 @@ from icekit.errors import CatalogUnreachable
 from icekit.schedule import act
 from icekit.schedule.act import Table, let_go, while_ending
 from icekit.schedule.one_pass import run_policy
-from icekit.schedule.result import EXIT_STOPPED, StartedRun, Step, mark
+from icekit.schedule.result import EXIT_STOPPED, Step
 from icekit.schedule.state import State, state_path
-from tests.schedule.lakes import by, lake, one_pass
+from icekit.schedule.table_state import StartedRun, TableState, mark
+from tests.schedule.lakes import begin, by, lake, one_pass
 from tests.schedule.making import policy
 
 __all__ = ["lake"]
@@ -179,7 +180,7 @@ def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the
     assert {one.status for one in made.tables} == {"stopped"}
     assert not list((tmp_path / "out").glob("*.error.txt"))
     assert (tmp_path / "out" / "pass.json").exists()
-    assert State(state_path(wanted)).troubled() == ()
+    assert State(state_path(wanted)).failed() == ()
 
 
 def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, t
     one = Table(("db", "a"), policy("    compact: {execute: true}\n").tables[0])
     passing._note(one, Step("compact", "failed", "the connection was refused", run_id="r"))
     assert [step.status for step in one.steps] == ["stopped"]
-    assert passing.state.trouble("db.a") is None
+    assert passing.state.table("db.a").failure is None
 
 
 def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +229,7 @@ def test_a_resumed_run_that_the_end_broke_off_is_remembered_for_the_next_pass(
 ) -> None:
     wanted = by(tmp_path, "    compact: {execute: true}\n")
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
-    passing.state.begin("db.a", StartedRun("run-1", "compact", mark(wanted.tables[0], "compact")))
+    begin(passing.state, "db.a", StartedRun("run-1", "compact", mark(wanted.tables[0], "compact")))
 
     def broken_off(*_: Any) -> Step:
         passing.ending.is_asked = True
@@ -237,5 +238,10 @@ def test_a_resumed_run_that_the_end_broke_off_is_remembered_for_the_next_pass(
     monkeypatch.setattr(icekit.schedule.one_pass, "unfinished", broken_off)
     passing._look(one)
 
-    begun = passing.state.begun("db.a")
-    assert ([step.status for step in one.steps], begun and begun.run_id) == (["stopped"], "run-1")
+    record = passing.state.table("db.a")
+    assert ([step.status for step in one.steps], record.state, record.run and record.run.run_id) == (
+        ["stopped"],
+        TableState.UNFINISHED,
+        "run-1",
+    )
+    assert not one.may_run

@@ -16,9 +16,11 @@ from icekit.engine.interrupting import Stop
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import Pass, StartedRun, TableResult, mark
+from icekit.schedule.result import Pass, TableResult
 from icekit.schedule.state import State, state_path
+from icekit.schedule.table_state import StartedRun, TableState, mark
 from tests.compact.tables import Table
+from tests.schedule.lakes import begin
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")]
@@ -115,13 +117,13 @@ def test_what_a_pass_began_and_did_not_end_goes_on_first(lake: Lake, scratch: st
     outcome = cut.run(cut.plan(max_action_partitions=1), stop=stop, progress=after_the_first)
     assert outcome.status == "stopped"
     assert outcome.run_id is not None
-    state.begin("scratch.cut", StartedRun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
+    begin(state, "scratch.cut", StartedRun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
     # As a kill leaves it: the next pass knows of it only by the two records.
     said: list[str] = []
     found = passed(policy, 23, said=said)[1]["scratch.cut"]
 
     assert any(line.startswith(f"resuming run {outcome.run_id}") for line in said)
-    assert (found.status, found.steps[0].run_id, state.begun("scratch.cut")) == ("done", outcome.run_id, None)
+    assert (found.status, found.steps[0].run_id, state.table("scratch.cut").state) == ("done", outcome.run_id, TableState.IDLE)
     assert (cut.rows(), len(cut.data_files())) == (rows, 2)
 
 
@@ -134,14 +136,14 @@ def test_a_run_that_a_person_began_is_left_to_the_person(lake: Lake, scratch: st
     there = len(mine.data_files())
     # A pass had begun a run of its own before, and was stopped.
     state = State(state_path(policy))
-    state.begin("scratch.mine", StartedRun("another", "compact", mark(policy.tables[0], "compact")))
+    begin(state, "scratch.mine", StartedRun("another", "compact", mark(policy.tables[0], "compact")))
     said: list[str] = []
 
     found = passed(policy, 15, said=said)[1]["scratch.mine"]
 
     assert not any("resuming" in line for line in said)
     assert (found.status, len(mine.data_files())) == ("waits", there)
-    assert state.begun("scratch.mine") is None
+    assert (state.table("scratch.mine").state, state.table("scratch.mine").run) == (TableState.DUE, None)
 
 
 def test_a_trial_is_made_only_with_leave_and_is_gone_afterwards(lake: Lake, scratch: str, tmp_path: Path) -> None:

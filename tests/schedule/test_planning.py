@@ -110,7 +110,7 @@ def test_a_table_whose_plan_was_too_slow_is_planned_again_by_the_next_pass(lake:
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
     with passing._on(one):
         timely(lake, 0.01, lambda _: threading.Event().wait(1))
-    assert (one.status, one.is_over, passing.state.seen("db.a")) == ("timed out", True, None)
+    assert (one.status, one.is_over, passing.state.table("db.a").seen) == ("timed out", True, None)
 
 
 def test_facts_are_collected_again_for_storage_that_was_not_looked_at_and_after_anything_was_run(lake: Lake, tmp_path: Path) -> None:

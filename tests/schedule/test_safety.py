@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.claims import DISPROVED, RunRecord
+from icekit.compact.claims import DISPROVED, ActionRecord, RunRecord
 from icekit.compact.execute import Actual
 from icekit.compact.ledger import opened
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
@@ -24,23 +24,30 @@ from icekit.schedule.act import Table, TableWork, act, shares, still, stopped_by
 from icekit.schedule.act import stop as stop_all
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.result import Failure, StartedRun, Step, mark, ran
+from icekit.schedule.result import Step, ran
 from icekit.schedule.state import State, state_path
 from icekit.schedule.study import Offer, Share, Studied
+from icekit.schedule.table_state import Failure, StartedRun, TableRecord, TableState, mark
 from icekit.schedule.triggers import Permit
-from tests.schedule.lakes import by, lake, one_pass
+from tests.schedule.lakes import begin, by, lake, one_pass
 from tests.schedule.making import NOW, NOW_MS, health, policy
 
 __all__ = ["lake"]
 
 UTC = ZoneInfo("UTC")
 COMPACT = "    compact: {execute: true}\n"
+DUE = TableRecord(TableState.DUE)
 HOUR = dt.timedelta(hours=1)
 REWRITE = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
 
 
 def plan(table: str = "a") -> Plan:
     return Plan("lake", ("db", table), None, None, None, (dataclasses.replace(REWRITE, table=("db", table)),))
+
+
+def action(status: str) -> ActionRecord:
+    """The only action of run ``own``."""
+    return ActionRecord("own", "1", 0, "lake.db.a", None, status, 1, REWRITE.sql, {}, None, (7,), 5, 6, None)  # fmt: skip
 
 
 def work(lake: Lake | None, wanted: SchedulePolicy, **changed: Any) -> tuple[TableWork, list[Step]]:
@@ -95,15 +102,15 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
     (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}")
     wanted = by(tmp_path, COMPACT)
     state = State(state_path(wanted))
-    state.fail("db.a", Failure("compact", "10 files → 1 file; not proved", "m", 0, is_unproved=True))
+    state.apply("db.a", "hold", failure=Failure("compact", "10 files → 1 file; not proved", "m", 0))
     passing = one_pass(wanted)
     one = Table(("db", "a"), wanted.tables[0], studied=Studied({"compact": plan()}))
 
     passing._look(one)
     passing._work(one, Share())
-    assert (state.begun("db.a"), one.is_over, passing._result(one).status) == (None, False, "failed")
+    assert (state.table("db.a").state, one.is_over, passing._result(one).status) == (TableState.UNPROVED, False, "failed")
     assert "--clear db.a" in one.why
-    passing.state.keep("db.a", {}, one.start)
+    passing._keep(one)
     again = Table(("db", "a"), wanted.tables[0])
     passing._look(again)
     # Not due, and still no table that is well.
@@ -112,9 +119,14 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.x"]) == 2
     assert "there is something against db.a" in capsys.readouterr().err
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    # Due by its trigger or not.
     cleared = Table(("db", "a"), wanted.tables[0])
     passing._look(cleared)
-    assert (cleared.is_at_rest, cleared.steps) == (False, [])
+    assert (cleared.may_run, cleared.steps, cleared.why) == (True, [], "it was cleared")
+    passing._keep(cleared)
+    later = Table(("db", "a"), wanted.tables[0])
+    passing._look(later)
+    assert later.status == "not due"
 
 
 def test_what_failed_is_tried_again_later_and_later_or_once_its_rule_has_changed() -> None:
@@ -124,25 +136,121 @@ def test_what_failed_is_tried_again_later_and_later_or_once_its_rule_has_changed
     assert [None if end is None else (end - NOW) / HOUR for end in waits] == [3, 6, 12, 20, 20]
     assert trouble.rests_until(other) is None
 
-    one = Table(("db", "a"), rule)
-    assert one.keep_back(trouble, NOW + HOUR, UTC)
+    one = Table(("db", "a"), rule, TableRecord(TableState.FAILED, failure=trouble))
+    one.keep_back(NOW + HOUR, UTC)
     assert (one.status, one.steps[0].said) == ("failed", trouble.said)
     assert one.why.startswith("it failed 1 time; it is tried again from Wed 15:00 UTC on")
-    later = Table(("db", "a"), rule)
-    assert (later.keep_back(trouble, NOW + 3 * HOUR, UTC), later.steps) == (False, [])
+    later = Table(("db", "a"), rule, TableRecord(TableState.FAILED, failure=trouble))
+    later.keep_back(NOW + 3 * HOUR, UTC)
+    assert (later.is_over, later.steps) == (False, [])
 
 
 def test_each_failure_is_noted_as_it_comes_and_counted(lake: Lake, tmp_path: Path) -> None:
     wanted = by(tmp_path, COMPACT)
+    marked, now = mark(wanted.tables[0], "compact"), [NOW]
+    passing = one_pass(wanted, clock=lambda: now[0])
+    for times in (1, 2):
+        one = Table(("db", "a"), wanted.tables[0])
+        passing._look(one)
+        passing._work_on(one).begin(StartedRun(f"r{times}", "compact", marked))
+        passing._note(one, Step("compact", "failed", "refused", run_id=f"r{times}"))
+        failure = Failure("compact", "refused", marked, int(now[0].timestamp() * 1000), times, f"r{times}")
+        record = passing.state.table("db.a")
+        assert (record.state, record.run, record.failure) == (TableState.FAILED, None, failure)
+        now[0] += 4 * HOUR
+    well = Table(("db", "a"), wanted.tables[0], health=health("healthy"))
+    now[0] += 4 * HOUR
+    passing._look(well)
+    passing._keep(well)
+    assert (passing.state.table("db.a").state, passing.state.failed()) == (TableState.IDLE, ())
+
+
+def test_a_trial_that_failed_keeps_no_other_action_from_the_table_and_is_tried_again_later(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    compact: {trial: true}\n    maintain: {execute: true}\n")
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
-    passing._note(one, Step("compact", "failed", "refused"))
-    one.trouble = passing.state.trouble("db.a")
-    passing._note(one, Step("compact", "failed", "refused"))
-    passing._note(one, Step("compact", "done", "well"))
-    assert passing.state.trouble("db.a") == Failure("compact", "refused", mark(wanted.tables[0], "compact"), NOW_MS, 2)
-    one.steps, one.health = [], health("healthy")
+    passing._look(one)
+    passing._note(one, Step("compact", "failed", "the trial changed rows"))
+    passing._work_on(one).begin(StartedRun("r", "maintain", "m"))
+    assert passing.state.table("db.a").state is TableState.UNFINISHED
+    passing._note(one, Step("maintain", "done", "3 snapshots expired", run_id="r"))
     passing._keep(one)
-    assert passing.state.trouble("db.a") is None
+
+    record = passing.state.table("db.a")
+    assert (record.state, record.run, record.failure and record.failure.action, record.seen) == (TableState.FAILED, None, "compact", None)
+    again = Table(("db", "a"), wanted.tables[0])
+    passing._look(again)
+    assert again.why.startswith("it failed 1 time; it is tried again from Wed 15:00 UTC on")
+
+
+def test_a_run_that_was_not_proved_is_held_also_when_its_pass_was_killed_before_it_knew(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, COMPACT)
+    passing, marked = one_pass(wanted), mark(wanted.tables[0], "compact")
+    begin(passing.state, "db.a", StartedRun("own", "compact", marked))
+    record = RunRecord("own", "lake.db.a", None, "failed", 5, 6, None, kept_plan(plan()), "host", 1, "the proof could not be made")
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(record)
+        book.save_action(action("unproved"))
+
+    one = Table(("db", "a"), wanted.tables[0])
+    passing._look(one)
+
+    assert [(step.status, step.is_unproved, step.run_id) for step in one.steps] == [("failed", True, "own")]
+    assert one.steps[0].said == "run own of an earlier pass was not proved: the proof could not be made"
+    assert (one.may_run, passing.state.table("db.a").state) == (False, TableState.UNPROVED)
+    # A run that a person has looked at, and one that ended well, hold nothing back.
+    for status, of_action in (("cleared", "disproved"), ("done", "done")):
+        with opened(wanted.ledger, lake) as book:
+            book.save_run(dataclasses.replace(record, status=status))
+            book.save_action(action(of_action))
+        doing, _ = work(lake, wanted)
+        assert unfinished(doing, StartedRun("own", "compact", marked)) is None
+    # What is not resumed, as its rule has changed, is not proved by that.
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(dataclasses.replace(record, status="stopped"))
+        book.save_action(action("unproved"))
+    step = unfinished(doing, StartedRun("own", "compact", "another rule's"))
+    assert step is not None
+    assert step.is_unproved
+
+
+def test_a_run_that_only_waits_is_no_action_and_its_table_is_reported_on_once(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    hours: 22:00-23:00\n" + COMPACT)
+    said: list[str] = []
+    passing = one_pass(wanted, say=said.append)
+    begin(passing.state, "db.a", StartedRun("own", "compact", mark(wanted.tables[0], "compact")))
+    with opened(wanted.ledger, lake) as book:
+        book.save_run(RunRecord("own", "lake.db.a", None, "stopped", 5, None, None, kept_plan(plan()), "host", 1, None))
+
+    for _ in range(2):
+        said.clear()
+        made = {one.table: one for one in passing.go().tables}["db.a"]
+        assert len([line for line in said if line.startswith("[") and "db.a: healthy" in line]) == 1, said
+        assert [(step.status, step.run_id) for step in made.steps] == [("waits", "own")]
+        assert (made.before, passing.state.lately(), passing.state.table("db.a").state) == (None, (), TableState.UNFINISHED)
+        passing = one_pass(wanted, say=said.append)
+
+
+def test_a_dry_run_remembers_nothing(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, COMPACT)
+    state, run = State(state_path(wanted)), StartedRun("own", "compact", mark(wanted.tables[0], "compact"))
+    begin(state, "db.a", run)
+    before = state.path.read_bytes()
+
+    found = {one.table: one for one in run_policy(wanted, dry_run=True, say=lambda _: None).tables}
+
+    assert {name: one.status for name, one in found.items()} == {"db.a": "reported", "db.b": "reported"}
+    assert state.path.read_bytes() == before
+
+
+def test_what_goes_wrong_on_a_table_is_said_once(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any, **__: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr("icekit.schedule.one_pass.act", breaks)
+    said: list[str] = []
+    made = one_pass(by(tmp_path), say=said.append).go()
+    assert {one.status for one in made.tables} == {"crashed"}
+    assert len([line for line in said if line.startswith("db.a: crashed: ValueError: odd")]) == 1, said
 
 
 @pytest.mark.parametrize("execute", ["true", "false"])
@@ -161,7 +269,7 @@ def test_quiet_hours_that_begin_in_a_pass_end_what_is_read(lake: Lake, tmp_path:
     wanted = by(tmp_path, "    quiet_hours: 12:30-13:00\n    compact: {}\n")
     now = [NOW]
     passing = one_pass(wanted, clock=lambda: now[0])
-    one, resumed = (Table((("db"), name), wanted.tables[0]) for name in ("a", "b"))
+    one, resumed = (Table(("db", name), wanted.tables[0]) for name in ("a", "b"))
     passing._look(one)
     passing._look(resumed)
     resumed.steps.append(Step("compact", "done", "10 files → 1 file", run_id="r"))
@@ -173,7 +281,8 @@ def test_quiet_hours_that_begin_in_a_pass_end_what_is_read(lake: Lake, tmp_path:
     passing._report([resumed], after=True)
     assert [step.status for step in resumed.steps] == ["done", "waits"]
     # It has been changed and not been looked at since: the next pass does that.
-    assert passing.state.seen("db.b") is None
+    assert passing.state.table("db.b").seen is None
+    assert resumed.why == "its first pass; not reported on since, as its quiet hours until Wed 13:00 UTC"
     assert not (tmp_path / "out").exists()
 
 
@@ -228,7 +337,13 @@ def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Pat
     wanted = by(tmp_path)
     state, failed = State(state_path(wanted)), Failure("compact", "refused", "an earlier rule's", 0)
     tables = [
-        Table(("db", name), wanted.tables[0], health=health("healthy"), trouble=failed if name == "b" else None) for name in ("a", "b")
+        Table(
+            ("db", name),
+            wanted.tables[0],
+            state.apply(f"db.{name}", "take", failure=failed if name == "b" else None),
+            health=health("healthy"),
+        )
+        for name in ("a", "b")
     ]
 
     def say(line: str) -> None:
@@ -240,7 +355,7 @@ def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Pat
         passing._work_through(tables, {})
     stop_all(tables)
     assert [(one.written, passing._result(one).status) for one in tables] == [("db.a", "reported"), ("db.b", "stopped")]
-    kept_now = state.last("db.a")
+    kept_now = state.table("db.a").last
     assert kept_now is not None
     assert kept_now["status"] == "reported"
 
@@ -250,13 +365,18 @@ def test_a_budget_is_shared_among_those_who_may_run_and_what_was_resumed_is_paid
     wanted = by(tmp_path, text, budget="1000 B")
     passing = one_pass(wanted)
     night, day = (
-        Table(("db", name), rule, studied=Studied({}, (Offer(wins, 400, 4),)))
+        Table(("db", name), rule, DUE, studied=Studied({}, (Offer(wins, 400, 4),)))
         for name, rule, wins in zip(("a", "b"), wanted.tables, (90, 10), strict=True)
     )
     assert shares(wanted.budget, [night, day], passing._permit) == {"db.b": Share(400, None)}
     assert passing._work_on(night).permit().why.startswith("outside its hours")
     day.steps.append(Step("compact", "done", "", run_id="r", bytes_in=700, files_in=7))
     assert shares(wanted.budget, [night, day], passing._permit)["db.b"].is_nothing
+    # Also where the table has nothing left to do in this pass.
+    resumed = Table(("db", "c"), wanted.tables[0], steps=day.steps)
+    resumed.end("timed out", "its report took too long")
+    day.steps = []
+    assert shares(wanted.budget, [resumed, day], passing._permit)["db.b"].is_nothing
 
 
 def converting(files: int, size: int) -> Plan:
@@ -268,7 +388,7 @@ def converting(files: int, size: int) -> Plan:
 @pytest.mark.parametrize(("budget", "waits"), [("10 files", False), ("9 files", True), ("1000 B", False), ("999 B", True)])
 def test_a_conversion_is_paid_from_the_budget_or_waits(lake: Lake, tmp_path: Path, budget: str, waits: bool) -> None:
     wanted = by(tmp_path, "    convert: {execute: true}\n    compact: {execute: true}\n", budget=budget)
-    one, other = (Table(("db", name), wanted.tables[0], studied=Studied({}, (Offer(10, 10, 1),))) for name in ("a", "b"))
+    one, other = (Table(("db", name), wanted.tables[0], DUE, studied=Studied({}, (Offer(10, 10, 1),))) for name in ("a", "b"))
     one.studied = Studied({"convert": converting(10, 1000)})
 
     shared = shares(wanted.budget, [one, other], one_pass(wanted)._permit)
@@ -282,7 +402,7 @@ def test_a_conversion_that_was_resumed_is_paid_from_the_budget(lake: Lake, tmp_p
     wanted = by(tmp_path, COMPACT, budget="1200 B")
     made = converting(10, 1000)
     resumed = Outcome(made, "r", (ActionOutcome(made.actions[0], "done", 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),))
-    one, other = (Table(("db", name), wanted.tables[0], studied=Studied({}, (Offer(10, 400, 4),))) for name in ("a", "b"))
+    one, other = (Table(("db", name), wanted.tables[0], DUE, studied=Studied({}, (Offer(10, 400, 4),))) for name in ("a", "b"))
     one.steps.append(ran("convert", resumed))
 
     assert (one.steps[0].files_in, one.steps[0].bytes_in, one.steps[0].bytes_out) == (10, 1000, 30)
@@ -307,13 +427,14 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
     made = dataclasses.replace(plan(), table_uuid=uuid)
 
+    passing._look(one)
     act(passing._work_on(one), Studied({"compact": made, "maintain": made}), Share(), dry_run=False)
     assert [(step.action, step.status, step.is_unproved) for step in one.steps] == [("compact", "failed", True)]
     assert "persons" in one.steps[0].said
     assert "a row is missing" in one.steps[0].said
     again = Table(("db", "a"), wanted.tables[0])
     passing._look(again)
-    assert (again.is_held, again.is_at_rest) == (True, True)
+    assert (again.record.state, again.may_run) == (TableState.UNPROVED, False)
     # Since the person has looked.
     unseen = dataclasses.replace(held, run_id="unseen", started_ms=7, error="two rows are missing")
     with opened(wanted.ledger, lake) as book:
@@ -327,7 +448,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
         assert book.disproved() == (unseen,)
         clear(lake, ("db", "a"), "unseen", ledger=book)
 
-    passing.state.fail("db.a", Failure("compact", "not proved", "m", 0, is_unproved=True, run_id="mine"))
+    passing.state.apply("db.a", "hold", failure=Failure("compact", "not proved", "m", 0, run_id="mine"))
     assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
     assert "may be worked on again" in capsys.readouterr().out
 

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
-from icekit.schedule.result import Failure, PastAction, StartedRun, health_in, kept, same_report
+from icekit.schedule.result import PastAction, health_in, kept, same_report
 from icekit.schedule.state import AnotherPass, State, one_at_a_time, state_path
+from icekit.schedule.table_state import Failure, StartedRun, TableRecord, TableState
 from icekit.schedule.triggers import Watermark
+from tests.schedule.lakes import begin
 from tests.schedule.making import health, policy, result, step
 
 SEEN = Watermark("u", 2**62, 5)
@@ -24,29 +26,38 @@ ROOT = Path(__file__).parents[2]
 
 def test_nothing_is_remembered_without_a_file_and_reading_makes_none(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
-    assert (state.seen("a.b"), state.last("a.b"), state.begun("a.b"), state.trouble("a.b"), state.told("r")) == (None, None, None, None, {})
+    assert (state.table("a.b"), state.failed(), state.told("r")) == (TableRecord(), (), {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_counts_as_passed_only_when_it_is_said(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
-    state.keep("a.b", {"n": 1})
-    assert (state.seen("a.b"), state.last("a.b")) == (None, {"n": 1})
-    state.keep("a.b", {"n": 2}, SEEN)
-    state.keep("a.b", {"n": 3})
-    assert (state.seen("a.b"), state.last("a.b")) == (SEEN, {"n": 3})
+    state.apply("a.b", None, last={"n": 1})
+    assert state.table("a.b") == TableRecord(last={"n": 1})
+    state.apply("a.b", "take")
+    state.apply("a.b", "pass", last={"n": 2}, seen=SEEN)
+    state.apply("a.b", None, last={"n": 3})
+    assert state.table("a.b") == TableRecord(TableState.IDLE, seen=SEEN, last={"n": 3})
 
 
-def test_the_run_that_began_stays_until_it_has_ended_and_what_failed_until_it_is_cleared(tmp_path: Path) -> None:
-    state, trouble = State(tmp_path / "s.db"), Failure("compact", "not proved", "m", 5, 2, is_unproved=True)
-    for run_id in ("one", "two"):
-        state.begin("a.b", StartedRun(run_id, "compact", "m"))
-        assert state.begun("a.b") == StartedRun(run_id, "compact", "m")
-    state.fail("a.b", trouble)
-    state.ended("a.b")
-    assert (state.begun("a.b"), state.trouble("a.b"), state.troubled()) == (None, trouble, ("a.b",))
-    state.clear("a.b")
-    assert (state.trouble("a.b"), state.troubled()) == (None, ())
+def test_the_run_that_began_stays_until_it_has_ended_and_what_was_not_proved_until_it_is_cleared(tmp_path: Path) -> None:
+    state, run, failure = State(tmp_path / "s.db"), StartedRun("r", "compact", "m"), Failure("compact", "not proved", "m", 5, 2, "r")
+    begin(state, "a.b", run)
+    assert (state.table("a.b"), state.failed()) == (TableRecord(TableState.UNFINISHED, run), ())
+    held = state.apply("a.b", "hold", failure=failure)
+    assert held == state.table("a.b") == TableRecord(TableState.UNPROVED, failure=failure)
+    assert state.apply("a.b", "pass", seen=SEEN).failure == failure
+    assert state.failed() == ("a.b",)
+    assert state.apply("a.b", "clear") == TableRecord(TableState.CLEARED, seen=SEEN)
+    assert state.failed() == ()
+
+
+def test_an_event_that_is_not_declared_changes_nothing_that_is_kept(tmp_path: Path) -> None:
+    state, run = State(tmp_path / "s.db"), StartedRun("r", "compact", "m")
+    begin(state, "a.b", run)
+    with pytest.raises(RuntimeError, match="a bug in icekit: a table that is unfinished takes no event 'begin'"):
+        state.apply("a.b", "begin", run=StartedRun("another", "compact", "m"))
+    assert state.table("a.b") == TableRecord(TableState.UNFINISHED, run)
 
 
 def test_the_last_actions_are_remembered_newest_first_and_the_oldest_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +70,18 @@ def test_the_last_actions_are_remembered_newest_first_and_the_oldest_forgotten(t
     assert state.lately(1) == (PastAction(1007, "a.b", "compact", "done", "7 files", "r7", files_in=7, seconds=1.5),)
 
 
-def test_a_record_of_an_earlier_version_is_read_and_gets_what_it_has_not(tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
-    state.keep("a.b", {}, SEEN)
+    state.apply("a.b", "take")
     with contextlib.closing(sqlite3.connect(state.path)) as db:
-        db.execute("DROP TABLE notes")
-        db.execute("DROP TABLE actions")
-        db.commit()
-    assert (state.begun("a.b"), state.seen("a.b"), state.lately()) == (None, SEEN, ())
-    state.begin("a.b", StartedRun("r", "compact", "m"))
-    assert state.begun("a.b") == StartedRun("r", "compact", "m")
+        db.execute("PRAGMA user_version = 0")
+    before = state.path.read_bytes()
+
+    for use in (lambda: state.table("a.b"), lambda: state.tell("r", {"a.b": None})):
+        with pytest.raises(LedgerUnusable, match=r"schema 0 is an earlier icekit's.* name another file with `state:`"):
+            use()
+
+    assert state.path.read_bytes() == before
 
 
 def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
@@ -81,7 +94,7 @@ def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_text("not a database at all, but long enough to be read as one" * 20)
     with pytest.raises(LedgerUnusable, match="name another file"):
-        State(tmp_path / "s.db").seen("a.b")
+        State(tmp_path / "s.db").table("a.b")
 
 
 def test_a_short_text_is_no_empty_record(tmp_path: Path) -> None:
@@ -89,7 +102,7 @@ def test_a_short_text_is_no_empty_record(tmp_path: Path) -> None:
     path.write_text("mine")
 
     with pytest.raises(LedgerUnusable, match="not a database"):
-        State(path).keep("a.b", {}, SEEN)
+        State(path).apply("a.b", "take")
 
     assert path.read_text() == "mine"
 
@@ -101,7 +114,7 @@ def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
     before = path.read_bytes()
 
     with pytest.raises(LedgerUnusable, match="another program's database"):
-        State(path).keep("a.b", {}, SEEN)
+        State(path).apply("a.b", "take")
 
     assert path.read_bytes() == before
 
@@ -109,10 +122,10 @@ def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_record_that_may_only_be_read_is_read_and_an_empty_file_is_an_empty_memory(tmp_path: Path) -> None:
     state = State(tmp_path / "s.db")
     state.path.touch()
-    assert state.seen("a.b") is None
-    state.keep("a.b", {}, SEEN)
+    assert state.table("a.b") == TableRecord()
+    state.apply("a.b", None, seen=SEEN)
     state.path.chmod(0o444)
-    assert state.seen("a.b") == SEEN
+    assert state.table("a.b").seen == SEEN
 
 
 def test_a_report_is_not_made_again_for_a_table_that_only_waits() -> None:
