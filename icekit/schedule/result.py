@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import html
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from icekit.answer.pages import render
 from icekit.compact import Outcome, Plan
 from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY
@@ -340,65 +339,13 @@ def text(made: Pass) -> str:
 
 def page(made: Pass) -> str:
     """One HTML file that opens offline and links each table's newest report."""
-    rows = "".join(_row(one) for one in made.tables)
-    problems = "".join(f"<p class=bad>{html.escape(p)}</p>" for p in (*filter(None, [made.failure]), *made.problems, *made.alert_problems))
-    return (
-        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>"
-        f"<title>icekit: {html.escape(made.policy)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Policy {html.escape(made.policy)}</h1><p class=muted>Catalog {html.escape(made.catalog)}, {made.started:%Y-%m-%d %H:%M} UTC, "
-        f"{span(made.seconds * 1000)}. {html.escape(made.counted())}.</p>{problems}"
-        "<table><thead><tr><th>Status<th>Table<th>Health<th>What was done, or why not<th class=n>Data files<th class=n>Data</tr></thead>"
-        f"<tbody>{rows}</tbody></table>{_lately(made)}</body></html>"
-    )
+    problems = [*filter(None, [made.failure]), *made.problems, *made.alert_problems]
+    return render("pass.html", title=f"icekit: {made.policy}", made=made, problems=problems, said=_said, changed=_changed, moment=moment)
 
 
-def _lately(made: Pass) -> str:
-    """What earlier passes ran, newest first."""
-    if not made.lately:
-        return ""
-    rows = "".join(
-        f"<tr><td class=t>{moment(one.at_ms)}<td>{html.escape(one.table)}<td>{html.escape(one.action)}"
-        f"<td class='s {html.escape(one.status)}'>{html.escape(one.status)}<td>{html.escape(one.said)}<td class=n>{span(one.seconds * 1000)}</tr>"
-        for one in made.lately
-    )
-    return (
-        f"<h2>What earlier passes did</h2><p class=muted>The last {count(len(made.lately), 'action')} before this pass, newest first.</p>"
-        "<table><thead><tr><th>Ended<th>Table<th>Action<th>Status<th>What was done<th class=n>Took</tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
-
-
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1a1a1a;background:#fff}
-a{color:#0050a0}table{border-collapse:collapse;width:100%;font-size:.95rem}th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}
-td.n,th.n{text-align:right;white-space:nowrap}td.t{white-space:nowrap}.s{white-space:nowrap;font-weight:600}.muted{color:#555}.bad,.crashed,.timed,.misconfigured,.failed,.critical{color:#a3200d}
-.warning,.stopped,.waits,.busy{color:#8a5300}.done,.healthy{color:#00664a}.planned,.info{color:#0050a0}
-"""
-
-
-def _row(one: TableResult) -> str:
-    health = one.health
-    name = html.escape(one.table)
-    linked = f"<a href='{html.escape(quote(health.page))}'>{name}</a>" if health and health.page else name
-    before = one.before
-    said = "<br>".join(html.escape(line) for line in _said(one))
-    status = one.status.split(" ")[0]
-    health_said = "–" if health is None else health.status
-    if before and health and before.page:
-        linked += f" <a class=muted href='{html.escape(quote(before.page))}'>(before)</a>"
-        health_said = f"{before.status} → {health.status}" if before.status != health.status else health.status
-    files = (
-        "–"
-        if health is None
-        else f"{health.data_files:,}"
-        if before is None or before.data_files == health.data_files
-        else f"{before.data_files:,} → {health.data_files:,}"
-    )
-    data = "–" if health is None else size(health.data_bytes)
-    return (
-        f"<tr><td class='s {status}'>{one.status}<td>{linked}<td class='{health.status if health else ''}'>{health_said}"
-        f"<td>{said}<td class=n>{files}<td class=n>{data}</tr>"
-    )
+def _changed(before: str | None, now: str | None) -> str:
+    """``warning → healthy``; the one that there is where nothing has changed."""
+    return "–" if now is None else now if before in {None, now} else f"{before} → {now}"
 
 
 def _said(one: TableResult) -> list[str]:
