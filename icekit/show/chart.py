@@ -154,10 +154,16 @@ class Bars:
 
 
 def draw_bars(
-    axes: Axes, names: Sequence[str], kinds: Sequence[Bars], *, stacked: bool = False, told: Callable[[float], str] | None = None
+    axes: Axes,
+    names: Sequence[str],
+    kinds: Sequence[Bars],
+    *,
+    stacked: bool = False,
+    told: Callable[[float], str] | None = None,
+    height: float = 0.7,
 ) -> None:
     """A row for each name from top to bottom, with the kinds beside each other, or end to end; ``told`` writes a value at its bar."""
-    thick = 0.7 if stacked else 0.7 / len(kinds)
+    thick = height if stacked else height / len(kinds)
     ends = [0.0] * len(names)
     for place, kind in enumerate(kinds):
         values = [value or 0.0 for value in kind.values]
@@ -165,7 +171,7 @@ def draw_bars(
         left = ends if stacked else 0
         looks: dict[str, Any] = {"facecolor": kind.color, "hatch": kind.hatch, "edgecolor": BLACK, "linewidth": 0.6, "label": kind.label}
         if any(values):
-            axes.barh(rows, values, thick * 0.94, left=left, **looks)
+            axes.barh(rows, values, thick * (1 if len(kinds) == 1 else 0.94), left=left, **looks)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
         if told is not None and not stacked:
             for row, value in zip(rows, kind.values, strict=True):

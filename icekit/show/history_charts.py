@@ -101,7 +101,7 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
 
 def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], target: int) -> None:
     there, enough = [row[1] for row in rows], [row[2] for row in rows]
-    draw_bars(axes, [row[0] for row in rows], [Bars("manifests", there, BLUE)])
+    draw_bars(axes, [row[0] for row in rows], [Bars("manifests", there, BLUE)], height=0.5)
     axes.plot(
         enough,
         range(len(rows)),
