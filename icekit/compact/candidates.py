@@ -22,6 +22,7 @@ from icekit.facts.rollup import (
     sequences_by_partition,
     sort_key,
 )
+from icekit.units import count, percent, size
 
 __all__ = ["OPEN_FILE_COST", "Savings", "expirable_bytes", "total", "wins"]
 
@@ -481,6 +482,22 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         orphan_bytes=listed.orphan_bytes if listed else None,
         orphan_files_weighed=listed.weighed_count if listed else None,
     )
+
+
+def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:
+    """What the remedy of each finding saves a full scan, in a sentence, by the finding's name; nothing where no scan gets cheaper."""
+    told = {}
+    for finding in findings:
+        won = wins(facts, Findings((finding,)), thresholds)
+        parts = [
+            f"{won.opens_spared:,} of {count(won.opens, 'file open')}" if won.opens_spared else "",
+            f"{won.manifests_gone:,} of {count(won.manifests, 'manifest')}" if won.manifests_gone else "",
+        ]
+        if any(parts):
+            cost = f", {percent(won.share)} of its cost" if won.share else ""
+            bytes_ = f", for {size(won.rewrite_bytes)} rewritten" if won.rewrite_bytes else ""
+            told[finding.name] = f"Saves a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
+    return told
 
 
 def total(each: Iterable[Savings]) -> Savings:

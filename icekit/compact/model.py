@@ -293,7 +293,7 @@ def _nothing(plan: Plan) -> str:
 def plan_html(plan: Plan) -> str:
     """A plan as cards, one an action, with the SQL ready to copy."""
     if not plan.actions:
-        parts = [f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(_nothing(plan))}</div>']
+        parts = [f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(_nothing(plan))}</div>']
     else:
         summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
         parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]

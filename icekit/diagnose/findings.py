@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from icekit import sql
@@ -160,11 +161,17 @@ NOTHING = "Nothing to do: no finding at these thresholds."
 SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
 
 
-def findings_html(findings: Sequence[Finding]) -> str:
-    """A card for each finding, most serious first as they come, or a sentence that there is none."""
+#: Cards that are not folded.
+UNFOLDED = 3
+
+
+def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A card for each finding, most serious first as they come, or a sentence that there is none; ``saves`` says by name what a remedy saves."""
     if not findings:
-        return html.framed(f'<div class="finding fine"><span class="badge">✔ fine</span> {html.text(NOTHING)}</div>')
-    return html.framed(f"<p>{html.text(summary(findings))}</p>", *(_card(finding) for finding in findings))
+        return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>')
+    cards = [_card(finding, saves.get(finding.name, "")) for finding in findings]
+    folded = f"<details><summary>{count(len(cards) - UNFOLDED, 'more finding')}</summary>{''.join(cards[UNFOLDED:])}</details>"
+    return html.framed(f"<p>{html.text(summary(findings))}</p>", *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -182,8 +189,8 @@ def badge(severity: Severity) -> str:
     return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
 
 
-def _card(finding: Finding) -> str:
-    said = [("Evidence", html.prose(finding.evidence))]
+def _card(finding: Finding, saves: str) -> str:
+    said = []
     if finding.where:
         more = finding.where_count - len(finding.where)
         where = " ".join(f"<code>{html.text(name)}</code>" for name in finding.where)
@@ -191,10 +198,11 @@ def _card(finding: Finding) -> str:
     said += [
         ("Effect", html.prose(finding.effect)),
         ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
-        ("Remedy", html.prose(finding.remedy)),
     ]
     heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)} <code>{html.text(finding.table)}</code></p>'
-    return f'<div class="finding {finding.severity.name.lower()}">{heading}{html.definitions(said)}{html.statements(finding.sql)}</div>'
+    what = f"<p>{html.prose(finding.evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
+    why = f"<details><summary>Where, and why it matters</summary>{html.definitions(said)}</details>"
+    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(finding.sql)}{why}</div>'
 
 
 # --- What a symptom looks at, and the few ways in which findings are put together

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import html
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,18 +27,59 @@ from icekit.units import about, count, percent, size
 
 
 _OWN = threading.local()
+#: Cells with this tag explain, or are for somebody who runs the notebook; a page leaves them out.
+TEACH = "teach"
+#: The section that a page begins with, unfolded.
+_FIRST = "Findings"
 
 
-def write_page(notebook: Any, title: str, path: Path) -> Path:
-    """Export a notebook without its code (narrative, charts, findings) into a page of our own.
+class _Section(NamedTuple):
+    heading: str
+    sentence: str
+    body: Any
+
+
+def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
+    """Export a notebook without its code into a page of our own: its findings, and the other sections folded under a sentence each.
+
+    A section is what follows a cell that is a heading (``## …``). One that shows neither a table nor a picture is left
+    out. Of a notebook that ``failed``, or has no findings, everything is shown and unfolded: an error is in one of its sections.
 
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
-    body, _ = _exporter().from_notebook_node(without_widgets(notebook))
-    return write_text(
-        path, page(title, f"<p class=muted><a href='index.html'>All tables of this run</a></p><h1>{html.escape(title)}</h1>{body}")
-    )
+    found = [_section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))]
+    is_whole = failed or all(one.heading != _FIRST for one in found)
+    shown = [one for one in found if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)]
+    shown.sort(key=lambda one: one.heading != _FIRST)
+    return write_text(path, render("table.html", title=title, sections=shown, is_open=is_whole))
+
+
+def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
+    """Headings, each with a notebook of the cells under it."""
+    heading, cells = "", list[Any]()
+    for cell in [*notebook.cells, None]:
+        new = cell is None or (cell.cell_type == "markdown" and cell.source.startswith("## "))
+        if new and cells:
+            part = copy.copy(notebook)
+            part.cells = cells
+            yield heading, part
+        if cell is None:
+            return
+        if new:
+            heading, cells = cell.source.splitlines()[0].removeprefix("## "), []
+        elif TEACH not in cell.metadata.get("tags", ()) or any(o.output_type == "error" for o in cell.get("outputs", ())):
+            cells = [*cells, cell]
+
+
+def _section(heading: str, part: Any) -> _Section:
+    from markupsafe import Markup
+
+    body, _ = _exporter().from_notebook_node(part)
+    texts = [output.data.get("text/plain", "") for cell in part.cells for output in cell.get("outputs", ()) if "data" in output]
+    # A chart's text is a sentence; that of a table has lines, and that of what only controls show has brackets.
+    sentence = next((text for text in texts if text and "\n" not in text and not text.startswith("<")), "")
+    return _Section(heading, sentence, Markup(body))
 
 
 def _exporter() -> Any:
@@ -63,13 +103,6 @@ def without_widgets(notebook: Any) -> Any:
             if "text/html" in output.get("data", ()):
                 output.data.pop(WIDGET_VIEW, None)
     return plain
-
-
-def page(title: str, body: str) -> str:
-    """A page of our own around a body of HTML; it opens offline, on a phone too."""
-    from markupsafe import Markup
-
-    return render("base.html", title=title, body=Markup(body))
 
 
 # --- The index: every table of a run, ranked by what maintenance would save

@@ -320,9 +320,10 @@ def rendered(
                 raise timed_out(name, options.timeout_seconds or 0.0) from None
             raise
     ran = time.monotonic()
-    page = write_page(notebook, f"{table}: table health", output / f"{base}.html")
+    said = None if error else read(output / f"{base}.json")
+    page = write_page(notebook, f"{table}: {said.status if said else 'crashed'}", output / f"{base}.html", failed=said is None)
     stages = {"notebook": ran - started, "page": time.monotonic() - ran}
-    return page, None if error else read(output / f"{base}.json"), error, stages
+    return page, said, error, stages
 
 
 def _parameters(options: Options, table: str, facts_file: Path) -> dict[str, Any]:

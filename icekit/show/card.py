@@ -41,7 +41,7 @@ def card(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds 
         return [painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part for i, part in enumerate(parts)]
 
     worst = max((f.severity for f in findings), default=None)
-    mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ fine"
+    mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ healthy"
     title = _cut(f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})", WIDTH - len(mood) - 2)
     told = [
         painted(title, _BOLD) + "  " + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
@@ -109,25 +109,33 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def card_html(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None) -> str:
-    """The same card for a notebook: facts, sizes, findings in short, and the next statement to copy."""
+def card_html(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None, *, counted: bool = False) -> str:
+    """The same card for a notebook: facts, sizes, findings in short (or only ``counted``), and the next statement to copy."""
     worst = max((f.severity for f in findings), default=None)
-    mood = badge(worst) if worst is not None else '<span class="badge">✔ fine</span>'
+    mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
     heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
     said = [(name, html.prose(sentence)) for name, sentence in lines(facts)]
     if facts.data.file_count:
         said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
+    if counted:
+        said.append(("findings", html.text(summary(findings))))
+    else:
+        said += _findings_html(findings)
+    return html.framed(
+        f'<div class="card {worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
+    )
+
+
+def _findings_html(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     rows = [
         f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>: {html.prose(f.evidence)}</p>'
         for f in findings
     ]
-    said.append(("findings", "".join(rows) or html.text(NOTHING)))
+    told = [("findings", "".join(rows) or html.text(NOTHING))]
     step = _next_step(findings)
     if step is not None:
-        said.append(("next", f"for {html.text(step.title)}: {html.prose(step.remedy)}{html.statements(step.sql[:1])}"))
-    return html.framed(
-        f'<div class="card {worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
-    )
+        told.append(("next", f"for {html.text(step.title)}: {html.prose(step.remedy)}{html.statements(step.sql[:1])}"))
+    return told
 
 
 def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:

@@ -33,7 +33,7 @@ def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
 def test_a_healthy_table_is_fine_at_a_glance() -> None:
     shown = card(make.table_facts(), Findings())
 
-    assert shown.splitlines()[0] == "db.events  (format version 2)  ✔ fine"
+    assert shown.splitlines()[0] == "db.events  (format version 2)  ✔ healthy"
     assert line(shown, "findings") == "findings    Nothing to do: no finding at these thresholds."
 
 
@@ -188,6 +188,9 @@ def test_in_a_notebook_it_has_bars_and_a_statement_to_copy() -> None:
     assert "width:100.0%" in shown
     assert "rewrite_data_files" in shown
     assert "<button" in shown
+    counted = card_html(SMALL, diagnose(SMALL), counted=True)
+    assert "finding" in counted
+    assert "rewrite_data_files(" not in counted
 
 
 def test_in_a_notebook_names_are_escaped() -> None:

@@ -15,7 +15,7 @@ from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html
-from icekit.show.health import Explorer
+from icekit.show.health import Explorer, lines
 from icekit.show.widgets.controls import (
     WIDER,
     Progress,
@@ -66,7 +66,10 @@ class Chooser(Explorer):
 
     def static(self) -> str:
         """The card of the table in view."""
-        return card_html(self.view.facts, self.view.findings, self.view.thresholds)
+        return card_html(self.view.facts, self.view.findings, self.view.thresholds, counted=True)
+
+    def __repr__(self) -> str:
+        return dict(lines(self.view.facts))["data files"]
 
     def build(self) -> Any:
         """Three choices and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""

@@ -12,7 +12,8 @@ import ipywidgets as ipw
 
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
-from icekit.diagnose.findings import Findings, Thresholds, findings_html
+from icekit.compact.candidates import savings_told
+from icekit.diagnose.findings import UNFOLDED, Findings, Thresholds, findings_html
 from icekit.engine.interrupting import Stop
 from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
@@ -379,7 +380,7 @@ class ThresholdsExplorer(Explorer):
         ]
         columns = {"limit": TEXT, "value": FIGURE, "unit": TEXT("of or in"), "origin": TEXT("where it comes from")}
         table = Grid("", columns, rows).html()
-        return findings_html(self.view.findings) + html.framed(f"<details><summary>The limits in force</summary>{table}</details>")
+        return self._cards() + html.framed(f"<details><summary>The limits in force</summary>{table}</details>")
 
     def build(self) -> Any:
         """A slider for each limit above the findings."""
@@ -469,7 +470,11 @@ class ThresholdsExplorer(Explorer):
         if changed:
             parts.append(f"To keep them: thresholds = {changed!r}")
         self.said.value = note(" ".join(parts)) if parts else ""
-        self.found.value = findings_html(here)
+        self.found.value = self._cards()
+
+    def _cards(self) -> str:
+        shown = Findings(self.view.findings[:UNFOLDED])
+        return findings_html(self.view.findings, savings_told(self.view.facts, shown, self.view.thresholds))
 
     def _at_given(self) -> Findings:
         from icekit.diagnose import diagnose
