@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.model import CONVERT, Action
+from icekit.compact.model import CONVERT, Action, Prediction
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
@@ -56,6 +56,11 @@ class Actual:
     def __add__(self, other: Actual) -> Actual:
         """Add what two actions changed."""
         return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def change(self, prediction: Prediction) -> str:
+        """``9 files → 1 file``, counted as a prediction is."""
+        before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
+        return replace(prediction, files_in=before, files_out=after).change
 
     @property
     def any(self) -> bool:

@@ -71,6 +71,16 @@ class Prediction:
         """What ``files_out`` counts."""
         return "position delete" if self.unit == EQUALITY_DELETE else self.unit
 
+    @property
+    def change(self) -> str:
+        """``9 files → 1 file``."""
+        return f"{count(self.files_in, self.unit)} → {count(self.files_out, self.unit_out)}"
+
+    @property
+    def about(self) -> str:
+        """``; about 3 minutes``, to end a sentence with; empty before any past run tells a throughput."""
+        return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
+
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
         return Prediction(
@@ -318,8 +328,7 @@ def predicted(p: Prediction) -> str:
     if p.unit in {"snapshot", "orphan"}:
         return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
     if p.unit == EQUALITY_DELETE:
-        long = "" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
-        return f"{count(p.files_in, p.unit)} go; at most {count(p.files_out, p.unit_out)} come, one for a data file; {size(p.bytes_in)} of files are looked into{long}"
+        return f"{count(p.files_in, p.unit)} go; at most {count(p.files_out, p.unit_out)} come, one for a data file; {size(p.bytes_in)} of files are looked into{p.about}"
     if p.unit != "file":
         sure = {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
@@ -329,8 +338,7 @@ def predicted(p: Prediction) -> str:
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
     said += f"; a full scan opens {count(p.file_opens_saved, 'file')} fewer"
-    said += "; no past run tells how long" if p.seconds is None else f"; about {span(max(p.seconds, 1.0) * 1000)}"
-    return said + _SOURCES.get(p.source, "")
+    return said + (p.about or "; no past run tells how long") + _SOURCES.get(p.source, "")
 
 
 def _in_all(plan: Plan, mark: str) -> str:

@@ -39,6 +39,11 @@ class ActionOutcome:
     snapshot_ids: tuple[int, ...] = ()
     error: str | None = None
 
+    @property
+    def change(self) -> str:
+        """``9 files → 1 file``, counted as the action's prediction is."""
+        return self.actual.change(self.action.prediction)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -285,10 +285,7 @@ class CheckpointedRun:
             self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back)")
         if record is None or record.status != "split":
             predicted = action.prediction
-            about = f"; about {span(max(predicted.seconds, 1.0) * 1000)}" if predicted.seconds is not None else ""
-            self.say(
-                f"[{place + 1}/{of}] {action.title}: {count(predicted.files_in, predicted.unit)}, {size(predicted.bytes_in)} → {count(predicted.files_out, predicted.unit_out)}{about}"
-            )
+            self.say(f"[{place + 1}/{of}] {action.title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
         waiting = [(action, record)]
         while waiting:
             part, before = waiting.pop(0)
@@ -372,11 +369,10 @@ class CheckpointedRun:
             snapshot_ids=tuple(progress.snapshot_ids),
             error=error,
         )
-        a = outcome.actual
-        did = f"{count(a.files_in, 'file')} → {count(a.files_out, 'file')}, {count(a.delete_files_removed, 'delete file')} removed"
-        if (unit := action.prediction.unit) != "file":
-            did = f"{count(a.items_before, unit)} → {count(a.items_after, action.prediction.unit_out)}"
-        if unit == EQUALITY_DELETE:
+        a, did = outcome.actual, outcome.change
+        if action.prediction.unit == "file":
+            did += f", {count(a.delete_files_removed, 'delete file')} removed"
+        elif action.prediction.unit == EQUALITY_DELETE:
             did += f", {size(a.bytes_in)} read, {size(a.bytes_out)} written"
         proof: Proof | None = None
         try:

@@ -406,12 +406,8 @@ def planned(action: str, plan: Plan, why: str, *, status: Status = "planned") ->
 
 def _would(action: str, plan: Plan) -> str:
     if action == "compact":
-        p = plan.prediction
-        return f"{count(p.files_in, 'file')} → {count(p.files_out, 'file')}, {size(p.bytes_in)}"
-    return ", ".join(
-        f"{one.procedure}: {count(one.prediction.files_in, one.prediction.unit)} → {count(one.prediction.files_out, one.prediction.unit_out)}"
-        for one in plan.actions
-    )
+        return f"{plan.prediction.change}, {size(plan.prediction.bytes_in)}"
+    return ", ".join(f"{one.procedure}: {one.prediction.change}" for one in plan.actions)
 
 
 def ran(action: str, outcome: Outcome) -> Step:
@@ -421,12 +417,9 @@ def ran(action: str, outcome: Outcome) -> Step:
     status = statuses.get(outcome.status, "failed")
     error = next((a.error for a in outcome.actions if a.error), None)
     if action == "compact":
-        said = f"{count(total.files_in, 'file')} → {count(total.files_out, 'file')}, {size(total.bytes_in)} read"
+        said = f"{total.change(outcome.plan.prediction)}, {size(total.bytes_in)} read"
     else:
-        said = ", ".join(
-            f"{a.action.procedure}: {count(a.actual.items_before, a.action.prediction.unit)} → {count(a.actual.items_after, a.action.prediction.unit_out)}"
-            for a in outcome.actions
-        )
+        said = ", ".join(f"{a.action.procedure}: {a.change}" for a in outcome.actions)
     if action == "convert":
         said += f"; {count(total.files_in, 'file')}, {size(total.bytes_in)} read, {size(total.bytes_out)} written"
     if status == "failed":

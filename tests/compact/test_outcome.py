@@ -85,6 +85,18 @@ def test_the_actual_is_the_sum_of_all_actions() -> None:
     }
 
 
+def test_before_and_after_are_said_alike_of_a_prediction_and_of_what_came() -> None:
+    took = ActionOutcome(action(), "done", actual=Actual(5, 500, 1, 400, items_before=9))
+    converting = replace(action(), prediction=Prediction(4, 500, 9, unit=EQUALITY_DELETE))
+
+    assert (took.action.prediction.change, took.change) == ("5 files → 1 file", "5 files → 1 file")
+    assert converting.prediction.change == "4 equality delete files → 9 position deletes"
+    assert (
+        ActionOutcome(converting, "done", actual=Actual(13, items_before=4, items_after=6)).change
+        == "4 equality delete files → 6 position deletes"
+    )
+
+
 def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run() -> None:
     converting = Action("e1", CONVERT, "prod", ("db", "events"), "deletes", Prediction(4, 500, 9, unit=EQUALITY_DELETE))
     ran = ActionOutcome(converting, "done", 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
