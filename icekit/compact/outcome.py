@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import Actual
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
@@ -21,10 +22,6 @@ from icekit.units import count, size, span
 #: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or
 #: lost something. ``unproved``: nothing of it is left, and that no row changed could not be proved; a resumed run tries that again.
 Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
-
-
-#: How the ledger and the JSON name what a conversion read and wrote, and the fields of :class:`~icekit.compact.execute.Actual`.
-CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +110,36 @@ class Outcome:
         return outcome_html(self)
 
 
+# --- Write an action's figures as the ledger and the JSON have them, and read them back
+
+
+_REWRITTEN = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed")
+_COUNTED = ("items_before", "items_after")
+# Under names of their own: how fast manifests were rewritten or deletes converted says nothing of rewrites of data files.
+_CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
+
+
 def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
     """What the ledger keeps of an action that was run, for calibration.
 
     ``whole`` is False for one that was killed in between: how long that took nobody knows.
     """
-    a = outcome.actual
-    known = {"seconds": round(outcome.seconds, 3)} if whole else {}
-    if (unit := outcome.action.prediction.unit) != "file":
-        # Under names of their own: how fast manifests were rewritten or deletes converted says nothing of rewrites of data files.
-        read = {name: getattr(a, field) for name, field in CONVERTED.items()} if unit == EQUALITY_DELETE else {}
-        return {"items_before": a.items_before, "items_after": a.items_after, **read, **known}
-    return {
-        "files_in": a.files_in,
-        "bytes_in": a.bytes_in,
-        "files_out": a.files_out,
-        "bytes_out": a.bytes_out,
-        "delete_files_removed": a.delete_files_removed,
-        **known,
-    }
+    unit = outcome.action.prediction.unit
+    names = {name: name for name in (_REWRITTEN if unit == "file" else _COUNTED)} | (_CONVERTED if unit == EQUALITY_DELETE else {})
+    figures = {name: getattr(outcome.actual, figure) for name, figure in names.items()}
+    return figures | ({"seconds": round(outcome.seconds, 3)} if whole else {})
+
+
+def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
+    """What became of an action that a run has done and proved before it ended, by its record."""
+    told = record.actual or {}
+    known = {figure: int(told[name]) for name, figure in _CONVERTED.items() if name in told}
+    known |= {name: int(told[name]) for name in (*_REWRITTEN, *_COUNTED) if name in told}
+    figures = Actual(**known, commits=len(record.snapshot_ids))
+    return ActionOutcome(action, "done", record.attempt, figures, float(told.get("seconds", 0.0)), record.snapshot_ids)
+
+
+# --- Show an outcome: as text, as HTML, as JSON
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
 from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
-from icekit.compact.execute import Actual, is_there, own_commits
+from icekit.compact.execute import is_there, own_commits
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
-from icekit.compact.outcome import CONVERTED, ActionOutcome, Outcome, Status, measured
+from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, measured
 from icekit.compact.trial import smaller_parts
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
@@ -36,7 +36,7 @@ from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name, literal
 from icekit.units import count, size, span
 
-# --- Write a plan and its actions' outcomes as the ledger keeps them, and read them back
+# --- Write a plan as the ledger keeps it, and read it back
 
 
 _PLAN = TypeAdapter(Plan)
@@ -51,21 +51,6 @@ def kept(plan: Plan) -> dict[str, Any]:
 def plan_of(record: RunRecord) -> Plan:
     """The plan of a run whose record holds one."""
     return _PLAN.validate_python(record.plan)
-
-
-def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
-    """What became of an action that a run has done and proved before it ended."""
-    told: dict[str, Any] = {CONVERTED.get(name, name): value for name, value in (record.actual or {}).items()}
-    names = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed", "items_before", "items_after")
-    known = {k: int(told[k]) for k in names if k in told}
-    return ActionOutcome(
-        action,
-        "done",
-        record.attempt,
-        Actual(**known, commits=len(record.snapshot_ids)),
-        float(told.get("seconds", 0.0)),
-        record.snapshot_ids,
-    )
 
 
 # --- Hold a table back after a run whose proof failed, until a person has looked at it and says so

@@ -12,10 +12,9 @@ from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import SCHEMA_VERSION, Status, compared, document, measured
+from icekit.compact.outcome import SCHEMA_VERSION, Status, as_before, compared, document, measured
 from icekit.prove import Proof
 from icekit.run import finish_with_compaction
-from icekit.run.checkpointed import as_before
 
 
 def action(action_id: str = "a1") -> Action:
