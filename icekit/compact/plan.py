@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
-from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.findings import Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import expected_files, max_file_size, min_file_size, sort_key
+from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.units import count, percent, size, span
 
@@ -103,7 +103,8 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    options = {"partial-progress.enabled": "true", **shared.parallel, **_limits(shared)}
+    limits = limit_options(shared.limits, facts.target_bytes, shared.policy.min_files)
+    options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
     if mode == "all":
         options["rewrite-all"] = "true"
     elif mode == "deletes":
@@ -222,19 +223,6 @@ def _renews(facts: TableFacts) -> bool:
     """
     scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
     return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
-
-
-def _limits(shared: Rewriting) -> dict[str, str]:
-    """The size limits as options, where they are not the procedure's own."""
-    default, changed = Thresholds(), {}
-    limits, target_bytes = shared.limits, shared.facts.target_bytes
-    if shared.policy.min_files != default.min_input_files:
-        changed["min-input-files"] = str(shared.policy.min_files)
-    if limits.min_file_size_ratio != default.min_file_size_ratio:
-        changed["min-file-size-bytes"] = str(min_file_size(target_bytes, limits.min_file_size_ratio))
-    if limits.max_file_size_ratio != default.max_file_size_ratio:
-        changed["max-file-size-bytes"] = str(max_file_size(target_bytes, limits.max_file_size_ratio))
-    return changed
 
 
 #: What makes an estimate into the engine's prediction; see :func:`icekit.compact.trial.predict`.

@@ -254,15 +254,7 @@ class Context:
 
     def rewrite_data_files(self) -> str:
         """A rewrite with partial progress, and with the limits that were changed here."""
-        limits, default = self.thresholds, Thresholds()
-        changed = {}
-        if limits.min_input_files != default.min_input_files:
-            changed["min-input-files"] = str(limits.min_input_files)
-        if limits.min_file_size_ratio != default.min_file_size_ratio:
-            changed["min-file-size-bytes"] = str(self.min_file_size)
-        if limits.max_file_size_ratio != default.max_file_size_ratio:
-            changed["max-file-size-bytes"] = str(self.max_file_size)
-        return self.rewrite(changed)
+        return self.rewrite(limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files))
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
@@ -272,6 +264,18 @@ class Context:
     def full_name(self) -> tuple[str, ...]:
         """The table with its catalog."""
         return (self.facts.catalog, *self.facts.table)
+
+
+def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict[str, str]:
+    """The limits as options of ``rewrite_data_files``, where they are not the procedure's own."""
+    default, changed = Thresholds(), {}
+    if min_files != default.min_input_files:
+        changed["min-input-files"] = str(min_files)
+    if limits.min_file_size_ratio != default.min_file_size_ratio:
+        changed["min-file-size-bytes"] = str(min_file_size(target_bytes, limits.min_file_size_ratio))
+    if limits.max_file_size_ratio != default.max_file_size_ratio:
+        changed["max-file-size-bytes"] = str(max_file_size(target_bytes, limits.max_file_size_ratio))
+    return changed
 
 
 def under(group: FileGroup, limit_bytes: int) -> Totals:
