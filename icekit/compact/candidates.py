@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from icekit.compact.model import Policy
-from icekit.diagnose.findings import Findings, Thresholds, under
+from icekit.diagnose.findings import Findings, Thresholds, split_at, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
 from icekit.facts.model import DELETE_KINDS, PartitionSpec, TableFacts
@@ -275,8 +275,8 @@ def _month(value: int) -> dt.datetime:
 
 def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low: int, high: int) -> Candidate | None:
     """Files of the wrong size in one rewrite group, if the procedure would take it."""
-    small = Totals.of(_parts(groups, low, below=True))
-    large = Totals.of(_parts(groups, high + 1, below=False))
+    small = Totals.of(under(group, low) for group in groups)
+    large = Totals.of(split_at(group, high + 1)[1] for group in groups)
     files, total = small.file_count + large.file_count, small.size_in_bytes + large.size_in_bytes
     if not files or not _is_rewritten(files, total, facts.target_bytes, high, policy.min_files):
         return None
@@ -344,7 +344,7 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
     left = round(group.size_in_bytes * (1 - share))
     out = expected_files(left, facts.target_bytes) if left else 0
     saved = max(group.file_count - out, 0) + (over.opens if over else 0)
-    wrong = under(group, low).file_count + group.file_count - under(group, high + 1).file_count
+    wrong = under(group, low).file_count + split_at(group, high + 1)[1].file_count
     reasons = [name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n]
     if policy.strategy != "binpack":
         reasons.append("row order")
@@ -364,14 +364,6 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
 
 def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int) -> bool:
     return (files > 1 and files >= min_files) or (files > 1 and total > target) or total > high
-
-
-def _parts(groups: Iterable[FileGroup], limit: int, *, below: bool) -> Iterator[FileGroup]:
-    """The files of groups under a size, or from it on."""
-    for group in groups:
-        under(group, limit)  # refuses a limit the facts were not cut at
-        kept = tuple(b for b in group.buckets if (b.max_bytes < limit) == below)
-        yield FileGroup(group.partition, group.kind, kept)
 
 
 # --- Say what maintenance would win on a table, in plain units, and put a price on it that can be checked by hand

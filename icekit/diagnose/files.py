@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, under
+from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, split_at, under
 from icekit.facts.model import ColumnSample, Kind, Partition
 from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.units import count, percent, size, span
@@ -59,10 +59,10 @@ def oversized_files(context: Context) -> Finding | None:
     over: dict[Partition, tuple[int, int]] = {}
     largest = 0
     for group in facts.of_kind(Kind.DATA):
-        rest = under(group, context.max_file_size + 1)
-        if group.file_count > rest.file_count:
-            over[group.partition] = group.file_count - rest.file_count, group.size_in_bytes - rest.size_in_bytes
-            largest = max(largest, group.max_bytes)
+        _, large = split_at(group, context.max_file_size + 1)
+        if large.buckets:
+            over[group.partition] = large.file_count, large.size_in_bytes
+            largest = max(largest, large.max_bytes)
     if not over:
         return None
     files, total = (sum(row[i] for row in over.values()) for i in (0, 1))

@@ -13,7 +13,7 @@ from typing import Any
 from icekit import sql
 from icekit.answer import html
 from icekit.errors import ParameterError, nearest
-from icekit.facts.model import FileGroup, Partition, TableFacts, Totals
+from icekit.facts.model import FileGroup, Partition, TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
 from icekit.units import count
 
@@ -278,8 +278,8 @@ def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict
     return changed
 
 
-def under(group: FileGroup, limit_bytes: int) -> Totals:
-    """The files of a group smaller than a limit; exact, since limits are bucket edges.
+def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
+    """The files of a group that are smaller than a limit, and the rest; exact, since limits are bucket edges.
 
     Raises ParameterError for a limit that the facts were not cut at.
     """
@@ -288,5 +288,11 @@ def under(group: FileGroup, limit_bytes: int) -> Totals:
             raise ParameterError(
                 f"Facts of {group.partition} were not counted at {limit_bytes:,} bytes; observe the table with size_ratios=thresholds.size_ratios."
             )
-    kept = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
-    return Totals.of((FileGroup(group.partition, group.kind, kept),))
+    below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
+    rest = tuple(b for b in group.buckets if b.max_bytes >= limit_bytes)
+    return FileGroup(group.partition, group.kind, below), FileGroup(group.partition, group.kind, rest)
+
+
+def under(group: FileGroup, limit_bytes: int) -> FileGroup:
+    """The files of a group that are smaller than a limit; raises as :func:`split_at` does."""
+    return split_at(group, limit_bytes)[0]
