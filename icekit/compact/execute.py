@@ -123,7 +123,7 @@ _ALL = 2**62
 def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> None:
     """Run a conversion's action, each commit tagged with what was read for it; see :func:`icekit.resolve.convert.convert`."""
     up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
-    name = (action.catalog, *action.table)
+    name = action.sql_name
     at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
     files, size = read_of(at.scopes if at else (), slices)
     read = {FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
@@ -141,9 +141,7 @@ def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
     """Tell whether the table still has equality deletes that the action was planned for."""
-    at = remaining(
-        spark, (action.catalog, *action.table), branch=action.branch, partitions=action.partitions, up_to=_number(action, "up_to", _ALL)
-    )
+    at = remaining(spark, action.sql_name, branch=action.branch, partitions=action.partitions, up_to=_number(action, "up_to", _ALL))
     return at is not None and bool(at.scopes)
 
 
@@ -187,7 +185,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     stop.check()
     run = _by_bridge if has_bridge(spark) else _by_sql
     told: list[RewriteResult | BaseException] = []
-    job_tag = new_tag(f"{tags.get('icekit.run-id', '')}-{action.action_id}")
+    job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
     def work() -> None:
         try:
@@ -225,7 +223,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
 
 
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
-    name = (action.catalog, *action.table)
+    name = action.sql_name
     jvm: Any = spark._jvm
     # Iceberg sets it on whichever session is active when its source is first used, which may be one
     # that a rewrite has cloned for itself: then every group of every later rewrite fails.
@@ -279,7 +277,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
 def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:
     """Drop dangling deletes; Iceberg 1.12 refuses if any commit comes meanwhile, so this commit alone is tried again."""
     for tries_left in reversed(range(_DANGLING_TRIES)):
-        dangling = actions.removeDanglingDeleteFiles(load_now(spark, (action.catalog, *action.table)))
+        dangling = actions.removeDanglingDeleteFiles(load_now(spark, action.sql_name))
         if action.branch:
             dangling = dangling.toBranch(action.branch)
         try:

@@ -150,6 +150,11 @@ class Action:
     older_than: dt.datetime | None = None
 
     @property
+    def sql_name(self) -> tuple[str, ...]:
+        """The table's name, with its catalog."""
+        return (self.catalog, *self.table)
+
+    @property
     def sql(self) -> str:
         """The statement that a person could paste; the command, where no statement does it."""
         if self.procedure == CONVERT:

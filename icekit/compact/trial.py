@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by
-from icekit.compact.execute import Actual, actual, execute, smaller_conversions
+from icekit.compact.execute import RUN_TAG, Actual, actual, execute, smaller_conversions
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action, Plan, Prediction
 from icekit.engine.bridge import has_bridge
 from icekit.engine.interrupting import Stop, Stopped
@@ -61,7 +61,7 @@ def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -
 
 
 def _plan(spark: SparkSession, action: Action) -> Any:
-    return plan_rewrite(spark, (action.catalog, *action.table), action.options, where=action.where, branch=action.branch)
+    return plan_rewrite(spark, action.sql_name, action.options, where=action.where, branch=action.branch)
 
 
 def predict(
@@ -235,7 +235,7 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
-        answer = execute(lake.spark, moved, {"icekit.run-id": "trial"}, stop=stop or Stop(), tick=lambda _: None)
+        answer = execute(lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None)
     except Stopped:
         if stop is not None:
             raise

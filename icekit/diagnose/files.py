@@ -97,7 +97,7 @@ def skewed_partitions(context: Context) -> Finding | None:
     heavy = {p: None for p in worst if sizes[p] >= limits.skew_ratio * median}
     total = sum(sizes[p] for p in heavy)
     files = sum(g.file_count for g in facts.of_kind(Kind.DATA) if g.partition in heavy)
-    listing = sql.identifier(*context.full_name, "partitions")
+    listing = sql.identifier(*context.facts.sql_name, "partitions")
     return context.finding(
         "skewed_partitions",
         Severity.WARNING,
@@ -124,7 +124,7 @@ def old_partition_spec(context: Context) -> Finding | None:
     share = total / facts.data.size_in_bytes if facts.data.size_in_bytes else 0.0
     specs = sorted({g.partition.spec_id for g in old})
     now = ", ".join(f.name for f in facts.default_spec.fields) or "no partitioning"
-    listing = sql.identifier(*context.full_name, "files")
+    listing = sql.identifier(*context.facts.sql_name, "files")
     return context.finding(
         "old_partition_spec",
         Severity.WARNING if share >= 0.1 else Severity.INFO,
@@ -419,7 +419,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     order = f"{quoted[0]} ASC NULLS LAST" if len(names) == 1 else f"zorder({', '.join(quoted)})"
     statements = [context.rewrite(strategy="sort", sort_order=order)]
     if len(names) == 1 and not facts.sort_order:
-        statements.append(f"ALTER TABLE {sql.identifier(*context.full_name)} WRITE ORDERED BY {order}")
+        statements.append(f"ALTER TABLE {sql.identifier(*context.facts.sql_name)} WRITE ORDERED BY {order}")
     return context.finding(
         "unclustered_filter_columns",
         Severity.WARNING,

@@ -149,7 +149,7 @@ class Findings(tuple[Finding, ...]):
 
     def __repr__(self) -> str:
         lines = (f"{f.severity.name.lower():<8} {f.name}: {f.evidence}" for f in self)
-        return "\n".join(lines) or "Nothing to do: no finding at these thresholds."
+        return "\n".join(lines) or NOTHING
 
     def _repr_html_(self) -> str:
         return findings_html(self)
@@ -258,12 +258,7 @@ class Context:
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
-        return sql.set_properties(self.full_name, properties)
-
-    @property
-    def full_name(self) -> tuple[str, ...]:
-        """The table with its catalog."""
-        return (self.facts.catalog, *self.facts.table)
+        return sql.set_properties(self.facts.sql_name, properties)
 
 
 def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict[str, str]:

@@ -29,7 +29,7 @@ from icekit.facts.manifests import (
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged
-from icekit.facts.model import ManifestFacts, MetricsSample, Setting, StorageFacts, TableFacts
+from icekit.facts.model import ManifestFacts, MetricsSample, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier, call, display_name, orphan_arguments
 
@@ -163,15 +163,15 @@ def observe(
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
     in_force = metadata.settings(properties)
     columns = metadata.columns(meta, schema)
-    target = _bytes(in_force, "write.target-file-size-bytes")
+    target = metadata.int_setting(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
-    cut = Cut(edges(target, ratios), edges(_bytes(in_force, "write.delete.target-file-size-bytes"), ratios), target)
+    cut = Cut(edges(target, ratios), edges(metadata.int_setting(in_force, "write.delete.target-file-size-bytes"), ratios), target)
     manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
     used = choose(lake, collector, _file_count(snapshot, manifests))
     if snapshot is not None:
-        counts = manifest_facts(manifests, specs, _bytes(in_force, "commit.manifest.target-size-bytes"))
+        counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read)
         by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
         if used == "local":
@@ -259,11 +259,6 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
         )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     return "local" if file_count <= limit else "spark"
-
-
-def _bytes(settings: Iterable[Setting], name: str) -> int:
-    """A number of bytes in force, which is one (:func:`icekit.facts.metadata.settings`)."""
-    return int(next(s.value for s in settings if s.name == name) or 0)
 
 
 def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]) -> list[Record]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -188,6 +188,11 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
         Setting(name, properties[name], "table property") if name in properties else Setting(name, default, "default")
         for name, default in DEFAULTS.items()
     )
+
+
+def int_setting(in_force: Iterable[Setting], name: str) -> int:
+    """A whole number among :func:`settings`, which have seen that it is one; 0 for one without a value."""
+    return int(next(s.value for s in in_force if s.name == name) or 0)
 
 
 def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_sorted: bool) -> tuple[DistributionMode, ...]:

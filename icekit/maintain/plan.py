@@ -356,7 +356,7 @@ def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
 
     Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
     """
-    return rolled_up(plan_rewrite(spark, (action.catalog, *action.table), action.options, where=action.where, of_deletes=True))
+    return rolled_up(plan_rewrite(spark, action.sql_name, action.options, where=action.where, of_deletes=True))
 
 
 def predict_deletes(spark: SparkSession | None, action: Action) -> Action:

@@ -131,8 +131,7 @@ class InvariantProof:
     @property
     def ok(self) -> bool | None:
         """False if anything is lost, None if some of it cannot be told."""
-        found = {check.ok for check in self.checks}
-        return False if False in found else None if None in found else True
+        return verdict(self.checks)
 
     def lines(self) -> list[str]:
         """What a person reads, a line a check."""
@@ -178,7 +177,7 @@ class Proof:
             proofs[0].table,
             commits,
             # Of the proofs, not of their commits: one that could not be made has none.
-            False if any(p.ok is False for p in proofs) else None if any(p.ok is None for p in proofs) else True,
+            verdict(proofs),
             modes.pop() if len(modes) == 1 else "partly sampled",
             sum(proof.seconds for proof in proofs),
             sum(proof.rows_read for proof in proofs),
@@ -205,7 +204,7 @@ class Proof:
         )
 
 
-def verdict(proven: Iterable[CommitProof | InvariantProof]) -> bool | None:
+def verdict(proven: Iterable[CommitProof | Check | InvariantProof | Proof]) -> bool | None:
     """False if anything changed or is lost in one, else None if some are not provable, else True."""
     found = {one.ok for one in proven}
     return False if False in found else None if None in found else True

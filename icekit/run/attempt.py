@@ -168,7 +168,7 @@ class Runner:
             after = self._reconcile(action, progress, before, now)
         if failure is not None:
             moved = now.snapshot_id != before.snapshot_id
-            if moved and isinstance(explain(failure, (action.catalog, *action.table)), MetadataUnreadable):
+            if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
                 # Another's compaction and expiry took files away that were being read.
                 raise Conflict(reason(failure))
             raise _as_kind(failure)
@@ -205,7 +205,7 @@ class Runner:
         now = head(self.lake, action.table, action.branch)
         if now.snapshot_id is None:
             return None
-        entries = metadata_table(self.spark, (action.catalog, *action.table), "entries", now.snapshot_id)
+        entries = metadata_table(self.spark, action.sql_name, "entries", now.snapshot_id)
         own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
         before = f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
         chosen = entries.where(f"status < 2 AND {CONTENT} = 0 AND {before}")

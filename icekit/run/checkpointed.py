@@ -28,8 +28,9 @@ from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
 from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
-from icekit.facts.metadata import settings
+from icekit.facts.metadata import int_setting, settings
 from icekit.prove import Proof
+from icekit.prove.proof import PLAIN
 from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarge
 from icekit.run.guard import Guard, guard_of
 from icekit.secrets import mask_data
@@ -119,8 +120,6 @@ def clearing(run: RunRecord) -> str:
 
 
 EXAMPLES = 20
-# A scheme and authority that the listing and the metadata may write differently.
-_PATH = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
 
 
 def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[str, ...], str | None]:
@@ -145,8 +144,8 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     written = listed.where(f"modificationTime >= TIMESTAMP {literal(since.isoformat(sep=' '))}")
     known = metadata_table(spark, name, "all_files")
     lost = (
-        written.selectExpr("path", f"{_PATH.format('path')} AS plain")
-        .join(known.selectExpr(f"{_PATH.format('file_path')} AS plain"), "plain", "left_anti")
+        written.selectExpr("path", f"{PLAIN.format('path')} AS plain")
+        .join(known.selectExpr(f"{PLAIN.format('file_path')} AS plain"), "plain", "left_anti")
         .select("path")
     )
     paths = tuple(sorted(str(row[0]) for row in lost.limit(EXAMPLES).collect()))
@@ -329,7 +328,9 @@ class CheckpointedRun:
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
             with contextlib.suppress(Exception):
-                floor = self.limits.retry.floor_files * _target_bytes(self.lake, self.plan.table)
+                in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
+                target_bytes = int_setting(in_force, "write.target-file-size-bytes")
+                floor = self.limits.retry.floor_files * target_bytes
                 parts = smaller_parts(self.lake, action, floor_bytes=floor)
             status, error = ("split" if parts else "failed"), str(problem)
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
@@ -426,8 +427,3 @@ class CheckpointedRun:
             return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
         self.notes.append("The table's location could not be listed, so files of failed attempts are not named.")
         return (), None
-
-
-def _target_bytes(lake: Lake, table: Identifier) -> int:
-    in_force = settings(head(lake, table).metadata.get("properties") or {})
-    return int(next(s.value for s in in_force if s.name == "write.target-file-size-bytes") or 0)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from icekit.compact.execute import RUN_TAG
 from icekit.engine.interrupting import Stop
 from icekit.errors import nearest
-from icekit.facts.metadata import Json, choose_snapshot, lineage, settings, snapshots_by_id
+from icekit.facts.metadata import Json, choose_snapshot, int_setting, lineage, settings, snapshots_by_id
 from icekit.facts.rollup import min_file_size
 from icekit.schedule.policy import Rule, SchedulePolicy, Trigger, begins, until
 from icekit.sql import Identifier
@@ -87,7 +87,7 @@ def since(metadata: Json, snapshot_id: int | None, small_ratio: float) -> Since 
     """What came after a snapshot; None if it is no ancestor of the current one any more."""
     current, _ = choose_snapshot(metadata, None)
     in_force = settings(metadata.get("properties") or {})
-    target = int(next(s.value for s in in_force if s.name == "write.target-file-size-bytes") or 0)
+    target = int_setting(in_force, "write.target-file-size-bytes")
     small = min_file_size(target, small_ratio)
     commits = deletes = files = 0
     for snapshot in lineage(snapshots_by_id(metadata), current):

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from icekit.answer import html
-from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Severity, Thresholds, badge, summary
+from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, summary
 from icekit.facts.model import TableFacts
 from icekit.show.health import SizeClass, lines, size_classes
 from icekit.units import percent, printable, shorten, unbroken
@@ -27,7 +27,7 @@ _PLAIN = ""
 _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 
 
-def card(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None, *, color: bool = False) -> str:
+def card(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, color: bool = False) -> str:
     """A table's health in about 24 lines of at most 80 columns; only a statement may be wider.
 
     ``thresholds`` are the limits of the findings, by which sizes are distinguished too. ``color`` adds ANSI colours, for a terminal.
@@ -40,7 +40,7 @@ def card(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds 
         parts = _wrapped(said, WIDTH - _LABEL, at_most)
         return [painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part for i, part in enumerate(parts)]
 
-    worst = max((f.severity for f in findings), default=None)
+    worst = findings.worst
     mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ healthy"
     title = _cut(f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})", WIDTH - len(mood) - 2)
     told = [
@@ -109,9 +109,9 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def card_html(facts: TableFacts, findings: Sequence[Finding], thresholds: Thresholds | None = None, *, counted: bool = False) -> str:
+def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, counted: bool = False) -> str:
     """The same card for a notebook: facts, sizes, findings in short (or only ``counted``), and the next statement to copy."""
-    worst = max((f.severity for f in findings), default=None)
+    worst = findings.worst
     mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
     heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
     said = [(name, html.prose(sentence)) for name, sentence in lines(facts)]

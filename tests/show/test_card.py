@@ -123,7 +123,9 @@ def test_a_single_file_among_many_shows_as_a_bar() -> None:
 
 
 def test_the_next_step_is_the_first_statement_there_is() -> None:
-    found = [make.finding("executor_cache", sql=()), make.finding("small_files", remedy="Combine them.", sql=("CALL 1", "CALL 2"))]
+    found = Findings(
+        [make.finding("executor_cache", sql=()), make.finding("small_files", remedy="Combine them.", sql=("CALL 1", "CALL 2"))]
+    )
 
     assert card(make.table_facts(), found).splitlines()[-2:] == ["next        small files: Combine them.", "  CALL 1"]
 
@@ -133,7 +135,7 @@ def test_a_wrapped_statement_is_the_same_statement() -> None:
         "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => map('partial-progress.enabled', 'it\\'s  true'))"
     )
 
-    told = card(make.table_facts(), [make.finding(sql=(statement,))]).splitlines()
+    told = card(make.table_facts(), Findings([make.finding(sql=(statement,))])).splitlines()
     start = next(i for i, text in enumerate(told) if text.startswith("  CALL"))
 
     assert " ".join(text.removeprefix("  ") for text in told[start:]) == statement
@@ -142,7 +144,7 @@ def test_a_wrapped_statement_is_the_same_statement() -> None:
 def test_a_statement_that_would_fill_the_screen_is_cut() -> None:
     statement = "ALTER TABLE t SET TBLPROPERTIES (" + ", ".join(f"'property-{n}' = 'value'" for n in range(100)) + ")"
 
-    assert card(make.table_facts(), [make.finding(sql=(statement,))]).endswith("  … (cut; the finding has the whole statement)")
+    assert card(make.table_facts(), Findings([make.finding(sql=(statement,))])).endswith("  … (cut; the finding has the whole statement)")
 
 
 def test_it_fits_a_terminal() -> None:
@@ -156,7 +158,7 @@ def test_long_and_wide_names_fit_too() -> None:
     facts = make.table_facts(
         table=("データベース" * 10, "表" * 100), manifests=make.manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),))
     )
-    found = [make.finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9)]
+    found = Findings(make.finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9))
 
     shown = card(facts, found)
 
@@ -178,7 +180,7 @@ def test_colour_changes_no_letter() -> None:
 def test_a_name_cannot_command_the_terminal() -> None:
     evil = "\x1b[2J\x07"
 
-    assert "\x1b" not in card(make.table_facts(table=("db", evil)), [make.finding(evidence=evil, remedy=evil, sql=(evil,))])
+    assert "\x1b" not in card(make.table_facts(table=("db", evil)), Findings([make.finding(evidence=evil, remedy=evil, sql=(evil,))]))
 
 
 def test_in_a_notebook_it_has_bars_and_a_statement_to_copy() -> None:
@@ -196,7 +198,7 @@ def test_in_a_notebook_it_has_bars_and_a_statement_to_copy() -> None:
 def test_in_a_notebook_names_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
 
-    shown = card_html(make.table_facts(table=("db", evil)), [make.finding(evil, evidence=evil, remedy=evil, sql=())])
+    shown = card_html(make.table_facts(table=("db", evil)), Findings([make.finding(evil, evidence=evil, remedy=evil, sql=())]))
 
     assert "<script" not in shown
 
