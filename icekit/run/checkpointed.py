@@ -9,7 +9,7 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -159,54 +159,48 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RunControl:
-    """What is told while a run goes on, and who may ask it to end."""
-
-    stop: Stop
-    say: Say
-
-
 class CheckpointedRun:
-    """One run: the claim, the record, the actions in order, the proof."""
+    """One run: the claim, the record, the actions in order, the proof; ``say`` is told how it goes, ``stop`` ends it."""
 
-    def __init__(self, lake: Lake, plan: Plan, run_id: str, ledger: Ledger, limits: Limits, control: RunControl) -> None:
-        self.lake, self.plan, self.run_id, self.ledger = lake, plan, run_id, ledger
-        self.limits, self.stop, self.say = limits, control.stop, control.say
+    record: RunRecord
+
+    def __init__(self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+        self.lake, self.plan, self.ledger = lake, plan, ledger
+        self.limits, self.stop, self.say = limits, stop, say
         self.table = display_name(lake.sql_name(plan.table))
         self.outcomes: list[ActionOutcome] = []
         self.proofs: list[Proof] = []
         self.notes: list[str] = []
         self.started_ms = now_ms()
+
+    def start(self, run_id: str) -> Outcome:
+        """Run every action from the beginning."""
         self.record = RunRecord(
             run_id,
             self.table,
-            plan.table_uuid,
+            self.plan.table_uuid,
             status="running",
             started_ms=self.started_ms,
             ended_ms=None,
-            starting_snapshot_id=plan.snapshot_id,
-            plan=kept(plan),
+            starting_snapshot_id=self.plan.snapshot_id,
+            plan=kept(self.plan),
             host=socket.gethostname(),
             pid=os.getpid(),
             error=None,
         )
-
-    def start(self) -> Outcome:
-        """Run every action from the beginning."""
         return self._under_claim([(action, None) for action in self.plan.actions])
 
     def resume(self, record: RunRecord) -> Outcome:
         """Run what is left of a run that ended early."""
-        self.record = replace(record, status="running", ended_ms=None, error=None, host=self.record.host, pid=self.record.pid)
-        before = {r.action_id: r for r in self.ledger.actions(self.run_id)}
-        self.say(f"resuming run {self.run_id} of {span(max(now_ms() - record.started_ms, 0))} ago on {self.table}")
+        self.record = replace(record, status="running", ended_ms=None, error=None, host=socket.gethostname(), pid=os.getpid())
+        before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
+        self.say(f"resuming run {record.run_id} of {span(max(now_ms() - record.started_ms, 0))} ago on {self.table}")
         return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
         uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
-        with claimed(self.ledger, self.table, self.run_id, uuid) as held:
+        with claimed(self.ledger, self.table, self.record.run_id, uuid) as held:
             # Not before: another run may have ended so a moment ago.
             refuse(self.ledger, self.table, uuid)
             now = head(self.lake, self.plan.table)
@@ -216,7 +210,7 @@ class CheckpointedRun:
                 )
             version = iceberg_version(self.lake.spark, self.lake.name)
             self.ledger.save_run(self.record)
-            runner = Runner(self.lake, self.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
+            runner = Runner(self.lake, self.record.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
             came_through = False
             try:
                 for place, (action, record) in enumerate(todo):
@@ -237,7 +231,7 @@ class CheckpointedRun:
         leftovers, clean_up = self._leftovers()
         return Outcome(
             self.plan,
-            self.run_id,
+            self.record.run_id,
             (*self.outcomes, *pending),
             proof=Proof.of(self.proofs) if self.proofs else None,
             seconds=time.monotonic() - started,
@@ -291,14 +285,14 @@ class CheckpointedRun:
             progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
             progress.attempts = record.attempt
             # With those of the smaller actions that it was split into.
-            ids = {r.action_id for r in self.ledger.actions(self.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
-            progress.note(own_commits(now, self.run_id, ids, among=record.snapshot_ids))
+            ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids))
         started_ms = now_ms()
 
         def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
             self.ledger.save_action(
                 ActionRecord(
-                    self.run_id,
+                    self.record.run_id,
                     action.action_id,
                     ordinal=place,
                     table=self.table,
@@ -403,9 +397,8 @@ class CheckpointedRun:
         if proof is None:
             return None
         self.proofs.append(proof)
-        self.say("  " + repr(proof).split("\n", 1)[0])
-        if proof.ok is not True:
-            self.say(repr(proof))
+        # Where something is wrong, all of it: whoever keeps only what is said while it runs has the way back, too.
+        self.say("\n".join(f"  {line}" for line in repr(proof).split("\n")[: 1 if proof.ok else None]))
         return proof
 
     @property

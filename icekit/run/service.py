@@ -20,7 +20,7 @@ from icekit.errors import IcekitError, ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.run.attempt import Limits
-from icekit.run.checkpointed import CheckpointedRun, RunControl, Say, plan_of, refuse
+from icekit.run.checkpointed import CheckpointedRun, Say, plan_of, refuse
 from icekit.sandbox import remove_stale, stale_clones
 from icekit.sql import Identifier, display_name
 
@@ -60,7 +60,7 @@ def run(
             # Also where nothing is left to do: that is no sign of a table that is well.
             refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
             return Outcome(plan, None, ())
-        return CheckpointedRun(lake, plan, run_id or new_run_id(), book, limits or Limits(), RunControl(stop or Stop(), progress)).start()
+        return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(run_id or new_run_id())
 
 
 def resume(
@@ -105,8 +105,7 @@ def resume(
             # What the killed run left beside the table.
             with contextlib.suppress(IcekitError):
                 remove_stale(lake, stale_clones(lake, name))
-        found = CheckpointedRun(lake, plan, record.run_id, book, limits or Limits(), RunControl(stop or Stop(), progress))
-        return found.resume(record)
+        return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
 
 
 # --- Convert a table's equality deletes: plan, run under a checkpoint, prove, and compact if asked
