@@ -1,114 +1,124 @@
-"""Run one action on Spark, tagged and stoppable, and read from the table itself what it did."""
+"""Ask the engine's planner what is left of an action, cut the action down, and run it on Spark, tagged and stoppable."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.model import CONVERT, Action, Prediction
+from icekit.catalog import Lake
+from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
+from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
-from icekit.engine.planner import filter_expression
-from icekit.facts.head import Head
-from icekit.facts.metadata import Json, snapshots_by_id
+from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
+from icekit.errors import ParameterError
+from icekit.facts.files import Partition
+from icekit.facts.head import head
+from icekit.facts.metadata import columns, schema_of, specs
+from icekit.facts.where import where
 from icekit.resolve.convert import convert
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
 from icekit.sql import identifier, renewing
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Read from the table itself what a run has done: its commits, told by their tags, and what they changed
+# --- Ask the engine's own planner what a rewrite would take, without running it
 
 
-#: What each of a run's commits carries in its snapshot summary.
-RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
-#: What a conversion's commits carry too, as no key of Iceberg's own says it: the files that were read for the commit, and their bytes.
-FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
+def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
+    """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
 
-
-@dataclass(frozen=True, slots=True)
-class Actual:
-    """What commits changed, by their own summaries: never by what a procedure printed.
-
-    ``files_in`` and ``bytes_in`` are the data files that went; of a conversion the data and delete
-    files that it read, and ``files_out`` and ``bytes_out`` the delete files that it wrote.
-    ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
-    or orphans, as the action's prediction counts them.
+    ``deletes`` also counts the delete files over them. Needs the JVM bridge; raises the errors
+    of :mod:`icekit.errors`.
     """
-
-    files_in: int = 0
-    bytes_in: int = 0
-    files_out: int = 0
-    bytes_out: int = 0
-    delete_files_removed: int = 0
-    commits: int = 0
-    items_before: int = 0
-    items_after: int = 0
-
-    def __add__(self, other: Actual) -> Actual:
-        """Add what two actions changed."""
-        return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def change(self, prediction: Prediction) -> str:
-        """``9 files → 1 file``, counted as a prediction is."""
-        before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
-        return replace(prediction, files_in=before, files_out=after).change
-
-    @property
-    def any(self) -> bool:
-        """Tell whether anything was committed, or counted where nothing is."""
-        return self.commits > 0 or self.items_before > 0
+    return rolled_up(_plan(spark, action), deletes=deletes)
 
 
-def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
-    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
-    found = []
-    for snapshot in at.lineage():
-        summary = snapshot.get("summary") or {}
-        tagged = summary.get(RUN_TAG) == run_id and (action_ids is None or summary.get(ACTION_TAG) in action_ids)
-        if tagged or snapshot["snapshot-id"] in among:
-            found.append(snapshot)
-    return tuple(reversed(found))
+def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
+    """The partitions in which the planner selects a file that was there at a sequence number.
 
-
-def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
-    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
-
-    The last one decides, as the others are its ancestors. Where the history begins after the action
-    did (at ``began_ms``), because what was before has expired, that one may have been a part of it:
-    as long as nothing tells that it was rolled back, it is not done again.
+    What a run has written itself may be selected again (deletes of the sequence number that
+    it starts from still apply to its files), and is not left to do. None where groups cannot be
+    told by partition: those of older specs.
     """
-    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
-        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
-    oldest = list(at.lineage())[-1:]
-    return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
+    plan = _plan(spark, action)
+    if plan is None:
+        return ()
+    # Texts that differ from Java's are not found, and nothing is left out then.
+    known = {tuple(str(value) for value in p.values): p for p in action.partitions}
+    left: list[Partition] = []
+    for values in partitions_with_files_up_to(spark, plan, sequence_number):
+        if values not in known:
+            return None
+        left.append(known[values])
+    return tuple(dict.fromkeys(left))
 
 
-def actual(commits: Iterable[Json]) -> Actual:
-    """Add up what commits changed, from their summaries."""
-    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
+def _plan(spark: SparkSession, action: Action) -> Any:
+    return plan_rewrite(spark, action.sql_name, action.options, where=action.where, branch=action.branch)
 
 
-def _changed(summary: Mapping[str, Any]) -> Actual:
-    def number(name: str) -> int:
-        return int(summary.get(name) or 0)
+# --- Cut an action down: to some of its partitions, to parts for one that was too large, to its dangling deletes
 
-    if FILES_READ_TAG in summary:
-        read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
-        return Actual(*read, *written, number("removed-delete-files"), 1)
-    files_in, files_out = number("deleted-data-files"), number("added-data-files")
-    # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
-    bytes_in = number("removed-files-size") if files_in else 0
-    bytes_out = number("added-files-size") if files_out else 0
-    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)
+
+def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
+    """The action for some of its partitions."""
+    metadata = head(lake, action.table).metadata
+    known = {spec.spec_id: spec for spec in specs(metadata)}
+    asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
+    if asked is None and action.where is not None:
+        raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan again.")
+    return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
+
+
+def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:
+    """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
+
+    Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
+    under which an engine only logs why a group failed. Empty when there is nothing smaller than that.
+    """
+    parts = action.partitions
+    if action.procedure == CONVERT:
+        return smaller_conversions(action)
+    if len(parts) > 1:
+        middle = len(parts) // 2
+        names = ("1", "2")
+        return tuple(
+            replace(narrowed(lake, action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
+            for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
+        )
+    if has_bridge(lake.spark) and action.options.get("rewrite-all") != "true":
+        smaller = ask_planner(lake.spark, action).largest_group_bytes // 2
+        if smaller >= floor_bytes:
+            options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
+            return (replace(action, action_id=f"{action.action_id}.s", options=options),)
+    if action.options.get("partial-progress.enabled") != "true":
+        return ()
+    alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
+    return (replace(action, action_id=f"{action.action_id}.c", options={**alone, "max-concurrent-file-group-rewrites": "1"}),)
+
+
+def only_dangling(action: Action) -> Action | None:
+    """What drops an action's dangling deletes and rewrites nothing, for a kill between its two commits; None where it drops none."""
+    if action.options.get("remove-dangling-deletes") != "true":
+        return None
+    options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
+    return replace(action, options={**options, **REWRITE_NOTHING})
+
+
+def _gentler(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options with half the groups at once."""
+    at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
+    return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
 
 
 # --- What an action that converts equality deletes does, leaves, and is cut into when it is too large
@@ -159,6 +169,9 @@ def smaller_conversions(action: Action) -> tuple[Action, ...]:
 
 def _number(action: Action, argument: str, default: int) -> int:
     return int(str(action.arguments.get(argument, default)))
+
+
+# --- Run an action's procedure, tagged and stoppable
 
 
 _LAST_WAIT_SECONDS = 20.0

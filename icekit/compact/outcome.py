@@ -1,22 +1,112 @@
-"""Hold what became of a plan: per action what was predicted and what the table says, and the proof."""
+"""Read from the table's own commits what a run has done, and hold what became of a plan: per action predicted and actual, and the proof."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.compact.claims import ActionRecord
-from icekit.compact.execute import Actual
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+from icekit.facts.head import Head
+from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
 from icekit.units import count, size, span
+
+# --- Read from the table itself what a run has done: its commits, told by their tags, and what they changed
+
+
+#: What each of a run's commits carries in its snapshot summary.
+RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
+#: What a conversion's commits carry too, as no key of Iceberg's own says it: the files that were read for the commit, and their bytes.
+FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What commits changed, by their own summaries: never by what a procedure printed.
+
+    ``files_in`` and ``bytes_in`` are the data files that went; of a conversion the data and delete
+    files that it read, and ``files_out`` and ``bytes_out`` the delete files that it wrote.
+    ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
+    or orphans, as the action's prediction counts them.
+    """
+
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    delete_files_removed: int = 0
+    commits: int = 0
+    items_before: int = 0
+    items_after: int = 0
+
+    def __add__(self, other: Actual) -> Actual:
+        """Add what two actions changed."""
+        return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def change(self, prediction: Prediction) -> str:
+        """``9 files → 1 file``, counted as a prediction is."""
+        before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
+        return replace(prediction, files_in=before, files_out=after).change
+
+    @property
+    def any(self) -> bool:
+        """Tell whether anything was committed, or counted where nothing is."""
+        return self.commits > 0 or self.items_before > 0
+
+
+def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
+    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
+    found = []
+    for snapshot in at.lineage():
+        summary = snapshot.get("summary") or {}
+        tagged = summary.get(RUN_TAG) == run_id and (action_ids is None or summary.get(ACTION_TAG) in action_ids)
+        if tagged or snapshot["snapshot-id"] in among:
+            found.append(snapshot)
+    return tuple(reversed(found))
+
+
+def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
+    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
+
+    The last one decides, as the others are its ancestors. Where the history begins after the action
+    did (at ``began_ms``), because what was before has expired, that one may have been a part of it:
+    as long as nothing tells that it was rolled back, it is not done again.
+    """
+    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
+        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
+    oldest = list(at.lineage())[-1:]
+    return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
+
+
+def actual(commits: Iterable[Json]) -> Actual:
+    """Add up what commits changed, from their summaries."""
+    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
+
+
+def _changed(summary: Mapping[str, Any]) -> Actual:
+    def number(name: str) -> int:
+        return int(summary.get(name) or 0)
+
+    if FILES_READ_TAG in summary:
+        read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
+        return Actual(*read, *written, number("removed-delete-files"), 1)
+    files_in, files_out = number("deleted-data-files"), number("added-data-files")
+    # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
+    bytes_in = number("removed-files-size") if files_in else 0
+    bytes_out = number("added-files-size") if files_out else 0
+    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)
+
+
+# --- Hold what became of an action and of a plan
+
 
 #: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
 #: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or

@@ -225,7 +225,7 @@ def _renews(facts: TableFacts) -> bool:
     return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
 
 
-#: What makes an estimate into the engine's prediction; see :func:`icekit.compact.trial.predict`.
+#: What makes an estimate into the engine's prediction; see :func:`icekit.compact.service.predict`.
 Predict = Callable[[Action], Action]
 # How often an action is planned again because the planner takes more than the budget.
 _TRIMS = 4

@@ -8,21 +8,28 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
+from icekit.compact.execute import ask_planner
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy
 from icekit.compact.plan import plan
-from icekit.compact.trial import predict, try_plan
+from icekit.compact.trial import try_plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
 from icekit.facts.head import head, written_since
 from icekit.facts.model import TableFacts
 from icekit.sql import display_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 # --- How near predictions came to what happened, and how fast past actions were; pure
 
@@ -151,6 +158,61 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
+
+
+# --- Plan, with the engine's prediction of each action
+
+
+def predict(
+    spark: SparkSession | None,
+    facts: TableFacts,
+    action: Action,
+    *,
+    sequence_number: int,
+    bytes_ratio: float = 1.0,
+    bytes_per_second: float | None = None,
+) -> Action:
+    """The action with the engine's prediction in place of the estimate it was chosen by.
+
+    ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
+    ``bytes_per_second`` is the throughput of past runs. Without a bridge the estimate stays,
+    and says so by its source.
+    """
+    estimate = action.prediction
+    if estimate.source == "metadata":
+        return action
+    if spark is not None and has_bridge(spark):
+        # Only where deletes decide which files are taken must each file be looked at.
+        by_ratio = "delete-ratio-threshold" in action.options
+        planned = ask_planner(spark, action, deletes=by_ratio)
+        removed = planned.delete_files or 0
+        if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
+            renewed = action.options.get("use-starting-sequence-number") == "false"
+            removed = dropped_by(facts, action.partitions, sequence_number + renewed)
+        live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+        estimate = replace(
+            estimate,
+            files_in=planned.files_in,
+            bytes_in=planned.bytes_in,
+            files_out=planned.files_out,
+            bytes_out=round(planned.bytes_in * live * bytes_ratio),
+            bytes_untaught=round(planned.bytes_in * live),
+            delete_files_removed=removed,
+            groups=planned.groups,
+            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
+            + max(planned.files_in - planned.files_out, 0),
+            source="planner",
+        )
+    else:
+        estimate = replace(estimate, bytes_out=round(estimate.bytes_out * bytes_ratio))
+    return replace(
+        action,
+        prediction=replace(
+            estimate,
+            shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
+            seconds=estimate.bytes_in / bytes_per_second if bytes_per_second else None,
+        ),
+    )
 
 
 def plan_table(

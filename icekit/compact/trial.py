@@ -1,174 +1,24 @@
-"""Predict what a plan's actions would do: by the engine's own planner, and on a bounded sample of a zero-copy clone."""
+"""Try a plan on a zero-copy clone, each action whole or a bounded sample, and correct its predictions by what came out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.candidates import dropped_by
-from icekit.compact.execute import RUN_TAG, Actual, actual, execute, smaller_conversions
-from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action, Plan, Prediction
-from icekit.engine.bridge import has_bridge
+from icekit.compact.execute import ask_planner, execute, narrowed
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.planner import PlannedRewrite, partitions_with_files_up_to, plan_rewrite, rolled_up
-from icekit.errors import ParameterError, RehearsalFailed
+from icekit.engine.planner import PlannedRewrite
+from icekit.errors import RehearsalFailed
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since
-from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.model import TableFacts
-from icekit.facts.where import where
 from icekit.prove import prove_commits
 from icekit.sandbox import Clone, clone
 from icekit.units import count, size
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-# --- Ask the engine's own planner what a rewrite would take, without running it
-
-
-def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
-    """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
-
-    ``deletes`` also counts the delete files over them. Needs the JVM bridge; raises the errors
-    of :mod:`icekit.errors`.
-    """
-    return rolled_up(_plan(spark, action), deletes=deletes)
-
-
-def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
-    """The partitions in which the planner selects a file that was there at a sequence number.
-
-    What a run has written itself may be selected again (deletes of the sequence number that
-    it starts from still apply to its files), and is not left to do. None where groups cannot be
-    told by partition: those of older specs.
-    """
-    plan = _plan(spark, action)
-    if plan is None:
-        return ()
-    # Texts that differ from Java's are not found, and nothing is left out then.
-    known = {tuple(str(value) for value in p.values): p for p in action.partitions}
-    left: list[Partition] = []
-    for values in partitions_with_files_up_to(spark, plan, sequence_number):
-        if values not in known:
-            return None
-        left.append(known[values])
-    return tuple(dict.fromkeys(left))
-
-
-def _plan(spark: SparkSession, action: Action) -> Any:
-    return plan_rewrite(spark, action.sql_name, action.options, where=action.where, branch=action.branch)
-
-
-def predict(
-    spark: SparkSession | None,
-    facts: TableFacts,
-    action: Action,
-    *,
-    sequence_number: int,
-    bytes_ratio: float = 1.0,
-    bytes_per_second: float | None = None,
-) -> Action:
-    """The action with the engine's prediction in place of the estimate it was chosen by.
-
-    ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
-    ``bytes_per_second`` is the throughput of past runs. Without a bridge the estimate stays,
-    and says so by its source.
-    """
-    estimate = action.prediction
-    if estimate.source == "metadata":
-        return action
-    if spark is not None and has_bridge(spark):
-        # Only where deletes decide which files are taken must each file be looked at.
-        by_ratio = "delete-ratio-threshold" in action.options
-        planned = ask_planner(spark, action, deletes=by_ratio)
-        removed = planned.delete_files or 0
-        if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
-            renewed = action.options.get("use-starting-sequence-number") == "false"
-            removed = dropped_by(facts, action.partitions, sequence_number + renewed)
-        live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
-        estimate = replace(
-            estimate,
-            files_in=planned.files_in,
-            bytes_in=planned.bytes_in,
-            files_out=planned.files_out,
-            bytes_out=round(planned.bytes_in * live * bytes_ratio),
-            bytes_untaught=round(planned.bytes_in * live),
-            delete_files_removed=removed,
-            groups=planned.groups,
-            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
-            + max(planned.files_in - planned.files_out, 0),
-            source="planner",
-        )
-    else:
-        estimate = replace(estimate, bytes_out=round(estimate.bytes_out * bytes_ratio))
-    return replace(
-        action,
-        prediction=replace(
-            estimate,
-            shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
-            seconds=estimate.bytes_in / bytes_per_second if bytes_per_second else None,
-        ),
-    )
-
-
-# --- Cut an action down: to some of its partitions, to parts for one that was too large, to its dangling deletes
-
-
-def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
-    """The action for some of its partitions."""
-    metadata = head(lake, action.table).metadata
-    known = {spec.spec_id: spec for spec in specs(metadata)}
-    asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
-    if asked is None and action.where is not None:
-        raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan again.")
-    return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
-
-
-def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:
-    """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
-
-    Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
-    under which an engine only logs why a group failed. Empty when there is nothing smaller than that.
-    """
-    parts = action.partitions
-    if action.procedure == CONVERT:
-        return smaller_conversions(action)
-    if len(parts) > 1:
-        middle = len(parts) // 2
-        names = ("1", "2")
-        return tuple(
-            replace(narrowed(lake, action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
-            for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
-        )
-    if has_bridge(lake.spark) and action.options.get("rewrite-all") != "true":
-        smaller = ask_planner(lake.spark, action).largest_group_bytes // 2
-        if smaller >= floor_bytes:
-            options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
-            return (replace(action, action_id=f"{action.action_id}.s", options=options),)
-    if action.options.get("partial-progress.enabled") != "true":
-        return ()
-    alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
-    return (replace(action, action_id=f"{action.action_id}.c", options={**alone, "max-concurrent-file-group-rewrites": "1"}),)
-
-
-def only_dangling(action: Action) -> Action | None:
-    """What drops an action's dangling deletes and rewrites nothing, for a kill between its two commits; None where it drops none."""
-    if action.options.get("remove-dangling-deletes") != "true":
-        return None
-    options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
-    return replace(action, options={**options, **REWRITE_NOTHING})
-
-
-def _gentler(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options with half the groups at once."""
-    at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
-    return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
-
 
 #: Bytes of one action that a trial rewrites at most; at least one partition's files, up to so many.
 SAMPLE_BYTES = 256 * 2**20

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import ACTION_TAG, RUN_TAG, Actual, RewriteResult, actual, deletes_left, execute, own_commits
+from icekit.compact.execute import RewriteResult, ask_planner, deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.trial import ask_planner, narrowed, only_dangling, partitions_left
+from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import FailureKind, explain, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped

@@ -16,11 +16,10 @@ from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
 from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
-from icekit.compact.execute import is_there, own_commits
+from icekit.compact.execute import smaller_parts
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
-from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, measured
-from icekit.compact.trial import smaller_parts
+from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit import sql
 from icekit.catalog import Lake
-from icekit.compact.execute import Actual
 from icekit.compact.model import CONVERT, Action
+from icekit.compact.outcome import Actual
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged

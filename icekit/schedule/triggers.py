@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from icekit.compact.execute import RUN_TAG
+from icekit.compact.outcome import RUN_TAG
 from icekit.engine.interrupting import Stop
 from icekit.errors import nearest
 from icekit.facts.metadata import Json, choose_snapshot, int_setting, lineage, settings, snapshots_by_id

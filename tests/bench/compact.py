@@ -9,9 +9,9 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.execute import Actual, actual
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.model import Policy
+from icekit.compact.outcome import Actual, actual
 from icekit.compact.service import plan_table
 from icekit.facts.head import head, since
 from icekit.lab import build

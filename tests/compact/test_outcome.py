@@ -10,9 +10,8 @@ import pytest
 
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
-from icekit.compact.execute import Actual
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import SCHEMA_VERSION, Status, as_before, compared, document, measured
+from icekit.compact.outcome import SCHEMA_VERSION, Actual, Status, as_before, compared, document, measured
 from icekit.prove import Proof
 from icekit.run import finish_with_compaction
 

@@ -12,10 +12,9 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.claims import DISPROVED, ActionRecord, RunRecord
-from icekit.compact.execute import Actual
 from icekit.compact.ledger import opened
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.compact.outcome import ActionOutcome, Actual, Outcome
 from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
 from icekit.run import clear

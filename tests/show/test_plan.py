@@ -7,9 +7,8 @@ from html.parser import HTMLParser
 
 from icekit import secrets
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.execute import Actual
 from icekit.compact.model import NOTHING, Explained, Skipped, plan_html, plan_text, predicted
-from icekit.compact.outcome import compared, outcome_html, outcome_text
+from icekit.compact.outcome import Actual, compared, outcome_html, outcome_text
 from icekit.prove import Proof
 from tests.factories import MIB, partition
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.api import Lake
-from icekit.compact.execute import RUN_TAG
+from icekit.compact.execute import partitions_left
 from icekit.compact.ledger import SqliteLedger
 from icekit.compact.model import Scope
-from icekit.compact.outcome import Outcome
+from icekit.compact.outcome import RUN_TAG, Outcome
 from icekit.compact.service import plan_table
-from icekit.compact.trial import partitions_left
 from icekit.facts.head import head
 from icekit.facts.model import Scalar
 from icekit.prove import Fingerprint, fingerprint
