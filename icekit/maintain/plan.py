@@ -15,10 +15,10 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
-from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
 from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
+from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments

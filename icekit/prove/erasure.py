@@ -20,7 +20,7 @@ from icekit.engine.predicate import Predicate, read_predicate
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.model import PartitionSpec
-from icekit.facts.sharing import sharing
+from icekit.facts.orphans import sharing
 from icekit.prove import erasure_result
 from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows
 from icekit.prove.erasure_rows import FileReader, Looked, path_key, path_key_column, reading_by_id

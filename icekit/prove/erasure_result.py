@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from icekit.facts.collect import ORPHAN_AGE
+from icekit.facts.orphans import ORPHAN_AGE
 from icekit.sql import Identifier, display_name, identifier, literal, rewrite_data_files
 from icekit.units import count
 

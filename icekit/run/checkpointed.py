@@ -25,9 +25,9 @@ from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
-from icekit.facts.collect import ORPHAN_AGE
 from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
+from icekit.facts.orphans import ORPHAN_AGE
 from icekit.prove import Proof
 from icekit.prove.proof import PLAIN
 from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarge

@@ -19,10 +19,10 @@ from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
-from icekit.facts.collect import ORPHAN_AGE, load_metadata
+from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
 from icekit.facts.metadata import lineage, snapshots_by_id
-from icekit.facts.sharing import Say, TableQuery, declared_paths, may_name, naming, of_others, sharing
+from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, may_name, naming, of_others, sharing
 from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits

@@ -162,7 +162,7 @@ def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(
 
 @pytest.mark.lab("orphan_files")
 def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icekit.facts.collect.WEIGHED", 4)
+    monkeypatch.setattr("icekit.facts.orphans.WEIGHED", 4)
     found = lake.observe("lab.orphan_files", storage=True).storage
 
     assert found is not None

@@ -12,8 +12,8 @@ import pytest
 from icekit import Thresholds, diagnose
 from icekit.compact.candidates import OPEN_FILE_COST, Savings, expirable_bytes, total, wins
 from icekit.diagnose.document import ReportedHealth
-from icekit.facts.collect import weighed
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
+from icekit.facts.orphans import weighed
 from icekit.history.store import RecentRuns
 from icekit.report import Row
 from icekit.report.index import Index, rank, write_index
