@@ -16,7 +16,7 @@ from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
 from icekit.saving import slug
-from icekit.show.health import SWITCH
+from icekit.show.explorer import SWITCH
 
 if TYPE_CHECKING:
     from icekit.compact import Calibration, Policy

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from icekit.answer import html
 from icekit.answer.pages import render
 from icekit.compact.candidates import Savings, total
 from icekit.diagnose.findings import Thresholds
@@ -19,8 +20,7 @@ from icekit.history.store import RecentRuns
 from icekit.history.trend import better, worse
 from icekit.report.journal import JUDGED, STATUSES, Row
 from icekit.saving import write_text
-from icekit.show.health import WIDGET_VIEW
-from icekit.show.sparkline import sparkline
+from icekit.show.explorer import WIDGET_VIEW
 from icekit.units import about, count, percent, size
 
 # --- Turn an executed notebook into one HTML file that opens offline, and tables into an index
@@ -276,8 +276,28 @@ def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> _Cell
     from markupsafe import Markup
 
     said = worse(before.last, row.health, limits) if row.health and before else ()
-    drawn = sparkline(points, f"File opens that compaction would save, {len(points)} runs: {points[0]:,} at first, {points[-1]:,} now")
+    drawn = _sparkline(points, f"File opens that compaction would save, {len(points)} runs: {points[0]:,} at first, {points[-1]:,} now")
     return _Cell("", len(said), note=Markup(drawn) + "; ".join(said))
+
+
+# Of a sparkline: its size and its margin in pixels, and the most points.
+_WIDTH, _HEIGHT, _MOST = 120, 24, 90
+_ROOM = 3.0
+
+
+def _sparkline(points: Sequence[float], said: str) -> str:
+    """The newest points from left to right, from zero up, the last one marked; ``said`` is for those who do not see it."""
+    shown = list(points)[-_MOST:]
+    top = max([*shown, 0.0]) or 1.0
+    step = (_WIDTH - 2 * _ROOM) / max(len(shown) - 1, 1)
+    places = [(_ROOM + step * i, _HEIGHT - _ROOM - (_HEIGHT - 2 * _ROOM) * max(value, 0.0) / top) for i, value in enumerate(shown)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    x, y = places[-1] if places else (_ROOM, _HEIGHT - _ROOM)
+    return (
+        f"<svg class=spark role=img aria-label='{html.text(said)}' width={_WIDTH} height={_HEIGHT} viewBox='0 0 {_WIDTH} {_HEIGHT}'>"
+        f"<title>{html.text(said)}</title><polyline points='{line}' fill=none stroke='#0072b2' stroke-width=1.8 />"
+        f"<circle cx={x:.1f} cy={y:.1f} r=2.6 fill='#d55e00' /></svg>"
+    )
 
 
 def _finds(row: Row) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from icekit.answer import html
 from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, summary
-from icekit.facts.model import TableFacts
-from icekit.show.health import SizeClass, lines, size_classes
-from icekit.units import percent, printable, shorten, unbroken
+from icekit.facts.files import median_bytes
+from icekit.facts.model import Kind, TableFacts
+from icekit.facts.rollup import delete_ratio
+from icekit.show.sizes import SizeClass, size_classes
+from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
 WIDTH = 80
 FINDINGS = 5
@@ -50,7 +52,7 @@ def card(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     for name, sentence in lines(facts):
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
-            told += [painted(_bar(size, facts), _GREEN if size.left_alone else _PLAIN) for size in size_classes(facts, thresholds)]
+            told += [painted(_bar(each, facts), _GREEN if each.left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
     told += rows("findings", summary(findings))
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
@@ -66,13 +68,13 @@ def card(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     return "\n".join(told)
 
 
-def _bar(size: SizeClass, facts: TableFacts) -> str:
+def _bar(each: SizeClass, facts: TableFacts) -> str:
     """A size class as a line; any file at all shows."""
-    width = -(-_BAR * size.file_count // facts.data.file_count)
-    share = percent(size.size_in_bytes / max(1, facts.data.size_in_bytes))
-    told = f"{size.file_count:,} with {share} of the bytes" if size.file_count else "0"
-    label = "left alone" if size.left_alone else ""
-    return f"{label:<{_LABEL}}{size.label:<17} {'█' * width}{' ' if width else ''}{told}"
+    width = -(-_BAR * each.file_count // facts.data.file_count)
+    share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))
+    told = f"{each.file_count:,} with {share} of the bytes" if each.file_count else "0"
+    label = "left alone" if each.left_alone else ""
+    return f"{label:<{_LABEL}}{each.label:<17} {'█' * width}{' ' if width else ''}{told}"
 
 
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
@@ -140,12 +142,114 @@ def _findings_html(findings: Sequence[Finding]) -> list[tuple[str, str]]:
 
 def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
     cells = []
-    for size in size_classes(facts, thresholds):
-        width = 100 * size.file_count / facts.data.file_count
-        share = percent(size.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes" if size.file_count else ""
+    for each in size_classes(facts, thresholds):
+        width = 100 * each.file_count / facts.data.file_count
+        share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes" if each.file_count else ""
         cells.append(
-            f'<tr{" class=band" if size.left_alone else ""}><th scope="row">{html.text(size.label)}</th><td class="n">{size.file_count:,}</td>'
+            f'<tr{" class=band" if each.left_alone else ""}><th scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
             f'<td><span class="track"><span class="bar" style="width:{width:.1f}%"></span></span></td>'
-            f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if size.left_alone else ''}</td></tr>"
+            f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if each.left_alone else ''}</td></tr>"
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
+
+
+# --- A table's health in a dozen short lines
+
+
+#: A mean so many times the median, or so many times under it, misleads: a few files that are unlike the others make it.
+MISLEADING = 2
+
+
+def lines(facts: TableFacts) -> list[tuple[str, str]]:
+    """What there is to say of a table, as (name, sentence); sizes and findings are shown apart."""
+    return [
+        ("snapshot", _snapshot(facts)),
+        ("partitions", _partitions(facts)),
+        ("data files", _data(facts)),
+        ("deletes", _deletes(facts)),
+        ("manifests", _manifests(facts)),
+        ("history", _history(facts)),
+        ("writes", _writes(facts)),
+    ]
+
+
+def _snapshot(facts: TableFacts) -> str:
+    if facts.snapshot_id is None or facts.snapshot_ms is None:
+        lost = count(facts.history.snapshot_count, "snapshot")
+        return (
+            f"none is current, though the metadata lists {lost}: staged, on other branches, or older than a CREATE OR REPLACE"
+            if facts.history.snapshot_count
+            else "none: the table is empty, as its metadata lists no snapshots"
+        )
+    told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
+    if facts.collected_at_ms > facts.snapshot_ms:
+        told += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
+    return told + (f" ({facts.ref})" if facts.ref else "")
+
+
+def _partitions(facts: TableFacts) -> str:
+    fields = [f for f in facts.default_spec.fields if f.transform != "void"]
+    by = ", ".join(f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})" for f in fields)
+    used = dict.fromkeys(facts.partitions())
+    told = f"{len(used):,} by {by}" if by else "unpartitioned"
+    old = {p.spec_id for p in used} - {facts.default_spec_id}
+    return told + (f"; {count(len(old), 'older spec')} in use" if old else "")
+
+
+def _data(facts: TableFacts) -> str:
+    data = facts.data
+    if data.mean_bytes is None:
+        return f"none; target {size(facts.target_bytes)}"
+    mean = f"mean {size(data.mean_bytes)}"
+    median = median_bytes(facts.of_kind(Kind.DATA))
+    if median is not None and not data.mean_bytes <= MISLEADING * median <= MISLEADING**2 * data.mean_bytes:
+        mean += f", median about {size(median)}"
+    return (
+        f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; {mean}, target {size(facts.target_bytes)}"
+    )
+
+
+def _deletes(facts: TableFacts) -> str:
+    ratio = delete_ratio(facts)
+    kinds = (
+        (Kind.POSITION_DELETES, "position delete file"),
+        (Kind.EQUALITY_DELETES, "equality delete file"),
+        (Kind.DELETION_VECTORS, "deletion vector"),
+    )
+    told = [count(total.file_count, noun) for kind, noun in kinds if (total := facts.total(kind)).file_count]
+    if not told:
+        return "none"
+    share = "no data to compare with" if ratio.by_records is None else f"{percent(ratio.by_records)} of the data records"
+    return f"{', '.join(told)}; {count(ratio.delete_record_count, 'record')}, {share}"
+
+
+def _manifests(facts: TableFacts) -> str:
+    m = facts.manifests
+    if not m.data_count and not m.delete_count:
+        return "none"
+    told = [
+        f"{count(n, f'{what} manifest')}, {size(held)}"
+        for what, n, held in (("data", m.data_count, m.data_bytes), ("delete", m.delete_count, m.delete_bytes))
+        if n
+    ]
+    if m.data_count:
+        told[0] += f", {m.data_entry_count / m.data_count:,.1f} files each"
+    return "; ".join(told)
+
+
+def _history(facts: TableFacts) -> str:
+    h = facts.history
+    told = count(h.snapshot_count, "snapshot")
+    if h.oldest_snapshot_ms is not None and h.newest_snapshot_ms is not None and h.snapshot_count > 1:
+        told += f" over {span(h.newest_snapshot_ms - h.oldest_snapshot_ms)}"
+    if h.median_seconds_between_commits is not None:
+        told += f", median gap {span(h.median_seconds_between_commits * 1000)}"
+    return told + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
+
+
+def _writes(facts: TableFacts) -> str:
+    """Operations that distribute rows alike are named together."""
+    modes: dict[str, list[str]] = {}
+    for d in facts.distribution:
+        modes.setdefault(d.mode, []).append(d.operation)
+    return "distribution " + "; ".join(f"{mode} for {', '.join(operations)}" for mode, operations in modes.items())

@@ -7,7 +7,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests
-from icekit.show.sparkline import in_band, left_alone, size_bars
+from icekit.show.sizes import in_band, left_alone, size_bars
 from icekit.units import at, size_range
 
 

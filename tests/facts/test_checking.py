@@ -20,7 +20,7 @@ from icekit.errors import MetadataUnreadable
 from icekit.facts.checking import check
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
-from icekit.show.health import lines
+from icekit.show.card import lines
 
 Json = dict[str, Any]
 

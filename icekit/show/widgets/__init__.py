@@ -1,6 +1,6 @@
 """Explore a table in a notebook: controls that choose among what cells show, and the same facts as plain HTML without them."""
 
-from icekit.show.health import SWITCH, Explorer, widgets_on
+from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose, compare_with
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.controls import View

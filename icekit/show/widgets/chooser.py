@@ -14,8 +14,8 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
-from icekit.show.card import card_html
-from icekit.show.health import Explorer, lines
+from icekit.show.card import card_html, lines
+from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     WIDER,
     Progress,

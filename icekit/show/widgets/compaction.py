@@ -24,7 +24,7 @@ from icekit.facts.model import TableFacts
 from icekit.run.attempt import Limits
 from icekit.run.service import resume, run
 from icekit.show import charts
-from icekit.show.health import Explorer
+from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     Progress,
     Question,

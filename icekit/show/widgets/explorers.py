@@ -19,7 +19,7 @@ from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
 from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
-from icekit.show.health import Explorer, widgets_on
+from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.history_charts import sizes_at_one, sizes_through_time
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row

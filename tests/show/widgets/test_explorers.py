@@ -17,7 +17,7 @@ from icekit.facts.model import Kind, TableFacts
 from icekit.notebook import begin
 from icekit.report.index import without_widgets
 from icekit.show import charts, tables, widgets
-from icekit.show.health import SWITCH, WIDGET_VIEW, widgets_on
+from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets.controls import SHOWN, TableName
 from icekit.show.widgets.explorers import LIMITS, Following, moved, size_ratios
 from tests.factories import MIB, file_group, table_facts
@@ -85,7 +85,9 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3")
-    told = "import os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.health import widgets_on"
+    told = (
+        "import os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
+    )
     asked = "begin(globals(), ['table'])\nprint(widgets_on())"
 
     def said(code: str, **metadata: str) -> str:

@@ -11,7 +11,7 @@ import papermill
 import pytest
 
 from icekit.api import Lake
-from icekit.show.health import SWITCH, WIDGET_VIEW
+from icekit.show.explorer import SWITCH, WIDGET_VIEW
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 #: What makes a notebook with explorers cheap to run; one that is not here runs by its own parameters.

@@ -1,36 +1,15 @@
-"""Draw small pictures as text: a sparkline in SVG, and what bars of file sizes rest on; no pandas, no matplotlib."""
+"""Count what every picture of file sizes rests on: bars, the target, and the band a rewrite leaves alone; no pandas, no matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 
-from icekit.answer.html import text
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import HistogramBar, file_size_histogram, max_file_size, min_file_size
 from icekit.units import size
-
-WIDTH, HEIGHT, MOST = 120, 24, 90
-_ROOM = 3.0
-
-
-def sparkline(points: Sequence[float], said: str) -> str:
-    """The newest points from left to right, from zero up, the last one marked; ``said`` is for those who do not see it."""
-    shown = list(points)[-MOST:]
-    top = max([*shown, 0.0]) or 1.0
-    step = (WIDTH - 2 * _ROOM) / max(len(shown) - 1, 1)
-    places = [(_ROOM + step * i, HEIGHT - _ROOM - (HEIGHT - 2 * _ROOM) * max(value, 0.0) / top) for i, value in enumerate(shown)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    x, y = places[-1] if places else (_ROOM, HEIGHT - _ROOM)
-    return (
-        f"<svg class=spark role=img aria-label='{text(said)}' width={WIDTH} height={HEIGHT} viewBox='0 0 {WIDTH} {HEIGHT}'>"
-        f"<title>{text(said)}</title><polyline points='{line}' fill=none stroke='#0072b2' stroke-width=1.8 />"
-        f"<circle cx={x:.1f} cy={y:.1f} r=2.6 fill='#d55e00' /></svg>"
-    )
-
-
-# --- What every picture of file sizes rests on: bars, the target, and the band a rewrite leaves alone; no pandas
 
 
 def target_of(facts: TableFacts, kind: Kind) -> int | None:
@@ -69,6 +48,31 @@ def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, .
     limits = tuple(sorted({0, *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low), low, over}))
     names = (f"under {size(limits[1])}", *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])), f"over {size(over)}")
     return limits, names
+
+
+@dataclass(frozen=True, slots=True)
+class SizeClass:
+    """Data files of a range of sizes relative to the target; ``left_alone`` is the band no size rule selects."""
+
+    label: str
+    file_count: int
+    size_in_bytes: int
+    left_alone: bool = False
+
+
+def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
+    """Ranges of data file sizes: see :func:`class_limits`; the band is that of the limits given.
+
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings refuse others), so
+    the counts are exact.
+    """
+    band = left_alone(facts, Kind.DATA, thresholds)
+    assert band is not None  # data files always have one
+    limits, labels = class_limits(facts.target_bytes, band)
+    bars = {bar.lower_bytes: (bar.file_count, bar.size_in_bytes) for bar in file_size_histogram(facts, Kind.DATA, limits)}
+    return tuple(
+        SizeClass(label, *bars.get(limit, (0, 0)), left_alone=limit == band[0]) for limit, label in zip(limits, labels, strict=True)
+    )
 
 
 def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:

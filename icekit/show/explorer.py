@@ -1,0 +1,65 @@
+"""Show an explorer twice in one output: with controls where somebody can move them, and as plain HTML everywhere; no ipywidgets."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from icekit.errors import ParameterError, nearest
+
+#: What JupyterLab draws a widget from; a page without a kernel cannot.
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+#: ``off`` shows every explorer as plain HTML alone.
+SWITCH = "ICEKIT_WIDGETS"
+_STATES = ("on", "off")
+# A page that nobody can run again hides it by its class.
+_OFF = f'<p class="controls-off">Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>'
+
+
+def widgets_on() -> bool:
+    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill sets for itself.
+
+    Raises :class:`~icekit.errors.ParameterError` for any other value than on and off.
+    """
+    state = os.environ.get(SWITCH) or "on"
+    if state not in _STATES:
+        raise ParameterError(f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}")
+    return state == "on"
+
+
+class Explorer(ABC):
+    """Something to explore: its facts as HTML, and controls that choose among them.
+
+    The controls are made when they are first shown, and never in a static run.
+    """
+
+    def __init__(self) -> None:
+        self._controls: Any = None
+
+    @abstractmethod
+    def static(self) -> str:
+        """The same facts without controls, as HTML: a table or a chart that says what it shows."""
+
+    @abstractmethod
+    def build(self) -> Any:
+        """Make the controls: an ipywidgets widget."""
+
+    @property
+    def controls(self) -> Any:
+        """The controls, made once."""
+        if self._controls is None:
+            self._controls = self.build()
+        return self._controls
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        del include, exclude  # a front end takes what it can draw
+        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
+        if not widgets_on():
+            bundle["text/html"] += _OFF
+        else:
+            bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
+        return bundle
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
