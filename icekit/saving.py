@@ -9,12 +9,23 @@ import json
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from icekit.secrets import mask, mask_data
 
 _PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
 _LONGEST_NAME = 120
+
+
+class Result(Protocol):
+    """What a notebook or a command comes to: a plan's outcome, an answer, a review."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run has failed, or None."""
+
+    def write_into(self, folder: Path) -> Path:
+        """Write its JSON document into a folder."""
 
 
 def slug(name: str) -> str:

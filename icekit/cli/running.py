@@ -14,7 +14,7 @@ from icekit.terminal import say
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.compact import Outcome, Plan
-    from icekit.notebook.cells import Result
+    from icekit.saving import Result
 
 _COMPACT = """\
 The policy decides what is taken; every setting has a default that is safe on a live table.
@@ -239,8 +239,7 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
     ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.service` takes.
     """
     from icekit.api import connect
-    from icekit.notebook import sampled
-    from icekit.run import Limits, clear, resume, run
+    from icekit.run import Limits, clear, resume, run, sampled
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")

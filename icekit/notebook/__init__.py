@@ -18,7 +18,6 @@ from icekit.notebook.cells import (
     policy,
     read_now,
     review,
-    sampled,
     stock,
     try_write_modes,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "policy",
     "read_now",
     "review",
-    "sampled",
     "stock",
     "try_write_modes",
 ]

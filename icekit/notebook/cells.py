@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from icekit.api import Lake, connect
 from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
-from icekit.saving import slug
+from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH
 
 if TYPE_CHECKING:
@@ -177,15 +177,6 @@ def policy(given: Mapping[str, Any]) -> Policy:
     return Policy.of(given)
 
 
-def sampled(text: str) -> int | None:
-    """How many partitions of a commit are proved: None for all (``full``), 0 for ``none``, or their number."""
-    if str(text) in {"full", "none"}:
-        return None if text == "full" else 0
-    if str(text).isdecimal() and int(text) > 0:
-        return int(text)
-    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
-
-
 def calibration(lake: Lake, ledger: str = "") -> Calibration:
     """How near the predictions in the ledger came, over all tables."""
     from icekit.compact import calibration as compared
@@ -253,17 +244,6 @@ def try_write_modes(lake: Lake, table: str, **options: Any) -> WriteModeChoice:
 
 
 _NOTHING = "Nothing was written: no output folder was given."
-
-
-class Result(Protocol):
-    """What a notebook comes to: a plan's outcome, an answer, a review."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why the run has failed, or None."""
-
-    def write_into(self, folder: Path) -> Path:
-        """Write its JSON document into a folder."""
 
 
 class Unhealthy(IcekitError):

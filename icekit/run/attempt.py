@@ -18,7 +18,7 @@ from icekit.engine.errors import FailureKind, explain, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import IcekitError, MetadataUnreadable
+from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import specs
@@ -53,6 +53,15 @@ class Limits:
 
     retry: Retry = field(default_factory=Retry)
     prove: int | None = None
+
+
+def sampled(text: str) -> int | None:
+    """How many partitions of a commit are proved: None for all (``full``), 0 for ``none``, or their number."""
+    if str(text) in {"full", "none"}:
+        return None if text == "full" else 0
+    if str(text).isdecimal() and int(text) > 0:
+        return int(text)
+    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
 
 
 class Conflict(Exception):

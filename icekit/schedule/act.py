@@ -15,9 +15,8 @@ from icekit.compact import Plan
 from icekit.compact.ledger import Ledger, opened
 from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
-from icekit.notebook import sampled
 from icekit.report import FactsCache
-from icekit.run import Limits, resume, run
+from icekit.run import Limits, resume, run, sampled
 from icekit.run.checkpointed import CLEARED, plan_of
 from icekit.run.service import new_run_id
 from icekit.saving import slug, write_text

@@ -21,8 +21,9 @@ from icekit.engine.predicate import check_text
 from icekit.errors import LONGEST_WAIT, IcekitError, ParameterError, nearest, require_seconds
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
 from icekit.maintain.retention import Retention
-from icekit.notebook import check_gate, sampled
+from icekit.notebook import check_gate
 from icekit.parsing import seconds, size_in_bytes
+from icekit.run import sampled
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = re.compile(r"(?:([A-Za-z][A-Za-z,\- ]*?)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")

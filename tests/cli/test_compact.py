@@ -14,7 +14,7 @@ from icekit.compact import Policy
 from icekit.compact.model import SETTINGS
 from icekit.compact.outcome import SCHEMA_VERSION
 from icekit.errors import ParameterError
-from icekit.notebook import sampled
+from icekit.run import sampled
 from tests.compact.tables import Table
 
 
