@@ -59,7 +59,7 @@ def observe(
     """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
 
     ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector``
-    ``auto`` reads without Spark while the snapshot summary counts few files.
+    ``auto`` reads without Spark while the manifest list counts few files.
     ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
     ``filter_columns`` are the columns that queries filter by; default: the table property
     ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark, unless another
@@ -84,7 +84,8 @@ def observe(
     manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
-    used = choose(lake, collector, _file_count(snapshot, manifests))
+    counted = file_counts(manifests, (snapshot or {}).get("summary"))
+    used = choose(lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted))
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read)
@@ -97,7 +98,7 @@ def observe(
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
             with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, widths if with_deletes else None)
-            spark.check_listed(lake.spark, full, snapshot_id, file_counts(manifests, snapshot.get("summary")), rollup.file_counts())
+            spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
     return TableFacts(
@@ -191,13 +192,6 @@ def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Co
                 f"{location} lists a manifest of partition spec {manifest['partition_spec_id']}, which partition-specs in {source.metadata_location} does not have; {_OLDER}."
             )
     return found
-
-
-def _file_count(snapshot: metadata.Json | None, manifests: Iterable[Record]) -> int:
-    summary = (snapshot or {}).get("summary") or {}
-    if "total-data-files" in summary:
-        return int(summary["total-data-files"]) + int(summary.get("total-delete-files", 0))
-    return sum(map(live_count, manifests))
 
 
 def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], int]:
