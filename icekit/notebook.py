@@ -1,4 +1,4 @@
-"""Set a notebook up, observe what it was asked for, and close it with a result for whoever runs it unattended."""
+"""Set a notebook up, observe what it was asked for, and close it with a result; a person's cells call the package itself."""
 
 from __future__ import annotations
 
