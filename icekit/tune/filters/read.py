@@ -152,6 +152,8 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     of scan reports and declared columns have no values, see :func:`icekit.tune.filters.bind`. Raises
     :class:`~icekit.errors.ParameterError` for what is no predicate on this table, and for a log that cannot be read.
     """
+    if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
+        raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
     known, gone = names_ever(lake, facts)
     unknown: set[str] = set()
     found = _Merged()

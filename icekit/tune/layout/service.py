@@ -229,7 +229,8 @@ def tune_layout(
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
-    _check(filters, max_sort_columns)
+    if max_sort_columns < 1:
+        raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake):
         facts = observe(lake, table, collector="spark")
@@ -403,12 +404,3 @@ def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
         weights[plain] = weights.get(plain, 0.0) + one.weight
     merged = [replace(one, weight=weight) for one, weight in weights.items()]
     return tuple(sorted(merged, key=lambda f: -f.weight)[:MOST_BOUND])
-
-
-def _check(filters: Sequence[str], max_sort_columns: int) -> None:
-    if isinstance(filters, str) or not all(isinstance(f, str) for f in filters):
-        raise ParameterError(
-            f"filters is {filters!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]')."
-        )
-    if max_sort_columns < 1:
-        raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
