@@ -14,11 +14,12 @@ import numpy as np
 
 from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.planner import PlannedScan, plan_scan
+from icekit.engine.planner import PlannedScan
 from icekit.facts.files import Kind
 from icekit.facts.model import PartitionSpec, TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
-from icekit.sql import Identifier, identifier, set_properties
+from icekit.sandbox.trial import BudgetSpent
+from icekit.sql import identifier, set_properties
 from icekit.tune.answer import Advice
 from icekit.tune.filters.model import Filter, sql
 from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, may_match
@@ -26,10 +27,7 @@ from icekit.tune.layout.rows import weighted
 from icekit.units import count, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from icekit.catalog import Lake
-    from icekit.sql import Identifier
 
 
 #: Filters with values that Iceberg is asked to plan, those of the greatest weight.
@@ -62,17 +60,16 @@ def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filte
 
 
 def plans(
-    spark: SparkSession,
-    table: Identifier,
+    plan: Callable[[str], PlannedScan],
     facts: TableFacts,
     filters: Sequence[Filter],
     progress: Callable[[str], None],
     *,
     seconds: float = math.inf,
 ) -> dict[Filter, PlannedScan]:
-    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog.
+    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``plan`` asks it for a predicate.
 
-    No plan is begun after ``seconds``.
+    No plan is begun after ``seconds``. Lets :class:`~icekit.sandbox.trial.BudgetSpent` through.
     """
     columns = {c.name: c for c in facts.columns}
     found: dict[Filter, PlannedScan] = {}
@@ -85,9 +82,11 @@ def plans(
             )
             break
         try:
-            found[one] = plan_scan(spark, table, sql(one.tree, columns))
+            found[one] = plan(sql(one.tree, columns))
         except (ValueError, OverflowError):
             continue  # a value without a literal
+        except BudgetSpent:
+            raise
         except Exception as error:
             progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out of what is measured")
     return found

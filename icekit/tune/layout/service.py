@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
-from icekit.engine.planner import PlannedScan, kind, nodes, query_of_frame
+from icekit.engine.planner import PlannedScan, kind, nodes, plan_scan, query_of_frame
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
@@ -105,7 +106,7 @@ def _try(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change | None,
                 # In files of the size it is tried with, rows in the order they have.
                 box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
             there = box.observe()
-            opened = found_there(plans(box.lake.spark, box.name, there, filters, trial.progress))
+            opened = found_there(plans(box.plan, there, filters, trial.progress))
             filters, files, before = tuple(opened), there.data.file_count, share_read(there, opened) or 0.0
             if not filters:
                 trial.stopped = "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
@@ -128,7 +129,7 @@ def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, fi
     sql = rewrite(box.name, columns, order, options=_WHOLE, by_table=by_table)
     done = box.run(sql, expected_bytes=box.size_in_bytes)
     after = box.observe()
-    read = share_read(after, plans(box.lake.spark, box.name, after, asked.bound, trial.progress))
+    read = share_read(after, plans(box.plan, after, asked.bound, trial.progress))
     if read is None:
         return None
     return TriedLayout(
@@ -246,8 +247,8 @@ def tune_layout(
         attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
         drawn, notes = _drawn(attempt, found, is_limited=bridged)
         bound = _most(bind(found.filters, drawn))
-        full = lake.sql_name(facts.table)
-        opened = plans(lake.spark, full, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
+        plan = partial(plan_scan, lake.spark, lake.sql_name(facts.table))
+        opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
         # What is compared is compared by the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
         asked = AskedFilters(filters=found.filters, bound=bound, columns=found.columns, opened=opened)

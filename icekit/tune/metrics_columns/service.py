@@ -141,15 +141,13 @@ class _Entries:
 
     def reads(self, where: str) -> int:
         """Data files that a filter reads of the clone as it is now."""
-        self._budget.check()
-        return plan_scan(self._lake.spark, self._name, where).data_files
+        return self._box.plan(where).data_files
 
     def _planning(self) -> float:
         """Seconds to plan a full scan: the shortest of some."""
-        self._budget.check()
-        found = [plan_scan(self._lake.spark, self._name).seconds]
+        found = [self._box.plan().seconds]
         while len(found) < _REPEATS and sum(found) < _SECONDS:
-            found.append(plan_scan(self._lake.spark, self._name).seconds)
+            found.append(self._box.plan().seconds)
         return min(found)
 
     def _read(self) -> None:

@@ -47,4 +47,4 @@ def test_the_rarest_kinds_are_left_out() -> None:
 @pytest.mark.parametrize("given", ["id = 7", [7]])
 def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
     with pytest.raises(ParameterError, match="give a list of SQL predicates or queries"):
-        read_filters(cast(Any, None), table_facts(), sql=given)
+        read_filters(cast("Any", None), table_facts(), sql=given)

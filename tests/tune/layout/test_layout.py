@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.planner import PlannedScan
+from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sandbox import NAMESPACE
@@ -136,7 +137,7 @@ def test_partitions_that_are_said_to_be_pruned_are_pruned_by_the_planner(lake: L
     ]
 
     shares = partition_shares(facts, filters)
-    opened = plans(lake.spark, table.full, facts, filters, print)
+    opened = plans(partial(plan_scan, lake.spark, table.full), facts, filters, print)
 
     total = facts.data.size_in_bytes
     assert opened[filters[0]].data_bytes == pytest.approx(shares[filters[0]] * total)
@@ -189,8 +190,8 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
     # Which files are copied, and how large those of the copy are, is Spark's affair: what the planner opens there is what counts.
     there: list[tuple[int, dict[Filter, PlannedScan]]] = []
 
-    def noted(spark: Any, full: Identifier, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, PlannedScan]:
-        there.append((facts.data.size_in_bytes, plans(spark, full, facts, filters, progress)))
+    def noted(plan: Any, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, PlannedScan]:
+        there.append((facts.data.size_in_bytes, plans(plan, facts, filters, progress)))
         return there[-1][1]
 
     monkeypatch.setattr("icekit.tune.layout.service.plans", noted)

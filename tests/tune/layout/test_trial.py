@@ -1,0 +1,93 @@
+"""What a trial of a layout measures comes from its sandbox, within the budget, before and after in one place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from icekit.engine.planner import PlannedScan
+from icekit.facts.model import TableFacts
+from icekit.sandbox.trial import Budget, BudgetSpent, Committed, Trial
+from icekit.tune.filters.model import Filter, Leaf
+from icekit.tune.layout.clustering import plans
+from icekit.tune.layout.model import SORT, Field, LayoutOrder
+from icekit.tune.layout.service import AskedFilters, run_trial
+from tests.factories import MIB, file_group, partition, table_facts
+
+DAY = (Field("event_time", "day"),)
+LOOKUP = Filter("carrier = 'UA'", Leaf("carrier", "=", ("UA",)))
+
+
+def of_files(number: int, size: int) -> TableFacts:
+    """A table of so many files of one size in one partition."""
+    return table_facts(groups=(file_group(*[size] * number, of=partition()),))
+
+
+def spent(_: str) -> PlannedScan:
+    raise BudgetSpent("time is up")
+
+
+@dataclass
+class Box:
+    """A sandbox that runs nothing: each rewrite makes it the next of ``written``, and ``plan`` answers for the planner."""
+
+    written: Sequence[TableFacts]
+    plan: Callable[[str], PlannedScan]
+    is_sample: bool = False
+    scale: float = 1.0
+    rewrites: int = 0
+    observed: int = 0
+    name: tuple[str, ...] = ("lake", "scratch", "copy")
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.written[0].data.size_in_bytes
+
+    def set(self, sql: str) -> None:
+        pass
+
+    def run(self, sql: str, *, expected_bytes: int) -> Committed:
+        self.rewrites += 1
+        return Committed(10.0, [], cast("Any", None))
+
+    def observe(self) -> TableFacts:
+        self.observed += 1
+        return self.written[self.rewrites]
+
+
+class TrialOn(Trial):
+    """A trial that lends one box."""
+
+    box: Box
+
+    @contextlib.contextmanager
+    def sandbox(self, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Any]:
+        yield self.box
+
+
+def trial_on(box: Box, facts: TableFacts) -> TrialOn:
+    trial = TrialOn(lake=cast("Any", None), facts=facts, budget=Budget(3_600), sample_bytes=1, progress=lambda _: None)
+    trial.box = box
+    return trial
+
+
+def test_planning_lets_a_spent_budget_through_and_leaves_out_what_cannot_be_planned() -> None:
+    def refused(_: str) -> PlannedScan:
+        raise KeyError("a column that is gone")
+
+    assert plans(refused, table_facts(), [LOOKUP], lambda _: None) == {}
+    with pytest.raises(BudgetSpent):
+        plans(spent, table_facts(), [LOOKUP], lambda _: None)
+
+
+def test_planning_in_the_sandbox_is_held_to_the_budget() -> None:
+    trial = trial_on(Box([table_facts()] * 2, spent), table_facts())
+
+    ran = run_trial(trial, AskedFilters(filters=[LOOKUP], bound=[LOOKUP]), (DAY, LayoutOrder(SORT, ("carrier",))))
+
+    assert ran.tried is None
+    assert trial.stopped == "time is up"
