@@ -100,18 +100,18 @@ def _try(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change | None,
         filters = bind(asked.filters, sample(box.lake, box.observe(), sorted({c for f in asked.filters for c in f.columns}), rows=10_000))
     if change is not None:
         trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
-        before, files = asked.share_now, trial.facts.data.file_count
+        baseline, before = trial.facts, asked.share_now
         if box.is_sample:
             if is_scaled:
                 # In files of the size it is tried with, rows in the order they have.
                 box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
-            there = box.observe()
-            opened = found_there(plans(box.plan, there, filters, trial.progress))
-            filters, files, before = tuple(opened), there.data.file_count, share_read(there, opened) or 0.0
+            baseline = box.observe()
+            opened = found_there(plans(box.plan, baseline, filters, trial.progress))
+            filters, before = tuple(opened), share_read(baseline, opened) or 0.0
             if not filters:
                 trial.stopped = "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
         if filters:
-            found.tried = _lay_out(trial, box, replace(asked, bound=filters, share_now=before), change, files)
+            found.tried = _lay_out(trial, box, replace(asked, bound=filters, share_now=before), change, baseline)
     for check in checks:
         found.blooms[check.column] = _bloom(trial, box, check)
 
@@ -121,13 +121,13 @@ def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedSca
     return {one: plan for one, plan in opened.items() if plan.data_files}
 
 
-def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, files_before: int) -> TriedLayout | None:
-    """Write the layout; None where no filter could be planned on it."""
+def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, before: TableFacts) -> TriedLayout | None:
+    """Write the layout over what was there ``before``; None where no filter could be planned on it."""
     facts, columns, (spec, order) = trial.facts, {c.name: c for c in trial.facts.columns}, change
     box.set("; ".join(change_spec(box.name, columns, fields_of(facts.default_spec), spec)))
     by_table = order is None and bool(facts.sort_order)
     sql = rewrite(box.name, columns, order, options=_WHOLE, by_table=by_table)
-    done = box.run(sql, expected_bytes=box.size_in_bytes)
+    done = box.run(sql, expected_bytes=before.data.size_in_bytes)
     after = box.observe()
     read = share_read(after, plans(box.plan, after, asked.bound, trial.progress))
     if read is None:
@@ -137,9 +137,9 @@ def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, fi
         order=order,
         share_before=asked.share_now,
         share_after=read,
-        files_before=files_before,
+        files_before=before.data.file_count,
         files_after=after.data.file_count,
-        bytes_before=box.size_in_bytes,
+        bytes_before=before.data.size_in_bytes,
         bytes_after=after.data.size_in_bytes,
         seconds=done.seconds,
         is_sample=box.is_sample,

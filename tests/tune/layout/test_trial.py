@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -41,6 +41,7 @@ class Box:
     scale: float = 1.0
     rewrites: int = 0
     observed: int = 0
+    settings: list[str] = field(default_factory=list)
     name: tuple[str, ...] = ("lake", "scratch", "copy")
 
     @property
@@ -48,9 +49,9 @@ class Box:
         return self.written[0].data.size_in_bytes
 
     def set(self, sql: str) -> None:
-        pass
+        self.settings.append(sql)
 
-    def run(self, sql: str, *, expected_bytes: int) -> Committed:
+    def run(self, _: str, **__: int) -> Committed:
         self.rewrites += 1
         return Committed(10.0, [], cast("Any", None))
 
@@ -65,7 +66,7 @@ class TrialOn(Trial):
     box: Box
 
     @contextlib.contextmanager
-    def sandbox(self, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Any]:
+    def sandbox(self, **_: bool) -> Iterator[Any]:
         yield self.box
 
 
@@ -91,3 +92,15 @@ def test_planning_in_the_sandbox_is_held_to_the_budget() -> None:
 
     assert ran.tried is None
     assert trial.stopped == "time is up"
+
+
+def test_a_sample_that_is_rewritten_first_is_compared_with_what_that_rewrite_left() -> None:
+    opened = iter([PlannedScan(30, 12 * MIB, 0), PlannedScan(10, 3 * MIB, 0)])
+    box = Box([of_files(2, 50 * MIB), of_files(40, MIB), of_files(40, MIB)], lambda _: next(opened), is_sample=True, scale=10.0)
+    trial = trial_on(box, of_files(200, 500 * MIB))
+
+    tried = run_trial(trial, AskedFilters(filters=[LOOKUP], bound=[LOOKUP]), (DAY, LayoutOrder(SORT, ("carrier",)))).tried
+
+    assert tried is not None
+    assert (tried.files_before, tried.bytes_before, tried.share_before) == (40, 40 * MIB, 12 / 40)
+    assert (tried.files_after, tried.bytes_after, tried.share_after) == (40, 40 * MIB, 3 / 40)
