@@ -232,11 +232,9 @@ def verified(tried: TriedLayout | None) -> str | None:
     """What the trial showed, in words; None without one."""
     if tried is None:
         return None
-    before = "there before" if tried.is_sample else "in the table now"
-    where_ = f"a copied sample ({percent(1 / tried.scale)} of the table)" if tried.is_sample else "a clone"
     return (
-        f"on {where_}, written in {tried.seconds:,.0f} s, Iceberg plans {percent(tried.share_after)} of the bytes for these filters "
-        f"({percent(tried.share_before)} {before}), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
+        f"for these filters Iceberg plans {tried.reads}; {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all "
+        f"were written in {tried.seconds:,.0f} s."
     )
 
 
@@ -284,7 +282,7 @@ class Layout(Answer):
             parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
         if not parts:
             return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
-        then = f", and {percent(self.tried.share_after)} when tried" if self.tried is not None else ""
+        then = f", and when tried {self.tried.reads}" if self.tried is not None else ""
         return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
 
     def tables(self) -> dict[str, Grid]:
@@ -402,7 +400,7 @@ def _specs(answer: Layout) -> Grid:
 def _tried(answer: Layout) -> Grid:
     columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
     t = answer.tried
-    rows = [("now", t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
+    rows = [(t.before, t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
     return Grid("The layout that was tried", columns, rows)
 
 

@@ -15,6 +15,7 @@ from pyiceberg.types import BinaryType, DateType, IntegerType, LongType, StringT
 
 from icekit.facts.files import Partition, Scalar
 from icekit.tune.filters.model import All, Either, Leaf, Node
+from icekit.units import percent
 
 # --- Partition transforms on values as facts keep them, and which partitions a filter may match; pure
 #
@@ -335,7 +336,7 @@ class BloomTrial:
 
 @dataclass(frozen=True, slots=True)
 class TriedLayout:
-    """A layout written to a trial's place: shares of bytes that the filters read before and after, and what writing took."""
+    """A layout written to a clone or a copied sample: shares of bytes that the filters read before and after, and what writing took."""
 
     spec: tuple[Field, ...]
     order: LayoutOrder | None
@@ -348,6 +349,22 @@ class TriedLayout:
     seconds: float
     is_sample: bool
     scale: float
+
+    @property
+    def place(self) -> str:
+        """Where it was written."""
+        return "a copied sample" if self.is_sample else "a clone"
+
+    @property
+    def before(self) -> str:
+        """What it is compared with: figures of a sample are not the table's."""
+        return "the sample before" if self.is_sample else "the table now"
+
+    @property
+    def reads(self) -> str:
+        """``14 % of the bytes on a clone (100 % in the table now)``."""
+        of = f" of {percent(1 / self.scale)} of the table" if self.is_sample else ""
+        return f"{percent(self.share_after)} of the bytes on {self.place}{of} ({percent(self.share_before)} in {self.before})"
 
 
 @dataclass(frozen=True, slots=True)
