@@ -340,7 +340,7 @@ def _scalar(text: str, kind: str) -> Scalar:
 # --- Tell from bounds which files a filter can skip, as Iceberg does (``InclusiveMetricsEvaluator``); pure
 #
 # For layouts that are not there yet: a sample's rows sorted another way, bounds truncated to another length.
-# For files that are there, :func:`icekit.tune.statement.planned` asks Iceberg itself.
+# For files that are there, :func:`icekit.engine.planner.plan_scan` asks Iceberg itself.
 
 
 @dataclass(frozen=True, slots=True)

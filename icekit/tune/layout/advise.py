@@ -14,7 +14,6 @@ from icekit.tune import ddl
 from icekit.tune.answer import Advice, Answer
 from icekit.tune.layout.clustering import fields_of
 from icekit.tune.layout.model import (
-    SORT,
     BloomCheck,
     BloomTrial,
     Field,
@@ -143,7 +142,7 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
         # The best within other partitions.
         why = f"Filters read {percent(share_now)} of the bytes now, and {percent(proposal.share)} on the sample with this order within {spec_name(spec)}."
     columns = {c.name: c for c in facts.columns}
-    if order.kind != SORT:
+    if order.is_curve:
         # No sort order of a table is a curve: rows that come are in some other order until they are rewritten.
         return Advice(
             ORDER,

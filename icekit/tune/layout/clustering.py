@@ -188,7 +188,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
 # (``SparkWriteConf.useFanoutWriter``).
 
 
-ROW_GROUP, TARGET, FANOUT = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes", "write.spark.fanout.enabled"
+ROW_GROUP, FANOUT = "write.parquet.row-group-size-bytes", "write.spark.fanout.enabled"
 #: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
 SHARE_OF_HEAP = 0.4
 #: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.

@@ -211,7 +211,7 @@ class LayoutOrder:
     def name(self) -> str:
         """``origin, tailnum``; ``hilbert(origin, tailnum)``."""
         listed = ", ".join(self.columns)
-        return listed if self.kind == SORT else f"{self.kind}({listed})"
+        return f"{self.kind}({listed})" if self.is_curve else listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,6 @@ from icekit.tune.layout.model import (
     may_match,
 )
 
-# --- Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
-#
-# A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
-# sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.
-
-
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
 #
 # Each column gives eight bytes that compare as its values do: whole numbers widened to 64 bits with the sign flipped,
@@ -75,8 +69,16 @@ def ordered_bits(values: Sequence[Any], kind: str) -> Any:
 
 
 def z_order(columns: Sequence[Any]) -> list[Any]:
-    """Keys of rows on a z-order curve, the most significant first, from the bits of their columns."""
-    return _interleaved(columns)
+    """Keys of rows on a z-order curve, the most significant first: a bit from each column in turn, from the highest down."""
+    words, word, filled = [], np.zeros(len(columns[0]), dtype=np.uint64), 0
+    for place in range(_BITS - 1, -1, -1):
+        for column in columns:
+            word = (word << np.uint64(1)) | ((column >> np.uint64(place)) & np.uint64(1))
+            filled += 1
+            if filled == _BITS:
+                words.append(word)
+                word, filled = np.zeros(len(columns[0]), dtype=np.uint64), 0
+    return words
 
 
 def hilbert(columns: Sequence[Any]) -> list[Any]:
@@ -94,20 +96,13 @@ def hilbert(columns: Sequence[Any]) -> list[Any]:
     adjust = np.zeros(len(axes[0]), dtype=np.uint64)
     for place in range(_BITS - 1, 0, -1):
         adjust ^= np.where((axes[-1] & np.uint64(1 << place)) != 0, np.uint64((1 << place) - 1), np.uint64(0))
-    return _interleaved([axis ^ adjust for axis in axes])
+    return z_order([axis ^ adjust for axis in axes])
 
 
-def _interleaved(columns: Sequence[Any]) -> list[Any]:
-    """A bit from each column in turn, from the highest down, in words of 64 bits."""
-    words, word, filled = [], np.zeros(len(columns[0]), dtype=np.uint64), 0
-    for place in range(_BITS - 1, -1, -1):
-        for column in columns:
-            word = (word << np.uint64(1)) | ((column >> np.uint64(place)) & np.uint64(1))
-            filled += 1
-            if filled == _BITS:
-                words.append(word)
-                word, filled = np.zeros(len(columns[0]), dtype=np.uint64), 0
-    return words
+# --- Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
+#
+# A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
+# sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.
 
 
 #: Rows of the sample that a file is told from, at least; with fewer the files are taken to be larger.
@@ -273,7 +268,7 @@ class SampleRows:
 
     def _keys(self, order: LayoutOrder) -> list[Any]:
         there = [name for name in order.columns if name in self.columns]
-        if order.kind == SORT or len(there) < 2:
+        if not order.is_curve or len(there) < 2:
             return [self.columns[name].ranks for name in there]
         bits = [self.columns[name].bits for name in there]
         return {ZORDER: z_order, HILBERT: hilbert}[order.kind](bits)
@@ -313,9 +308,6 @@ def weighted(shares: Mapping[Filter, float]) -> float:
     """The mean of shares by the filters' weights; 1.0 without filters."""
     total = math.fsum(f.weight for f in shares)
     return math.fsum(f.weight * share for f, share in shares.items()) / total if total else 1.0
-
-
-# --- Propose partition specs and sort orders for the filters there are, scored on a sample by what filters would read; pure
 
 
 # --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
@@ -383,8 +375,8 @@ class Search:
                 tried[order] = rows.read(spec, order, self.filters).share
         if not tried:
             return None
-        sort = min((o for o in tried if o.kind == SORT), key=lambda o: tried[o])
-        curve = min((o for o in tried if o.kind != SORT), key=lambda o: tried[o], default=None)
+        sort = min((o for o in tried if not o.is_curve), key=lambda o: tried[o])
+        curve = min((o for o in tried if o.is_curve), key=lambda o: tried[o], default=None)
         # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
         best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
         by_kind: dict[str, LayoutOrder] = {}
@@ -554,9 +546,9 @@ class Proposal:
 
     def simpler(self, orders: Orders, tried: TriedLayout | None) -> Proposal | None:
         """A plain sort in place of a curve that a trial shows to be no better; None where there is nothing simpler to try."""
-        if tried is None or self.order is None or self.order.kind == SORT or not orders.steps:
+        if tried is None or self.order is None or not self.order.is_curve or not orders.steps:
             return None
-        sorts = [(share, order) for step in orders.steps for order, share in step.shares if order.kind == SORT]
+        sorts = [(share, order) for step in orders.steps for order, share in step.shares if not order.is_curve]
         share, order = min(sorts, key=lambda pair: (pair[0], len(pair[1].columns)))
         return replace(self, order=order, share=share) if tried.share_after > share * (1 - CURVE_PAYS) else None
 

@@ -17,7 +17,7 @@ from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.trial import Budget, BudgetSpent, Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
+from icekit.sql import Identifier, display_name, identifier, set_properties, unset_properties
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filters, Sample, read_filters
 from icekit.tune.filters.model import Filter, Leaf, sql
@@ -170,12 +170,11 @@ def _bloom(trial: Trial, box: Sandbox, check: BloomCheck) -> BloomTrial:
     lookups = list(bind([lookup], drawn))[:LOOKUPS]
     wheres = [sql(f.tree, columns) for f in lookups]
     term = identifier(*columns[check.column].names)
-    plain = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options={"rewrite-all": "true"})
     figures = []
     for properties in ({}, settings(trial.facts, check)):
         if properties:
             box.set(set_properties(box.name, properties))
-        box.run(plain, expected_bytes=here.data.size_in_bytes)
+        box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=here.data.size_in_bytes)
         with box.budget.watching(box.lake.spark):
             read = sum(rows_read(box.lake.spark, box.name, term, where) for where in wheres)
         figures.append((read, box.observe().data.size_in_bytes))
