@@ -28,7 +28,7 @@ from icekit.tune.layout.model import HILBERT, SORT, ZORDER
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
-    from icekit.tune.layout.advise import Layout
+    from icekit.tune.layout.service import Layout
 
 #: Filters drawn; the table has them all.
 _MOST = 12

@@ -24,8 +24,9 @@ from icekit.tune.layout.model import (
     Overlap,
     PartitionSpread,
     TriedLayout,
+    own_order,
 )
-from icekit.tune.layout.rows import own_order, propose
+from icekit.tune.layout.rows import propose
 from tests import factories
 
 DAY = (Field("event_time", "day"),)

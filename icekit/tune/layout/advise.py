@@ -1,32 +1,27 @@
-"""Turn what was measured, proposed and tried into settings and the answer; pure. Advice that a trial does not confirm is dropped."""
+"""Turn what was measured, proposed and tried into settings; pure. Advice that a trial does not confirm is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sandbox.trial import undo_order
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, Answer
-from icekit.tune.layout.clustering import fields_of
+from icekit.tune.answer import Advice
 from icekit.tune.layout.model import (
-    BloomCheck,
-    BloomTrial,
     Field,
     LayoutCandidate,
     LayoutOrder,
-    Level,
     Orders,
     Overlap,
-    Sizing,
     TriedLayout,
+    fields_of,
+    own_order,
     spec_name,
 )
-from icekit.tune.layout.rows import MARGIN, Proposal, is_tiny, own_order, pays
+from icekit.tune.layout.rows import MARGIN, Proposal, is_tiny, pays
 from icekit.units import count, percent, size
 
 #: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
@@ -235,188 +230,3 @@ def verified(tried: TriedLayout | None) -> str | None:
         f"for these filters Iceberg plans {tried.reads}; {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all "
         f"were written in {tried.seconds:,.0f} s."
     )
-
-
-# --- The answer: how filters find a table's partitions, files and row groups, and what to change
-
-
-@dataclass(frozen=True, repr=False)
-class Layout(Answer):
-    """What filters read of a table now, of other layouts on a sample, and of the one that was tried; see :func:`tune_layout`.
-
-    ``share_now`` is the share of the data bytes that the filters read, by weight: by Iceberg's planner, or by the sample where
-    ``is_measured`` is false. ``notes`` say what was left out and why.
-    """
-
-    question: ClassVar[str] = "layout"
-
-    levels: tuple[Level, ...]
-    share_now: float
-    is_measured: bool
-    sampled_rows: int
-    orders: Orders
-    candidates: tuple[LayoutCandidate, ...]
-    worn: tuple[Overlap, ...]
-    blooms: tuple[BloomCheck, ...]
-    bloom_trials: tuple[BloomTrial, ...]
-    sizing: Sizing | None
-    tried: TriedLayout | None
-    notes: tuple[str, ...]
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        facts = self.facts
-        if not self.levels:
-            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
-            return f"{said} {_others(self)}".strip()
-        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-        how = "" if self.is_measured else ", by the sample"
-        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
-        parts = []
-        if SPEC in changes:
-            parts.append(f"partition by {changes[SPEC].proposed}")
-        if ORDER in changes:
-            parts.append(f"order by {changes[ORDER].proposed}")
-        elif OLD_DATA in changes:
-            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
-        if not parts:
-            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
-        then = f", and when tried {self.tried.reads}" if self.tried is not None else ""
-        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
-
-    def tables(self) -> dict[str, Grid]:
-        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
-        return {
-            "levels": _levels(self),
-            "orders": _orders(self),
-            "specs": _specs(self),
-            "tried": _tried(self),
-            "worn": _worn(self),
-            "blooms": _blooms(self),
-        }
-
-    def basis(self) -> Sequence[str]:
-        """What was sampled, and what was left out."""
-        found = []
-        if self.levels:
-            found.append(
-                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
-                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
-            )
-        ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
-        if ignored and not self.facts.default_spec.is_unpartitioned:
-            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
-        old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
-        if old:
-            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
-        if self.sizing is not None and self.sizing.heap_bytes is None:
-            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
-        return [*found, *self.notes]
-
-
-#: Rows of a table of filters or specs.
-_MOST = 12
-
-
-def _others(answer: Layout) -> str:
-    others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
-    return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
-
-
-def _levels(answer: Layout) -> Grid:
-    columns = {
-        "filter": NAME,
-        "weight": NUMBER,
-        "share_left_by_partitions": SHARE("bytes left by partitions"),
-        "ignored_by_spec": FLAG("partitions ignore it"),
-        "manifests_read": NUMBER,
-        "manifests_skipped": NUMBER,
-        "data_files": NUMBER,
-        "share_left_by_bounds": SHARE("bytes left by bounds"),
-    }
-    by_spec = not answer.facts.default_spec.is_unpartitioned
-    rows = [
-        (
-            v.text,
-            v.weight,
-            v.partition_share,
-            v.is_ignored_by_spec if by_spec else None,
-            v.manifests,
-            v.skipped_manifests,
-            v.files,
-            v.file_share,
-        )
-        for v in answer.levels
-    ]
-    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
-
-
-def _orders(answer: Layout) -> Grid:
-    orders = answer.orders
-    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
-    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
-    if orders.own is not None:
-        rows.append((None, "as it is", "the order that is set", orders.own, False))
-    rows += [
-        (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
-        for number, step in enumerate(orders.steps, 1)
-        for order, share in step.shares
-    ]
-    coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
-    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
-
-
-def _specs(answer: Layout) -> Grid:
-    columns = {
-        "spec": TEXT("partition spec"),
-        "is_now": FLAG("now"),
-        "share_read": SHARE("bytes read"),
-        "partitions": COUNT,
-        "mean_bytes": BYTES("mean"),
-        "largest_bytes": BYTES("largest"),
-        "is_well_filled": FLAG("large enough"),
-        "order": TEXT("ordered by"),
-    }
-    here, *others = answer.candidates or (None,)
-    ranked = sorted(others, key=lambda c: (not c.fits, c.share))
-    rows = [
-        (
-            c.name,
-            c is here,
-            c.share,
-            c.spread.partitions,
-            c.spread.mean_bytes,
-            c.spread.largest_bytes,
-            c.fits,
-            c.order.name if c.order else None,
-        )
-        for c in (here, *ranked)
-        if c is not None
-    ]
-    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
-
-
-def _tried(answer: Layout) -> Grid:
-    columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
-    t = answer.tried
-    rows = [(t.before, t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
-    return Grid("The layout that was tried", columns, rows)
-
-
-def _worn(answer: Layout) -> Grid:
-    columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
-    rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
-    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
-
-
-def _blooms(answer: Layout) -> Grid:
-    columns = {
-        "column": TEXT("bloom filter on"),
-        "lookups": COUNT,
-        "rows_without": COUNT("rows read without"),
-        "rows_with": COUNT("with"),
-        "bytes_without": BYTES("data without"),
-        "bytes_with": BYTES("with"),
-    }
-    rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
-    return Grid("Bloom filters as tried", columns, rows)

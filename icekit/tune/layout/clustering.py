@@ -16,14 +16,13 @@ from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import PlannedScan
 from icekit.facts.files import Kind
-from icekit.facts.model import PartitionSpec, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sandbox.trial import BudgetSpent
 from icekit.sql import identifier, set_properties
 from icekit.tune.answer import Advice
 from icekit.tune.filters.model import Filter, sql
-from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, may_match
-from icekit.tune.layout.rows import weighted
+from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, partitions_that_may_match, weighted
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 
 #: Filters with values that Iceberg is asked to plan, those of the greatest weight.
 MOST_PLANNED = 64
-
-
-def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
-    """A spec's fields by column; those that are void or whose column is gone are left out."""
-    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
 
 
 def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filter, float]:
@@ -55,7 +49,7 @@ def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filte
             if f.source in kinds and f.transform != "void"
         ]
         for one in left:
-            left[one] += float(sizes[may_match(one.tree, fields, len(groups))].sum())
+            left[one] += float(sizes[partitions_that_may_match(one.tree, fields, len(groups))].sum())
     return {one: share / total for one, share in left.items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from icekit.facts.model import TableFacts
-from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, truncated
-from icekit.tune.filters.model import may_match as may_hold
+from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, may_match, truncated
 from icekit.tune.filters.read import Sample
 from icekit.tune.layout.model import (
     HILBERT,
@@ -29,7 +27,8 @@ from icekit.tune.layout.model import (
     PartitionSpread,
     TriedLayout,
     function,
-    may_match,
+    partitions_that_may_match,
+    weighted,
 )
 
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
@@ -212,9 +211,9 @@ class SampleRows:
         bounds = {name: self._bounds(name, placed, starts, name in known) for name in self.columns}
         shares = {}
         for one in filters:
-            hit = may_hold(one.tree, bounds, len(starts))
+            hit = may_match(one.tree, bounds, len(starts))
             if values:
-                hit = hit & may_match(one.tree, values, len(values[0].values))[of_partition]
+                hit = hit & partitions_that_may_match(one.tree, values, len(values[0].values))[of_partition]
             shares[one] = float(weights[hit].sum())
         return LayoutRead(shares, weighted(shares), len(starts), scaled)
 
@@ -302,12 +301,6 @@ class LayoutRead:
     share: float
     files: int
     is_coarse: bool
-
-
-def weighted(shares: Mapping[Filter, float]) -> float:
-    """The mean of shares by the filters' weights; 1.0 without filters."""
-    total = math.fsum(f.weight for f in shares)
-    return math.fsum(f.weight * share for f, share in shares.items()) / total if total else 1.0
 
 
 # --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
@@ -587,13 +580,3 @@ def propose(
             coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
             return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep
-
-
-def own_order(facts: TableFacts) -> LayoutOrder | None:
-    """The table's sort order, as far as its first fields are plain columns; None without one."""
-    columns: list[str] = []
-    for field in facts.sort_order:
-        if field.transform != "identity":
-            break
-        columns.append(field.source)
-    return LayoutOrder(SORT, tuple(columns)) if columns else None

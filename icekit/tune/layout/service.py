@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
@@ -18,17 +19,32 @@ from icekit.facts.model import TableFacts
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.trial import Budget, BudgetSpent, Sandbox, Trial
 from icekit.sql import Identifier, display_name, identifier, set_properties, unset_properties
+from icekit.tune.answer import Answer
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filters, Sample, read_filters
 from icekit.tune.filters.model import Filter, Leaf, sql
 from icekit.tune.filters.read import bind, sample
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import clustering
-from icekit.tune.layout.advise import OLD_DATA, Layout, LayoutComparison, advise, borne_out
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, borne_out
 from icekit.tune.layout.blooms import settings
-from icekit.tune.layout.clustering import fields_of, levels, plans, share_read, worn_partitions
-from icekit.tune.layout.model import BloomCheck, BloomTrial, Field, LayoutCandidate, LayoutOrder, Orders, Overlap, TriedLayout
-from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, own_order, propose
+from icekit.tune.layout.clustering import levels, plans, share_read, worn_partitions
+from icekit.tune.layout.model import (
+    BloomCheck,
+    BloomTrial,
+    Field,
+    LayoutCandidate,
+    LayoutOrder,
+    Level,
+    Orders,
+    Overlap,
+    Sizing,
+    TriedLayout,
+    fields_of,
+    own_order,
+)
+from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
+from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,6 +209,194 @@ def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -
     return sum(int(n.metrics().apply("numOutputRows").value()) for n in scans)
 
 
+# --- The answer: how filters find a table's partitions, files and row groups, and what to change
+
+
+@dataclass(frozen=True, repr=False)
+class Layout(Answer):
+    """What filters read of a table now, of other layouts on a sample, and of the one that was tried; see :func:`tune_layout`.
+
+    ``share_now`` is the share of the data bytes that the filters read, by weight: by Iceberg's planner, or by the sample where
+    ``is_measured`` is false. ``notes`` say what was left out and why.
+    """
+
+    question: ClassVar[str] = "layout"
+
+    levels: tuple[Level, ...]
+    share_now: float
+    is_measured: bool
+    sampled_rows: int
+    orders: Orders
+    candidates: tuple[LayoutCandidate, ...]
+    worn: tuple[Overlap, ...]
+    blooms: tuple[BloomCheck, ...]
+    bloom_trials: tuple[BloomTrial, ...]
+    sizing: Sizing | None
+    tried: TriedLayout | None
+    notes: tuple[str, ...]
+
+    def summary(self) -> str:
+        """The answer in a few sentences."""
+        facts = self.facts
+        if not self.levels:
+            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
+            return f"{said} {_others(self)}".strip()
+        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+        how = "" if self.is_measured else ", by the sample"
+        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
+        parts = []
+        if SPEC in changes:
+            parts.append(f"partition by {changes[SPEC].proposed}")
+        if ORDER in changes:
+            parts.append(f"order by {changes[ORDER].proposed}")
+        elif OLD_DATA in changes:
+            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
+        if not parts:
+            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
+        then = f", and when tried {self.tried.reads}" if self.tried is not None else ""
+        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
+
+    def tables(self) -> dict[str, Grid]:
+        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
+        return {
+            "levels": _levels(self),
+            "orders": _orders(self),
+            "specs": _specs(self),
+            "tried": _tried(self),
+            "worn": _worn(self),
+            "blooms": _blooms(self),
+        }
+
+    def basis(self) -> Sequence[str]:
+        """What was sampled, and what was left out."""
+        found = []
+        if self.levels:
+            found.append(
+                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
+                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
+            )
+        ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
+        if ignored and not self.facts.default_spec.is_unpartitioned:
+            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
+        old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
+        if old:
+            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
+        if self.sizing is not None and self.sizing.heap_bytes is None:
+            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
+        return [*found, *self.notes]
+
+
+#: Rows of a table of filters or specs.
+_MOST = 12
+
+
+def _others(answer: Layout) -> str:
+    others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
+    return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
+
+
+def _levels(answer: Layout) -> Grid:
+    columns = {
+        "filter": NAME,
+        "weight": NUMBER,
+        "share_left_by_partitions": SHARE("bytes left by partitions"),
+        "ignored_by_spec": FLAG("partitions ignore it"),
+        "manifests_read": NUMBER,
+        "manifests_skipped": NUMBER,
+        "data_files": NUMBER,
+        "share_left_by_bounds": SHARE("bytes left by bounds"),
+    }
+    by_spec = not answer.facts.default_spec.is_unpartitioned
+    rows = [
+        (
+            v.text,
+            v.weight,
+            v.partition_share,
+            v.is_ignored_by_spec if by_spec else None,
+            v.manifests,
+            v.skipped_manifests,
+            v.files,
+            v.file_share,
+        )
+        for v in answer.levels
+    ]
+    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
+
+
+def _orders(answer: Layout) -> Grid:
+    orders = answer.orders
+    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
+    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
+    if orders.own is not None:
+        rows.append((None, "as it is", "the order that is set", orders.own, False))
+    rows += [
+        (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
+        for number, step in enumerate(orders.steps, 1)
+        for order, share in step.shares
+    ]
+    coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
+    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
+
+
+def _specs(answer: Layout) -> Grid:
+    columns = {
+        "spec": TEXT("partition spec"),
+        "is_now": FLAG("now"),
+        "share_read": SHARE("bytes read"),
+        "partitions": COUNT,
+        "mean_bytes": BYTES("mean"),
+        "largest_bytes": BYTES("largest"),
+        "is_well_filled": FLAG("large enough"),
+        "order": TEXT("ordered by"),
+    }
+    here, *others = answer.candidates or (None,)
+    ranked = sorted(others, key=lambda c: (not c.fits, c.share))
+    rows = [
+        (
+            c.name,
+            c is here,
+            c.share,
+            c.spread.partitions,
+            c.spread.mean_bytes,
+            c.spread.largest_bytes,
+            c.fits,
+            c.order.name if c.order else None,
+        )
+        for c in (here, *ranked)
+        if c is not None
+    ]
+    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
+
+
+def _tried(answer: Layout) -> Grid:
+    columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
+    t = answer.tried
+    rows = [(t.before, t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
+    return Grid("The layout that was tried", columns, rows)
+
+
+def _worn(answer: Layout) -> Grid:
+    columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
+    rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
+    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
+
+
+def _blooms(answer: Layout) -> Grid:
+    columns = {
+        "column": TEXT("bloom filter on"),
+        "lookups": COUNT,
+        "rows_without": COUNT("rows read without"),
+        "rows_with": COUNT("with"),
+        "bytes_without": BYTES("data without"),
+        "bytes_with": BYTES("with"),
+    }
+    rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
+    return Grid("Bloom filters as tried", columns, rows)
+
+
+# --- Ask the question: measure, compare on sampled rows, try the best, advise
+
+
 #: Filters with values that layouts are compared by; the most frequent.
 MOST_BOUND = 96
 #: Of the seconds of a budget, for planning lookups on the table as it is.
@@ -279,7 +483,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(after.shares if after else {}))
     ran = LayoutTrial()
     if is_tried:
-        proposal, ran = _tried(trial, asked, proposal, orders, checks)
+        proposal, ran = try_proposal(trial, asked, proposal, orders, checks)
     change = proposal.change(current)
     if change is not None and not borne_out(facts, proposal, ran.tried, was_tried=is_tried):
         # The layout stays, and so does what lookups read of it.
@@ -287,7 +491,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         shares = {f: p.data_bytes / total for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
         checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(shares))
         if is_tried:
-            ran.blooms = _tried(trial, asked, Proposal(current, None, share_now), orders, checks)[1].blooms
+            ran.blooms = try_proposal(trial, asked, Proposal(current, None, share_now), orders, checks)[1].blooms
     sizing = clustering.sizing(facts, cluster_of(trial.lake.spark).task_heap_bytes)
     version = clustering.version(facts)
     found = LayoutComparison(
@@ -325,7 +529,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     )
 
 
-def _tried(
+def try_proposal(
     trial: Trial, asked: AskedFilters, proposal: Proposal, orders: Orders, checks: Sequence[BloomCheck]
 ) -> tuple[Proposal, LayoutTrial]:
     """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""

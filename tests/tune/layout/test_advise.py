@@ -29,8 +29,9 @@ from icekit.tune.layout.model import (
     PartitionSpread,
     Sizing,
     TriedLayout,
+    own_order,
 )
-from icekit.tune.layout.rows import Proposal, SampleColumn, own_order, propose
+from icekit.tune.layout.rows import Proposal, SampleColumn, propose
 from icekit.tune.layout.service import found_there
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
