@@ -517,6 +517,16 @@ class TableFacts:
         return self.int_setting("write.target-file-size-bytes")
 
     @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """The leaf columns by their dotted names."""
+        return {column.name: column for column in self.columns}
+
+    @property
+    def mean_partition_bytes(self) -> float:
+        """Bytes of data files in a partition, on average over those with a live file."""
+        return self.data.size_in_bytes / max(1, len({group.partition for group in self.groups}))
+
+    @cached_property
     def _specs(self) -> Mapping[int, PartitionSpec]:
         return {spec.spec_id: spec for spec in self.specs}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from icekit.show.layout_charts import levels_chart, orders_chart, specs_chart
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import LayoutComparison, advise
+from icekit.tune.layout.advise import LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -68,7 +68,7 @@ def layout(**given: Any) -> Layout:
                 worn=(),
                 share_now=share,
                 tried=tried,
-                was_tried=tried is not None,
+                is_kept=tried is None or is_confirmed(facts, proposal, tried),
             ),
         ),
         "stopped": None,

@@ -32,7 +32,7 @@ SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutComparison:
-    """What the sample proposes, what it was compared with, and what a trial made of it; ``was_tried`` tells that one should have been made."""
+    """What the sample proposes, what it was compared with, and what a trial made of it; ``is_kept`` tells that the proposal stands after it."""
 
     proposal: Proposal
     orders: Orders
@@ -40,7 +40,7 @@ class LayoutComparison:
     worn: Sequence[Overlap]
     share_now: float
     tried: TriedLayout | None
-    was_tried: bool
+    is_kept: bool
 
 
 def advise(facts: TableFacts, found: LayoutComparison) -> tuple[Advice, ...]:
@@ -49,20 +49,16 @@ def advise(facts: TableFacts, found: LayoutComparison) -> tuple[Advice, ...]:
     What the trial did not confirm is not advised.
     """
     current, proposal = fields_of(facts.default_spec), found.proposal
-    kept = borne_out(facts, proposal, found.tried, found.was_tried)
-    spec = proposal.spec if kept else current
-    order = proposal.order if kept else None
-    advice = [_spec(facts, spec, found), _order(facts, (spec, order), found, is_kept=kept)]
+    spec, order = (proposal.spec, proposal.order) if found.is_kept else (current, None)
+    advice = [_spec(facts, spec, found), _order(facts, (spec, order), found)]
     changed = spec != current or order is not None
-    if kept and (changed or proposal.is_worn):
+    if found.is_kept and (changed or proposal.is_worn):
         advice.append(_old_data(facts, order, found.worn if not changed else (), found.tried))
     return tuple(advice)
 
 
-def borne_out(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None, was_tried: bool) -> bool:
-    """Tell whether the trial keeps what the sample promised; without one that should have been, it does not."""
-    if tried is None:
-        return not was_tried
+def is_confirmed(facts: TableFacts, proposal: Proposal, tried: TriedLayout) -> bool:
+    """Tell whether the trial keeps what the sample promised."""
     if tried.bytes_after > GROWN * tried.bytes_before:
         return False
     if proposal.coarser:
@@ -95,7 +91,6 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
             else " No other spec with well-filled partitions saves enough of what filters read."
         )
         return Advice(SPEC, now, now, why + rest)
-    columns = {c.name: c for c in facts.columns}
     there = by_spec[spec]
     if found.proposal.coarser:
         why = (
@@ -112,22 +107,20 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
         now,
         there.name,
         why,
-        "; ".join(ddl.change_spec(facts.sql_name, columns, current, spec)),
+        "; ".join(ddl.change_spec(facts.sql_name, facts.by_name, current, spec)),
         verified=verified(found.tried),
         breaks="jobs that overwrite by partition replace other partitions than before, and storage-partitioned joins need the same buckets on both sides",
-        undo="; ".join(ddl.change_spec(facts.sql_name, columns, spec, current)),
+        undo="; ".join(ddl.change_spec(facts.sql_name, facts.by_name, spec, current)),
     )
 
 
-def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | None], found: LayoutComparison, *, is_kept: bool) -> Advice:
+def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | None], found: LayoutComparison) -> Advice:
     spec, order = change
     proposal, orders, share_now, tried = found.proposal, found.orders, found.share_now, found.tried
     own = own_order(facts)
     now = own.name if own is not None else "unordered" if not facts.sort_order else "an order of transforms"
     if order is None:
-        return Advice(
-            ORDER, now, now, _kept_order(facts, proposal, orders, share_now, is_kept), verified=verified(tried) if proposal.order else None
-        )
+        return Advice(ORDER, now, now, _kept_order(facts, found), verified=verified(tried) if proposal.order else None)
     steps = "; ".join(f"{s.order.name} {percent(s.share)}" for s in orders.steps)
     beyond = orders.best is not None and order == orders.best.order and len(order.columns) < len(orders.steps)
     why = f"Filters read {percent(share_now)} of the bytes now. On the sample they would read, by the number of columns: {steps}." + (
@@ -136,7 +129,6 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
     if all(order != o for s in orders.steps for o, _ in s.shares):
         # The best within other partitions.
         why = f"Filters read {percent(share_now)} of the bytes now, and {percent(proposal.share)} on the sample with this order within {spec_name(spec)}."
-    columns = {c.name: c for c in facts.columns}
     if order.is_curve:
         # No sort order of a table is a curve: rows that come are in some other order until they are rewritten.
         return Advice(
@@ -146,26 +138,26 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
             f"{why} A curve exists only in a rewrite: what is written later must be rewritten again, so the statement is the rewrite below.",
             verified=verified(tried),
         )
-    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
-    by_partition = bool(spec) and mean <= 2 * facts.target_bytes
+    by_partition = bool(spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
     return Advice(
         ORDER,
         now,
         order.name,
         why,
-        ddl.write_order(facts.sql_name, columns, order.columns, by_partition=by_partition),
+        ddl.write_order(facts.sql_name, facts.by_name, order.columns, by_partition=by_partition),
         verified=verified(tried),
         breaks="writes take a shuffle and a sort more",
         undo=undo_order(facts.sql_name, facts),
     )
 
 
-def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now: float, is_kept: bool) -> str:
+def _kept_order(facts: TableFacts, found: LayoutComparison) -> str:
+    proposal, orders, share_now = found.proposal, found.orders, found.share_now
     if facts.data.file_count < 2:
         return "The table has one data file, so there is no file to skip; its row groups are skipped by their own statistics."
-    if proposal.order is not None and not is_kept:
+    if proposal.order is not None and not found.is_kept:
         return f"{proposal.order.name} promised {percent(proposal.share)} of the bytes on the sample, and the trial did not confirm it."
-    if proposal.is_worn and is_kept and orders.own is not None:
+    if proposal.is_worn and found.is_kept and orders.own is not None:
         return (
             f"The order is the right one and has degraded: filters read {percent(share_now)} of the bytes, "
             f"and {percent(orders.own)} on the sample where files follow it."
@@ -177,7 +169,6 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
 
 
 def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overlap], tried: TriedLayout | None) -> Advice:
-    columns = {c.name: c for c in facts.columns}
     # Without a new order, by the one that is there.
     by_table = order is None and bool(facts.sort_order)
     rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
@@ -199,7 +190,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
             f"{count(len(chosen), 'partition')} sorted again",
             f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion."
             + (_NO_PORTION if is_too_much else ""),
-            None if is_too_much else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
+            None if is_too_much else ddl.rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
     is_large, predicate, way = facts.data.size_in_bytes > ddl.PORTION_BYTES, None, ""
@@ -212,7 +203,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
         "rewritten",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
         f"and to write{rate}. It commits in parts, rows stay the same, and {facts.name} needs the room until old snapshots expire.{way}",
-        None if is_large and predicate is None else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
+        None if is_large and predicate is None else ddl.rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table),
         verified=verified(tried),
     )
 

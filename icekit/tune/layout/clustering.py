@@ -65,7 +65,6 @@ def plans(
 
     No plan is begun after ``seconds``. Lets :class:`~icekit.sandbox.trial.BudgetSpent` through.
     """
-    columns = {c.name: c for c in facts.columns}
     found: dict[Filter, PlannedScan] = {}
     ends = time.monotonic() + seconds
     wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
@@ -76,7 +75,7 @@ def plans(
             )
             break
         try:
-            found[one] = plan(sql(one.tree, columns))
+            found[one] = plan(sql(one.tree, facts.by_name))
         except (ValueError, OverflowError):
             continue  # a value without a literal
         except BudgetSpent:
@@ -89,7 +88,6 @@ def plans(
 def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter, PlannedScan]) -> tuple[Level, ...]:
     """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
     parts = partition_shares(facts, filters)
-    total = max(facts.data.size_in_bytes, 1)
     by_text: dict[tuple[str, str], list[Filter]] = {}
     for one in filters:
         by_text.setdefault((one.text, one.origin), []).append(one)
@@ -106,7 +104,7 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter,
                 manifests=_mean(opened, same, lambda p: p.manifests),
                 skipped_manifests=_mean(opened, same, lambda p: p.skipped_manifests),
                 files=_mean(opened, same, lambda p: p.data_files),
-                file_share=_mean(opened, same, lambda p: p.data_bytes / total),
+                file_share=_mean(opened, same, lambda p: p.share_of(facts.data.size_in_bytes)),
             )
         )
     return tuple(sorted(found, key=lambda level: -level.weight))
@@ -114,8 +112,7 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter,
 
 def share_read(facts: TableFacts, opened: Mapping[Filter, PlannedScan]) -> float | None:
     """The share of the data bytes that the filters read now, by weight; None where none was planned."""
-    total = max(facts.data.size_in_bytes, 1)
-    return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
+    return weighted({f: p.share_of(facts.data.size_in_bytes) for f, p in opened.items()}) if opened else None
 
 
 def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:

@@ -26,7 +26,7 @@ from icekit.tune.filters.model import Filter, Leaf, sql
 from icekit.tune.filters.read import bind, sample
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import clustering
-from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, borne_out
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.blooms import settings
 from icekit.tune.layout.clustering import levels, plans, share_read, worn_partitions
 from icekit.tune.layout.model import (
@@ -77,16 +77,14 @@ class LayoutTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedFilters:
-    """What queries filter by: filters as found, the same with values, and what they read of the table as it is.
+    """What queries filter by: the filters as found, the same with values, and what Iceberg plans for those on the table as it is.
 
-    ``opened`` is what Iceberg plans for those with values (empty where it cannot be asked), ``share_now`` the bytes they read of all.
+    ``opened`` is empty where Iceberg cannot be asked.
     """
 
-    filters: Sequence[Filter]
+    found: Filters
     bound: Sequence[Filter]
-    columns: Sequence[str] = ()
     opened: Mapping[Filter, PlannedScan] = field(default_factory=dict)
-    share_now: float = 1.0
 
 
 def run_trial(
@@ -98,38 +96,37 @@ def run_trial(
     ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
     after the change is compared with what they read there before it.
     """
-    found = LayoutTrial()
-    is_large = trial.facts.data.size_in_bytes > trial.sample_bytes
-    with trial.attempt(), trial.sandbox(always_sample=is_large) as box:
+    ran = LayoutTrial()
+    with trial.attempt(), trial.sandbox(always_sample=trial.facts.data.size_in_bytes > trial.sample_bytes) as box:
         if unset:
             box.set(unset_properties(box.name, unset))
-        _try(trial, box, asked, change, checks, found)
-    return found
-
-
-def _try(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change | None, checks: Sequence[BloomCheck], found: LayoutTrial) -> None:
-    """Write the layout and then the bloom filters; what is measured goes into ``found`` as it comes."""
-    is_scaled = box.is_sample and _scale(trial.facts, box)
-    filters: Sequence[Filter] = asked.bound
-    if box.is_sample and any(not f.is_bound for f in asked.filters):
-        # Values of the whole table may not be in the sample at all.
-        filters = bind(asked.filters, sample(box.lake, box.observe(), sorted({c for f in asked.filters for c in f.columns}), rows=10_000))
-    if change is not None:
-        trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
-        baseline, before = trial.facts, asked.share_now
-        if box.is_sample:
+        # A clone is as the table is, and so is what filters read of it.
+        before, opened = box.observe() if box.is_sample else trial.facts, asked.opened
+        is_scaled = box.is_sample and _scale(trial.facts, before, box)
+        if change is not None:
+            trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
             if is_scaled:
                 # In files of the size it is tried with, rows in the order they have.
                 box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
-            baseline = box.observe()
-            opened = found_there(plans(box.plan, baseline, filters, trial.progress))
-            filters, before = tuple(opened), share_read(baseline, opened) or 0.0
-            if not filters:
-                trial.stopped = "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
-        if filters:
-            found.tried = _lay_out(trial, box, replace(asked, bound=filters, share_now=before), change, baseline)
-    for check in checks:
-        found.blooms[check.column] = _bloom(trial, box, check)
+                before = box.observe()
+            if box.is_sample:
+                opened = found_there(plans(box.plan, before, _bound_there(box, before, asked), trial.progress))
+                if not opened:
+                    trial.stopped = (
+                        "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
+                    )
+            if opened:
+                ran.tried = _lay_out(trial, box, change, before, opened)
+        for check in checks:
+            ran.blooms[check.column] = _bloom(trial, box, check)
+    return ran
+
+
+def _bound_there(box: Sandbox, there: TableFacts, asked: AskedFilters) -> Sequence[Filter]:
+    """The filters with values of a sample, where they came without: values of the whole table may not be in it at all."""
+    if all(f.is_bound for f in asked.found.filters):
+        return asked.bound
+    return bind(asked.found.filters, sample(box.lake, there, sorted(asked.found.columns), rows=10_000))
 
 
 def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedScan]:
@@ -137,21 +134,21 @@ def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedSca
     return {one: plan for one, plan in opened.items() if plan.data_files}
 
 
-def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, before: TableFacts) -> TriedLayout | None:
-    """Write the layout over what was there ``before``; None where no filter could be planned on it."""
-    facts, columns, (spec, order) = trial.facts, {c.name: c for c in trial.facts.columns}, change
-    box.set("; ".join(change_spec(box.name, columns, fields_of(facts.default_spec), spec)))
-    by_table = order is None and bool(facts.sort_order)
-    sql = rewrite(box.name, columns, order, options=_WHOLE, by_table=by_table)
+def _lay_out(trial: Trial, box: Sandbox, change: Change, before: TableFacts, opened: Mapping[Filter, PlannedScan]) -> TriedLayout | None:
+    """Write the layout over what was there ``before``, where filters ``opened`` so much; None where none could be planned on it."""
+    facts, (spec, order) = trial.facts, change
+    box.set("; ".join(change_spec(box.name, facts.by_name, fields_of(facts.default_spec), spec)))
+    sql = rewrite(box.name, facts.by_name, order, options=_WHOLE, by_table=order is None and bool(facts.sort_order))
     done = box.run(sql, expected_bytes=before.data.size_in_bytes)
     after = box.observe()
-    read = share_read(after, plans(box.plan, after, asked.bound, trial.progress))
-    if read is None:
+    read = share_read(after, plans(box.plan, after, tuple(opened), trial.progress))
+    was_read = share_read(before, opened)
+    if read is None or was_read is None:
         return None
     return TriedLayout(
         spec=spec,
         order=order,
-        share_before=asked.share_now,
+        share_before=was_read,
         share_after=read,
         files_before=before.data.file_count,
         files_after=after.data.file_count,
@@ -163,12 +160,9 @@ def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, be
     )
 
 
-def _scale(facts: TableFacts, box: Sandbox) -> bool:
+def _scale(facts: TableFacts, there: TableFacts, box: Sandbox) -> bool:
     """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table; tell if so."""
-    there = box.observe()
-    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
-    own = there.data.size_in_bytes / max(1, len({g.partition for g in there.groups}))
-    ratio = min(1.0, own / max(mean, 1.0))
+    ratio = min(1.0, there.mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
     is_smaller = ratio < 0.75
     if is_smaller:
         target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
@@ -180,7 +174,7 @@ def _scale(facts: TableFacts, box: Sandbox) -> bool:
 def _bloom(trial: Trial, box: Sandbox, check: BloomCheck) -> BloomTrial:
     """Rewrite the sandbox without and with the bloom filter, and read the same lookups both times."""
     trial.progress(f"trying a bloom filter on {check.column}")
-    columns, here = {c.name: c for c in trial.facts.columns}, box.observe()
+    columns, here = trial.facts.by_name, box.observe()
     drawn = sample(box.lake, here, [check.column], rows=10_000)
     lookup = Filter(f"{check.column} = ?", Leaf(check.column, "="))
     lookups = list(bind([lookup], drawn))[:LOOKUPS]
@@ -454,7 +448,7 @@ def tune_layout(
         opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
         # What is compared is compared by the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
-        asked = AskedFilters(filters=found.filters, bound=bound, columns=found.columns, opened=opened)
+        asked = AskedFilters(found=found, bound=bound, opened=opened)
         return _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
 
 
@@ -462,7 +456,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     """Compare layouts on the sampled rows, try the best, and advise what the trial confirms."""
     facts = trial.facts
     current, own, bound = fields_of(facts.default_spec), own_order(facts), asked.bound
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     rows = SampleRows.of(
         drawn,
         {name: columns[name].type for name in drawn.columns},
@@ -473,23 +467,21 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     )
     trial.progress(f"laying {rows.rows:,} rows out in other ways")
     orders, scored, share_now, left = _compared(trial, rows, asked, most)
-    asked = replace(asked, share_now=share_now)
     proposal = propose(facts, current, own, orders, scored, share_now)
     worn: tuple[Overlap, ...] = ()
     if proposal.is_worn and own is not None:
         worn = worn_partitions(trial.lake, facts, own.columns[0])
     # Bloom filters are for what the layout that is advised leaves.
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
-    checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(after.shares if after else {}))
+    checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(after.shares if after else {}))
     ran = LayoutTrial()
     if is_tried:
         proposal, ran = try_proposal(trial, asked, proposal, orders, checks)
-    change = proposal.change(current)
-    if change is not None and not borne_out(facts, proposal, ran.tried, was_tried=is_tried):
+    is_kept = is_confirmed(facts, proposal, ran.tried) if ran.tried is not None else not is_tried or proposal.change(current) is None
+    if not is_kept:
         # The layout stays, and so does what lookups read of it.
-        total = max(facts.data.size_in_bytes, 1)
-        shares = {f: p.data_bytes / total for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
-        checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(shares))
+        shares = {f: p.share_of(facts.data.size_in_bytes) for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
+        checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(shares))
         if is_tried:
             ran.blooms = try_proposal(trial, asked, Proposal(current, None, share_now), orders, checks)[1].blooms
     sizing = clustering.sizing(facts, cluster_of(trial.lake.spark).task_heap_bytes)
@@ -501,7 +493,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         worn=worn,
         share_now=share_now,
         tried=ran.tried,
-        was_tried=is_tried and change is not None,
+        is_kept=is_kept,
     )
     advice = (
         *advise(facts, found),
@@ -560,7 +552,7 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
     measured = share_read(facts, asked.opened)
     if not bound or not rows.rows:
         return none, [], measured if measured is not None else 1.0, []
-    search = Search(rows, bound, asked.columns, most, facts.data.file_count, trial.budget.check)
+    search = Search(rows, bound, asked.found.columns, most, facts.data.file_count, trial.budget.check)
     try:
         orders = search.choose(spec, own)
     except BudgetSpent as error:
@@ -570,7 +562,7 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
     better = orders.best is not None and orders.own is not None and orders.best.share < orders.own * 0.8
     order = orders.best.order if better and orders.best is not None else followed
     try:
-        scored = search.score(candidates(rows, spec, bound, asked.columns), order)
+        scored = search.score(candidates(rows, spec, bound, asked.found.columns), order)
         return orders, search.with_own_orders(scored), share_now, []
     except BudgetSpent as error:
         return orders, [], share_now, [f"Specs were not compared: {error}."]

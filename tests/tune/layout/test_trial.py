@@ -12,14 +12,16 @@ import pytest
 from icekit.engine.planner import PlannedScan
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Budget, BudgetSpent, Committed, Trial
-from icekit.tune.filters.model import Filter, Leaf
+from icekit.tune.filters import Filter, Filters, Leaf
 from icekit.tune.layout.clustering import plans
 from icekit.tune.layout.model import SORT, Field, LayoutOrder
 from icekit.tune.layout.service import AskedFilters, run_trial
 from tests.factories import MIB, file_group, partition, table_facts
 
+ORDER = LayoutOrder(SORT, ("carrier",))
 DAY = (Field("event_time", "day"),)
 LOOKUP = Filter("carrier = 'UA'", Leaf("carrier", "=", ("UA",)))
+ASKED = AskedFilters(found=Filters((LOOKUP,)), bound=[LOOKUP], opened={LOOKUP: PlannedScan(40, 8_000 * MIB, 0)})
 
 
 def of_files(number: int, size: int) -> TableFacts:
@@ -88,7 +90,7 @@ def test_planning_lets_a_spent_budget_through_and_leaves_out_what_cannot_be_plan
 def test_planning_in_the_sandbox_is_held_to_the_budget() -> None:
     trial = trial_on(Box([table_facts()] * 2, spent), table_facts())
 
-    ran = run_trial(trial, AskedFilters(filters=[LOOKUP], bound=[LOOKUP]), (DAY, LayoutOrder(SORT, ("carrier",))))
+    ran = run_trial(trial, ASKED, (DAY, ORDER))
 
     assert ran.tried is None
     assert trial.stopped == "time is up"
@@ -99,8 +101,21 @@ def test_a_sample_that_is_rewritten_first_is_compared_with_what_that_rewrite_lef
     box = Box([of_files(2, 50 * MIB), of_files(40, MIB), of_files(40, MIB)], lambda _: next(opened), is_sample=True, scale=10.0)
     trial = trial_on(box, of_files(200, 500 * MIB))
 
-    tried = run_trial(trial, AskedFilters(filters=[LOOKUP], bound=[LOOKUP]), (DAY, LayoutOrder(SORT, ("carrier",)))).tried
+    tried = run_trial(trial, ASKED, (DAY, ORDER)).tried
 
     assert tried is not None
     assert (tried.files_before, tried.bytes_before, tried.share_before) == (40, 40 * MIB, 12 / 40)
     assert (tried.files_after, tried.bytes_after, tried.share_after) == (40, 40 * MIB, 3 / 40)
+    # The copy, what the first rewrite left, and what the layout made of it.
+    assert box.observed == 3
+
+
+def test_a_clone_is_compared_with_the_table_and_looked_at_once() -> None:
+    box = Box([of_files(40, 500 * MIB)] * 2, lambda _: PlannedScan(4, 2_000 * MIB, 0))
+
+    tried = run_trial(trial_on(box, of_files(40, 500 * MIB)), ASKED, (DAY, ORDER)).tried
+
+    assert tried is not None
+    assert (tried.files_before, tried.bytes_before, tried.share_before) == (40, 20_000 * MIB, 0.4)
+    assert tried.share_after == 0.1
+    assert box.observed == 1
