@@ -527,12 +527,13 @@ class TableFacts:
         return self.data.size_in_bytes / max(1, len({group.partition for group in self.groups}))
 
     @cached_property
-    def _specs(self) -> Mapping[int, PartitionSpec]:
+    def specs_by_id(self) -> Mapping[int, PartitionSpec]:
+        """The partition specs by their ids."""
         return {spec.spec_id: spec for spec in self.specs}
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """A partition spec by its id."""
-        return self._specs[spec_id]
+        return self.specs_by_id[spec_id]
 
     @property
     def default_spec(self) -> PartitionSpec:

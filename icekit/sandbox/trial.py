@@ -283,10 +283,9 @@ def undo_order(table: Identifier, facts: TableFacts) -> str:
     ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
     extensions), so the way back puts that property back as well.
     """
-    columns = {c.name: c for c in facts.columns}
     name = identifier(*table)
     if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(columns, f) for f in facts.sort_order)}"
+        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
     else:
         order = f"ALTER TABLE {name} WRITE UNORDERED"
     there = facts.properties.get(DISTRIBUTION)
@@ -311,8 +310,7 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     taken = some_partitions(facts, sample_bytes)
-    specs = {s.spec_id: s for s in facts.specs}
-    predicate = where(facts.catalog, specs, facts.columns, taken, of_rows=True) if taken else None
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True) if taken else None
     if predicate is not None:
         return predicate
     return some_files(lake, facts, sample_bytes)
@@ -323,9 +321,10 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 
     Larger ones than what is left are passed over; empty where a predicate can name none of them. Pure.
     """
-    specs = {s.spec_id: s for s in facts.specs}
-    usable = {i for i, s in specs.items() if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
-    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(specs[g.partition.spec_id], g.partition)]
+    usable = {s.spec_id for s in facts.specs if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
+    groups = [
+        g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
+    ]
     taken: list[Partition] = []
     reached = 0
     for group in sorted(groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())):

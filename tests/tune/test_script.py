@@ -40,7 +40,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     if order:
         lake.spark.sql(f"ALTER TABLE {identifier(*name)} {order}")
     facts = lake.observe(display_name(table))
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     before = definition(lake, table)
     old, new = (Field("at", "day"), Field("a;'b", "identity")), (Field("at", "month"), Field("id", "bucket[8]"))
     advice = [

@@ -192,7 +192,7 @@ def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], fro
                 known[name] = by_id[field_id]
             else:
                 gone.add(name)
-    known.update({c.name: c for c in facts.columns})
+    known.update(facts.by_name)
     return known, frozenset(gone - known.keys())
 
 
@@ -316,12 +316,11 @@ def sample(
 
     ``columns`` are names of leaves inside no list or map. Spark reads these columns alone; the driver holds the rows.
     """
-    by_name = {c.name: c for c in facts.columns}
     if facts.snapshot_id is None or not columns:
         return Sample({name: [] for name in columns}, 0)
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
-    terms = ", ".join(f"{_as_fact(by_name[name])} AS c{place}" for place, name in enumerate(columns))
+    terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
     drawn = f" AND rand({seed}) < {share}" if share < 1 else ""
     table = lake.spark.sql(
         f"SELECT {terms} FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "

@@ -173,7 +173,6 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
     by_table = order is None and bool(facts.sort_order)
     rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
     if worn:
-        specs = {s.spec_id: s for s in facts.specs}
         chosen: list[Overlap] = []
         total = 0
         for one in worn:
@@ -181,7 +180,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
                 break
             chosen.append(one)
             total += one.size_in_bytes
-        predicate = where(facts.catalog, specs, facts.columns, [w.partition for w in chosen])
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, [w.partition for w in chosen])
         is_too_much = predicate is None and facts.data.size_in_bytes > ddl.PORTION_BYTES
         said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
         return Advice(

@@ -138,8 +138,8 @@ def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters
     """Why nothing can be said of a bloom filter; None where something can. What is not known is no reason to take it off."""
     if not has_filters:
         return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
-    kind = next((c.type for c in facts.columns if c.name == name), "")
-    if is_asked and (column is None or not len(column.distinct)) and kind.startswith(_TYPES):
+    there = facts.by_name.get(name)
+    if is_asked and (column is None or not len(column.distinct)) and there is not None and there.type.startswith(_TYPES):
         return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as no value of {name} was sampled"
     return None
 

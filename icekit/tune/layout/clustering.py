@@ -164,11 +164,10 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
     table = (
         worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
     )
-    specs = {s.spec_id: s for s in facts.specs}
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(
         Overlap(partition, facts.partition_path(partition), int(number), int(size), float(deep))
-        for partition, number, size, deep in zip(Partitions(specs, names).read(table), *figures, strict=True)
+        for partition, number, size, deep in zip(Partitions(facts.specs_by_id, names).read(table), *figures, strict=True)
     )
 
 

@@ -142,15 +142,20 @@ class SampleColumn:
         return np.where(self.ranks < 0, np.uint64(0), found[self.ranks]) if len(found) else np.zeros(len(self.ranks), dtype=np.uint64)
 
     def distinct_in_table(self, rows: int) -> float:
-        """Distinct values in a table of so many rows, by Chao's lower bound: those seen once and twice tell how many were not seen.
-
-        A. Chao, "Nonparametric estimation of the number of classes in a population" (1984), its bias-corrected form.
-        """
+        """Distinct values in a table of so many rows, those not seen estimated."""
         seen = len(self.distinct)
         if not seen or len(self.ranks) >= rows:
             return float(seen)
-        once, twice = int((self.counts == 1).sum()), int((self.counts == 2).sum())
-        return min(float(rows), seen + once * (once - 1) / (2 * (twice + 1)))
+        return min(float(rows), seen + unseen(self.counts))
+
+
+def unseen(counts: Any) -> float:
+    """Values that a sample has not, at least, by how often it has the others: those seen once and twice tell how many were not seen.
+
+    A. Chao, "Nonparametric estimation of the number of classes in a population" (1984), its bias-corrected form.
+    """
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    return once * (once - 1) / (2 * (twice + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +197,7 @@ class SampleRows:
         codes, values = self._partitions(spec)
         found = len(values[0].values) if values else 1
         counts = np.bincount(codes, minlength=found)
-        once, twice = int((counts == 1).sum()), int((counts == 2).sum())
-        unseen = once * (once - 1) / (2 * (twice + 1)) if self.rows < self.table_rows else 0.0
-        number = min(float(self.table_rows), found + unseen)
+        number = min(float(self.table_rows), found + (unseen(counts) if self.rows < self.table_rows else 0.0))
         largest = float(counts.max()) / max(self.rows, 1) * self.table_bytes
         return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest)
 

@@ -97,11 +97,10 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
 
 def needed(facts: TableFacts, measures: Measures) -> dict[str, str]:
     """The mode that each column with a role needs: as short as skips as much as whole bounds, and never less than it uses."""
-    columns = {c.name: c for c in facts.columns}
     by_column = {s.column: s for s in measures.skipping}
     found = {}
     for name, uses in roles(facts, list(by_column)).items():
-        column = columns.get(name)
+        column = facts.by_name.get(name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
         skip = by_column.get(name)
@@ -140,7 +139,7 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:
         return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     modes = needed(facts, measures)
     by_column = {s.column: s for s in measures.skipping}
     wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m) and _is_worth(by_column.get(n), columns[n])}

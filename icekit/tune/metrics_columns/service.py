@@ -301,7 +301,7 @@ def _skipping(
     trial: Trial, asked: Filters, bound: Sequence[Filter], drawn: Sample, *, bridged: bool
 ) -> tuple[tuple[Skipping, ...], list[str]]:
     """What bounds skip by each column that filters ask for, and what was left out."""
-    facts, columns, notes = trial.facts, {c.name: c for c in trial.facts.columns}, list[str]()
+    facts, columns, notes = trial.facts, trial.facts.by_name, list[str]()
     names = [n for n in asked.columns if n in columns and not columns[n].type.startswith(NO_BOUNDS)]
     bounds: dict[str, Bounds] = {}
     if bridged:
@@ -339,5 +339,5 @@ def _now(trial: Trial, own: Sequence[Filter], name: str, reads: dict[str, int]) 
 
 def _planned_filters(facts: TableFacts, filters: Sequence[Filter]) -> list[tuple[str, str, float]]:
     """Filters as text, SQL and weight; those without values, or with values that have no literal, are left out."""
-    asked = predicates(filters[:MOST_PLANNED], {c.name: c for c in facts.columns})
+    asked = predicates(filters[:MOST_PLANNED], facts.by_name)
     return [(one.text if one.origin in {STATED, EVENT_LOG} else predicate, predicate, one.weight) for one, predicate in asked]

@@ -311,7 +311,7 @@ def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeat
     """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
     manifests = trial.facts.manifests
     asked: list[tuple[str | None, float]] = [(None, 1.0)]
-    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], {c.name: c for c in trial.facts.columns})]
+    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], trial.facts.by_name)]
 
     def plan() -> list[PlannedScan]:
         return [min((box.plan(where) for _ in range(repeats)), key=lambda p: p.seconds) for where, _ in asked]
