@@ -25,7 +25,7 @@ from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone, remove_folders
 from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
-from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
+from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.units import percent, size
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 class BudgetSpent(Exception):
     """The trial ends here; what was measured so far stands."""
+
+
+#: What a question about a table may take unless it is told otherwise.
+BUDGET_SECONDS, BUDGET_BYTES = 900.0, "20 GB"
 
 
 class Budget:
@@ -166,6 +170,17 @@ class Trial:
     sample_bytes: int
     progress: Callable[[str], None]
     stopped: str | None = field(default=None, init=False)
+
+    @classmethod
+    def of(
+        cls, lake: Lake, table: str | Identifier, budget: Budget, sample_bytes: str, progress: Callable[[str], None], *, if_empty: str = ""
+    ) -> Trial:
+        """A trial of a table as it is now; one without data files is refused where ``if_empty`` says what follows from that."""
+        sample = size_in_bytes(sample_bytes)
+        facts = observe(lake, table, collector="spark")
+        if if_empty and not facts.data.file_count:
+            raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}; write to it first.")
+        return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

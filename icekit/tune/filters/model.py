@@ -17,6 +17,8 @@ from icekit.sql import identifier
 # --- Hold what queries ask of a table: conditions on columns, as far as Iceberg can skip files by them
 
 
+#: Types that begin so have no bounds that Iceberg could skip by.
+NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {
     "=": EQUALITY,

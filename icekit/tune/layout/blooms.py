@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties, unset_properties
 from icekit.tune.answer import Advice, to_set
@@ -20,11 +21,7 @@ from icekit.tune.layout.rows import SampleColumn
 from icekit.units import count, percent, size
 
 ENABLED, FPP, NDV = (f"write.parquet.bloom-filter-{what}.column." for what in ("enabled", "fpp", "ndv"))
-MAX_BYTES, DICTIONARY, ROW_GROUP = (
-    "write.parquet.bloom-filter-max-bytes",
-    "write.parquet.dict-size-bytes",
-    "write.parquet.row-group-size-bytes",
-)
+MAX_BYTES, DICTIONARY = "write.parquet.bloom-filter-max-bytes", "write.parquet.dict-size-bytes"
 #: What Iceberg takes where nothing is set (TableProperties).
 _FPP, _MAX_BYTES, _DICTIONARY = 0.01, 1 << 20, 2 << 20
 #: A lookup that reads this share of the bytes by bounds, or less, needs no bloom filter: a stated choice.

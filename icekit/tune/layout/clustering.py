@@ -16,6 +16,7 @@ from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import PlannedScan
 from icekit.facts.files import Kind
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sandbox.trial import BudgetSpent
@@ -178,7 +179,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
 # (``SparkWriteConf.useFanoutWriter``).
 
 
-ROW_GROUP, FANOUT = "write.parquet.row-group-size-bytes", "write.spark.fanout.enabled"
+FANOUT = "write.spark.fanout.enabled"
 #: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
 SHARE_OF_HEAP = 0.4
 #: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.

@@ -14,11 +14,10 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
 from icekit.engine.planner import PlannedScan, kind, nodes, plan_scan, query_of_frame
 from icekit.errors import ParameterError
-from icekit.facts.collect import observe
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, BudgetSpent, Sandbox, Trial
-from icekit.sql import Identifier, display_name, identifier, set_properties, unset_properties
+from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpent, Sandbox, Trial
+from icekit.sql import Identifier, identifier, set_properties, unset_properties
 from icekit.tune.answer import Answer
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filters, Sample, read_filters
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 # --- Try a layout on a clone or a copied sample: write it, let Iceberg plan the filters, read lookups; the table is only read.
 
 
-_TARGET, _ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
 #: A file of a scaled-down trial is no smaller than this.
 _LEAST_TARGET = 64 << 10
 #: Lookups that are read for a bloom filter.
@@ -166,8 +164,8 @@ def _scale(facts: TableFacts, there: TableFacts, box: Sandbox) -> bool:
     is_smaller = ratio < 0.75
     if is_smaller:
         target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
-        group = max(_LEAST_TARGET // 2, min(facts.int_setting(_ROW_GROUP), target // 2))
-        box.set(set_properties(box.name, {_TARGET: str(target), _ROW_GROUP: str(group)}))
+        group = max(_LEAST_TARGET // 2, min(facts.int_setting(ROW_GROUP), target // 2))
+        box.set(set_properties(box.name, {TARGET: str(target), ROW_GROUP: str(group)}))
     return is_smaller
 
 
@@ -408,8 +406,8 @@ def tune_layout(
     event_log: str = "",
     scan_reports: str = "",
     max_sort_columns: int = 4,
-    budget_seconds: float = 900,
-    budget_bytes: str = "20 GB",
+    budget_seconds: float = BUDGET_SECONDS,
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
@@ -429,19 +427,12 @@ def tune_layout(
     """
     if max_sort_columns < 1:
         raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
-    budget = Budget(budget_seconds, budget_bytes)
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to look at")
+    facts = attempt.facts
     with session_of(lake):
-        facts = observe(lake, table, collector="spark")
-        if not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so there is no layout to look at; write to it first.")
         bridged = has_bridge(lake.spark)
-        if not bridged and filters:
-            raise ParameterError(
-                "Under Spark Connect predicates cannot be planned; declare filter columns (icekit.filter-columns), or give an event log or scan reports."
-            )
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         progress(f"{facts.name}: {len(found.filters):,} different filters")
-        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
         drawn, notes = _drawn(attempt, found, is_limited=bridged)
         bound = _most(bind(found.filters, drawn))
         plan = partial(plan_scan, lake.spark, lake.sql_name(facts.table))

@@ -21,7 +21,7 @@ from icekit.facts.model import Column, TableFacts, from_bytes
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters.model import Bounds, Filter, bounds_of, leaves, may_match, truncated
+from icekit.tune.filters.model import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns.model import (
     COUNTS,
@@ -54,7 +54,6 @@ COLUMN = "write.metadata.metrics.column."
 GAIN = 0.1
 #: Choices: statistics that nothing uses are worth a change from this share of an entry on, of so many columns or bytes of manifests.
 UNUSED_SHARE, UNUSED_COLUMNS, UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
-NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _BREAKS = (
     "filters on the columns that then have none skip no file in new files (a MERGE's keys and runtime filters among them), "
     "and their MIN, MAX and COUNT are no longer answered from metadata"

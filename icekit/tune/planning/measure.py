@@ -14,6 +14,7 @@ from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, query_of
 from icekit.errors import StatementRefused
 from icekit.facts.head import head
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import Kind, TableFacts
 from icekit.sandbox.trial import Budget, Committed, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
@@ -184,7 +185,7 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
 #: A session's codec overrides every table's.
 SESSION_CODEC = "spark.sql.iceberg.compression-codec"
 CODEC, LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
-ROW_GROUP, PAGE = "write.parquet.row-group-size-bytes", "write.parquet.page-size-bytes"
+PAGE = "write.parquet.page-size-bytes"
 _PAGE_BYTES = 1_048_576
 _CODECS: tuple[tuple[str, str | None], ...] = (("zstd", "1"), ("zstd", "9"), ("snappy", None), ("gzip", None))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.engine.planner import PlannedScan
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
 from icekit.sandbox.trial import MOST_PARTITIONS, undo_order
 from icekit.tune import ddl
@@ -335,7 +336,7 @@ def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> N
 
 
 def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() -> None:
-    facts = table_facts(properties={clustering.ROW_GROUP: str(32 * MIB)})
+    facts = table_facts(properties={ROW_GROUP: str(32 * MIB)})
     narrow = sized(columns=5000, row_group_bytes=32 * MIB, chunk_bytes=32 * MIB / 5000)
 
     (got,) = clustering.advise(facts, narrow)

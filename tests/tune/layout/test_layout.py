@@ -19,7 +19,7 @@ from icekit.sandbox import NAMESPACE
 from icekit.sandbox.trial import undo_order
 from icekit.sql import Identifier, identifier
 from icekit.tune.ddl import rewrite, write_order
-from icekit.tune.filters import Filter, Filters, Leaf
+from icekit.tune.filters import Filter, Filters, Leaf, read
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
@@ -251,7 +251,8 @@ def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(
 ) -> None:
     table = Table(lake, scratch, "connect", properties=", 'icekit.filter-columns' = 'key'")
     table.append(0, 8_000)
-    monkeypatch.setattr(service, "has_bridge", lambda _: False)
+    for module in (service, read):
+        monkeypatch.setattr(module, "has_bridge", lambda _: False)
 
     answer = table.tune()
 
