@@ -20,8 +20,9 @@ from icekit.facts.collect import observe
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since
 from icekit.facts.metadata import Json
-from icekit.facts.model import Column, SortField, TableFacts
-from icekit.facts.where import askable, unfiltered_fields, where
+from icekit.facts.model import TableFacts
+from icekit.facts.order import DISTRIBUTION, undo_order
+from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone, remove_folders
 from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
@@ -85,10 +86,7 @@ class Budget:
 
 #: Files that a sample is made of are named one by one.
 _MOST_FILES = 2_000
-#: Partitions that one predicate names at most, so that it can be read and planned: a stated choice.
-MOST_PARTITIONS = 2_000
 _FANOUT = "write.spark.fanout.enabled"
-DISTRIBUTION = "write.distribution-mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,33 +282,6 @@ class Trial:
                 lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
             finally:
                 remove_folders(lake.spark, scratch)
-
-
-def quoted(columns: Mapping[str, Column], name: str) -> str:
-    """A column's path as SQL, by its dotted name."""
-    found = columns.get(name)
-    return identifier(*(found.names if found is not None else (name,)))
-
-
-def undo_order(table: Identifier, facts: TableFacts) -> str:
-    """The statements that bring back the order and the distribution that are there now.
-
-    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
-    extensions), so the way back puts that property back as well.
-    """
-    name = identifier(*table)
-    if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
-    else:
-        order = f"ALTER TABLE {name} WRITE UNORDERED"
-    there = facts.properties.get(DISTRIBUTION)
-    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
-    return f"{order}; {mode}"
-
-
-def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_of(quoted(columns, field.source), field.transform)
-    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
 
 
 def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.model import Column, TableFacts
-from icekit.facts.where import askable, unfiltered_fields, where
-from icekit.sandbox.trial import MOST_PARTITIONS, quoted
+from icekit.facts.order import quoted
+from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
+from icekit.facts.order import undo_order
 from icekit.facts.where import where
-from icekit.sandbox.trial import undo_order
 from icekit.tune import ddl
 from icekit.tune.answer import Advice
 from icekit.tune.layout.model import (

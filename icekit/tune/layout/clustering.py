@@ -127,7 +127,7 @@ def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Call
 
 
 #: Partitions that come to the driver.
-MOST_PARTITIONS = 20
+MOST_WORN = 20
 #: A lookup that opens this many files of a partition on average finds them worn: a sorted partition has one, two at an edge.
 WORN = 2.0
 
@@ -163,7 +163,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
         .where(f"depth >= {WORN}")
     )
     table = (
-        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
+        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN).toArrow()
     )
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(

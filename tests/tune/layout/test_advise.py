@@ -10,7 +10,8 @@ import pytest
 from icekit.engine.planner import PlannedScan
 from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
-from icekit.sandbox.trial import MOST_PARTITIONS, undo_order
+from icekit.facts.order import undo_order
+from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.layout import blooms, clustering

@@ -15,8 +15,8 @@ from icekit.api import Lake
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
+from icekit.facts.order import undo_order
 from icekit.sandbox import NAMESPACE
-from icekit.sandbox.trial import undo_order
 from icekit.sql import Identifier, identifier
 from icekit.tune.ddl import rewrite, write_order
 from icekit.tune.filters import Filter, Filters, Leaf, read
