@@ -162,9 +162,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
         .selectExpr(*scope, "`avg(depth)` AS depth", "`sum(size)` AS size", "`count(1)` AS files")
         .where(f"depth >= {WORN}")
     )
-    table = (
-        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN).toArrow()
-    )
+    table = worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN).toArrow()
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(
         Overlap(partition, facts.partition_path(partition), int(number), int(size), float(deep))

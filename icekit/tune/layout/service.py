@@ -99,7 +99,8 @@ def run_trial(
         if unset:
             box.set(unset_properties(box.name, unset))
         # A clone is as the table is, and so is what filters read of it.
-        before, opened = box.observe() if box.is_sample else trial.facts, asked.opened
+        before = box.observe() if box.is_sample else trial.facts
+        opened = asked.opened
         is_scaled = box.is_sample and _scale(trial.facts, before, box)
         if change is not None:
             trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
@@ -139,8 +140,8 @@ def _lay_out(trial: Trial, box: Sandbox, change: Change, before: TableFacts, ope
     sql = rewrite(box.name, facts.by_name, order, options=_WHOLE, by_table=order is None and bool(facts.sort_order))
     done = box.run(sql, expected_bytes=before.data.size_in_bytes)
     after = box.observe()
-    read = share_read(after, plans(box.plan, after, tuple(opened), trial.progress))
-    was_read = share_read(before, opened)
+    then = plans(box.plan, after, tuple(opened), trial.progress)
+    read, was_read = share_read(after, then), share_read(before, {one: opened[one] for one in then})
     if read is None or was_read is None:
         return None
     return TriedLayout(
@@ -447,14 +448,14 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     """Compare layouts on the sampled rows, try the best, and advise what the trial confirms."""
     facts = trial.facts
     current, own, bound = fields_of(facts.default_spec), own_order(facts), asked.bound
-    columns = facts.by_name
+    columns = {name: facts.by_name[name] for name in drawn.columns}
     rows = SampleRows.of(
         drawn,
-        {name: columns[name].type for name in drawn.columns},
+        {name: column.type for name, column in columns.items()},
         facts.data.size_in_bytes,
         facts.target_bytes,
-        {name: columns[name].metrics_mode for name in drawn.columns},
-        {name for name in drawn.columns if len(columns[name].names) > 1},
+        {name: column.metrics_mode for name, column in columns.items()},
+        {name for name, column in columns.items() if len(column.names) > 1},
     )
     trial.progress(f"laying {rows.rows:,} rows out in other ways")
     orders, scored, share_now, left = _compared(trial, rows, asked, most)

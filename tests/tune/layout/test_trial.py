@@ -119,3 +119,18 @@ def test_a_clone_is_compared_with_the_table_and_looked_at_once() -> None:
     assert (tried.files_before, tried.bytes_before, tried.share_before) == (40, 20_000 * MIB, 0.4)
     assert tried.share_after == 0.1
     assert box.observed == 1
+
+
+def test_a_filter_that_cannot_be_planned_any_more_counts_on_neither_side() -> None:
+    other = Filter("event_id = 7", Leaf("event_id", "=", (7,)))
+    asked = AskedFilters(found=Filters((LOOKUP, other)), bound=[LOOKUP, other], opened={**ASKED.opened, other: PlannedScan(1, MIB, 0)})
+
+    def planned(where: str) -> PlannedScan:
+        if "event_id" in where:
+            raise KeyError("event_id")
+        return PlannedScan(4, 2_000 * MIB, 0)
+
+    tried = run_trial(trial_on(Box([of_files(40, 500 * MIB)] * 2, planned), of_files(40, 500 * MIB)), asked, (DAY, ORDER)).tried
+
+    assert tried is not None
+    assert (tried.share_before, tried.share_after) == (0.4, 0.1)
