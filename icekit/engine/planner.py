@@ -53,6 +53,10 @@ class PlannedScan:
     skipped_manifests: int = 0
     seconds: float = 0.0
 
+    def share_of(self, total_bytes: int) -> float:
+        """The share of so many bytes that is opened."""
+        return self.data_bytes / max(total_bytes, 1)
+
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
     """A ``where`` as Iceberg's procedures turn it into an Iceberg expression; ``name`` has its catalog."""

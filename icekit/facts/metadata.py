@@ -30,14 +30,16 @@ from icekit.facts.model import (
 
 Json = Mapping[str, Any]
 
+TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
+
 # Table properties that findings and advice rest on, with Iceberg's defaults (TableProperties).
 DEFAULTS: Mapping[str, str | None] = {
     "write.format.default": "parquet",
-    "write.target-file-size-bytes": "536870912",
+    TARGET: "536870912",
     "write.delete.target-file-size-bytes": "67108864",
     # Tables made since Iceberg 1.4 have zstd among their properties; without one writers take gzip.
     "write.parquet.compression-codec": "gzip",
-    "write.parquet.row-group-size-bytes": "134217728",
+    ROW_GROUP: "134217728",
     "write.distribution-mode": None,
     "write.delete.distribution-mode": None,
     "write.update.distribution-mode": None,
@@ -63,9 +65,9 @@ DEFAULTS: Mapping[str, str | None] = {
 # Properties that are parsed as whole numbers here, each with the least that can be worked with.
 _ANY = -(2**63)
 _NUMBERS: Mapping[str, int] = {
-    "write.target-file-size-bytes": 1,
+    TARGET: 1,
     "write.delete.target-file-size-bytes": 1,
-    "write.parquet.row-group-size-bytes": 1,
+    ROW_GROUP: 1,
     "write.parquet.page-size-bytes": 1,
     "write.parquet.dict-size-bytes": 0,
     "write.parquet.bloom-filter-max-bytes": 1,

@@ -517,12 +517,23 @@ class TableFacts:
         return self.int_setting("write.target-file-size-bytes")
 
     @cached_property
-    def _specs(self) -> Mapping[int, PartitionSpec]:
+    def by_name(self) -> Mapping[str, Column]:
+        """The leaf columns by their dotted names."""
+        return {column.name: column for column in self.columns}
+
+    @property
+    def mean_partition_bytes(self) -> float:
+        """Bytes of data files in a partition, on average over those with a live file."""
+        return self.data.size_in_bytes / max(1, len({group.partition for group in self.groups}))
+
+    @cached_property
+    def specs_by_id(self) -> Mapping[int, PartitionSpec]:
+        """The partition specs by their ids."""
         return {spec.spec_id: spec for spec in self.specs}
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """A partition spec by its id."""
-        return self._specs[spec_id]
+        return self.specs_by_id[spec_id]
 
     @property
     def default_spec(self) -> PartitionSpec:

@@ -16,6 +16,8 @@ from icekit.facts.files import Partition, Scalar
 from icekit.facts.model import Column, PartitionField, PartitionSpec
 from icekit.sql import identifier, literal
 
+#: Partitions that one predicate names at most, so that it can be read and planned: a stated choice.
+MOST_PARTITIONS = 2_000
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours", "bucket": "bucket", "truncate": "truncate"}

@@ -252,9 +252,6 @@ def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
     )
 
 
-# --- Make a clone of a table, lend it, and take it away again
-
-
 # --- The metadata of a clone: the table's own, made so that what is done with it reaches no file of the table
 
 
@@ -305,6 +302,9 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     made["snapshot-log"] = [*(metadata.get("snapshot-log") or ()), {"timestamp-ms": now, "snapshot-id": moved}]
     made["last-updated-ms"] = now
     return made
+
+
+# --- Make a clone of a table, lend it, and take it away again
 
 
 # What a person does without a clone.

@@ -20,12 +20,13 @@ from icekit.facts.collect import observe
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since
 from icekit.facts.metadata import Json
-from icekit.facts.model import Column, SortField, TableFacts
-from icekit.facts.where import askable, unfiltered_fields, where
+from icekit.facts.model import TableFacts
+from icekit.facts.order import DISTRIBUTION, undo_order
+from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone, remove_folders
 from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
-from icekit.sql import Identifier, identifier, literal, set_properties, statements, transform_of, unset_properties
+from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.units import percent, size
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 class BudgetSpent(Exception):
     """The trial ends here; what was measured so far stands."""
+
+
+#: What a question about a table may take unless it is told otherwise.
+BUDGET_SECONDS, BUDGET_BYTES = 900.0, "20 GB"
 
 
 class Budget:
@@ -81,10 +86,7 @@ class Budget:
 
 #: Files that a sample is made of are named one by one.
 _MOST_FILES = 2_000
-#: Partitions that one predicate names at most, so that it can be read and planned: a stated choice.
-MOST_PARTITIONS = 2_000
 _FANOUT = "write.spark.fanout.enabled"
-DISTRIBUTION = "write.distribution-mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,17 @@ class Trial:
     sample_bytes: int
     progress: Callable[[str], None]
     stopped: str | None = field(default=None, init=False)
+
+    @classmethod
+    def of(
+        cls, lake: Lake, table: str | Identifier, budget: Budget, sample_bytes: str, progress: Callable[[str], None], *, if_empty: str = ""
+    ) -> Trial:
+        """A trial of a table as it is now; one without data files is refused where ``if_empty`` says what follows from that."""
+        sample = size_in_bytes(sample_bytes)
+        facts = observe(lake, table, collector="spark")
+        if if_empty and not facts.data.file_count:
+            raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}; write to it first.")
+        return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -271,34 +284,6 @@ class Trial:
                 remove_folders(lake.spark, scratch)
 
 
-def quoted(columns: Mapping[str, Column], name: str) -> str:
-    """A column's path as SQL, by its dotted name."""
-    found = columns.get(name)
-    return identifier(*(found.names if found is not None else (name,)))
-
-
-def undo_order(table: Identifier, facts: TableFacts) -> str:
-    """The statements that bring back the order and the distribution that are there now.
-
-    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
-    extensions), so the way back puts that property back as well.
-    """
-    columns = {c.name: c for c in facts.columns}
-    name = identifier(*table)
-    if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(columns, f) for f in facts.sort_order)}"
-    else:
-        order = f"ALTER TABLE {name} WRITE UNORDERED"
-    there = facts.properties.get(DISTRIBUTION)
-    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
-    return f"{order}; {mode}"
-
-
-def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_of(quoted(columns, field.source), field.transform)
-    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
-
-
 def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
     """Give a copy the sort order, the distribution and the writer of the table."""
     for statement in statements(undo_order(full, facts)):
@@ -311,8 +296,7 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     taken = some_partitions(facts, sample_bytes)
-    specs = {s.spec_id: s for s in facts.specs}
-    predicate = where(facts.catalog, specs, facts.columns, taken, of_rows=True) if taken else None
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True) if taken else None
     if predicate is not None:
         return predicate
     return some_files(lake, facts, sample_bytes)
@@ -323,9 +307,10 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 
     Larger ones than what is left are passed over; empty where a predicate can name none of them. Pure.
     """
-    specs = {s.spec_id: s for s in facts.specs}
-    usable = {i for i, s in specs.items() if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
-    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(specs[g.partition.spec_id], g.partition)]
+    usable = {s.spec_id for s in facts.specs if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
+    groups = [
+        g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
+    ]
     taken: list[Partition] = []
     reached = 0
     for group in sorted(groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())):

@@ -28,7 +28,7 @@ from icekit.tune.layout.model import HILBERT, SORT, ZORDER
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
-    from icekit.tune.layout.advise import Layout
+    from icekit.tune.layout.service import Layout
 
 #: Filters drawn; the table has them all.
 _MOST = 12
@@ -88,8 +88,8 @@ def orders_chart(answer: Layout) -> Chart:
     best, chosen = orders.best, orders.best.order
     tried = answer.tried if answer.tried is not None and answer.tried.order == chosen else None
     sentence = (
-        f"On the sample {chosen.name} reads {percent(best.share)} of the bytes, where {percent(answer.share_now)} are read now"
-        + (f" and {percent(tried.share_after)} when it was tried" if tried else "")
+        f"On sampled rows {chosen.name} reads {percent(best.share)} of the bytes, where {percent(answer.share_now)} are read now"
+        + (f" and when tried {tried.reads}" if tried else "")
         + "; one column more does not pay."
     )
     with styled():
@@ -121,7 +121,7 @@ def orders_chart(answer: Layout) -> Chart:
                 markersize=11,
                 markeredgewidth=2.5,
                 linestyle="",
-                label="as tried",
+                label=f"tried on {tried.place}",
             )
         axes.set_xlim(0.6, len(orders.steps) + 0.4)
         axes.set_ylim(0, 1.04)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.model import Column, TableFacts
-from icekit.facts.where import askable, unfiltered_fields, where
-from icekit.sandbox.trial import MOST_PARTITIONS, quoted
+from icekit.facts.order import quoted
+from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 
 if TYPE_CHECKING:
@@ -62,19 +62,18 @@ def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
 
     None where no predicate can tell them from the rest: the table is not partitioned, a column is gone, a value has no literal.
     """
-    specs = {s.spec_id: s for s in facts.specs}
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]))
     taken: list[Partition] = []
     reached = files = 0
     for group in reversed(groups):
-        spec = specs[group.partition.spec_id]
+        spec = facts.spec(group.partition.spec_id)
         if spec.is_unpartitioned or unfiltered_fields(spec, facts.columns) or not askable(spec, group.partition):
             continue
         if taken and (reached + group.size_in_bytes > limit_bytes or len(taken) >= MOST_PARTITIONS):
             break
         taken.append(group.partition)
         reached, files = reached + group.size_in_bytes, files + group.file_count
-    return (where(facts.catalog, specs, facts.columns, taken) if taken else None), files
+    return (where(facts.catalog, facts.specs_by_id, facts.columns, taken) if taken else None), files
 
 
 def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:

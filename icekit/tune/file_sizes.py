@@ -16,11 +16,9 @@ from icekit.engine.bridge import has_bridge, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.errors import ParameterError
-from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.facts.model import Commit
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, Trial
+from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, display_name
 from icekit.tune import advisory_size as sizes
 from icekit.tune import distribution as spreading
@@ -341,8 +339,8 @@ def tune_file_sizes(
     table: str | Identifier,
     *,
     operation: str | None = None,
-    budget_seconds: float = 900,
-    budget_bytes: str = "20 GB",
+    budget_seconds: float = BUDGET_SECONDS,
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
@@ -359,15 +357,12 @@ def tune_file_sizes(
     """
     if operation is not None and operation not in OPERATIONS:
         raise ParameterError(f"The operation is {operation!r}; give one of {', '.join(OPERATIONS)}, or leave it out.")
-    budget, sample = Budget(budget_seconds, budget_bytes), size_in_bytes(sample_bytes)
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is nothing to measure")
+    facts = attempt.facts
     with session_of(lake):
-        facts = observe(lake, table, collector="spark")
-        if not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure; write to it first.")
         session = {name: session_value(lake.spark, name) for name in sizes.SESSION}
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
-        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
         run = Trials(attempt, chain, found)
         if trial and has_bridge(lake.spark):
             run.run(operation)

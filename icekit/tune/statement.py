@@ -1,4 +1,4 @@
-"""Read a MERGE, UPDATE or DELETE as Spark reads it, change its own text a little, and time what reading costs.
+"""Read a MERGE, UPDATE or DELETE as Spark reads it, and change its own text a little.
 
 The text is never put together again from a plan: a statement that is aimed at another table, or
 has one more condition, keeps its comments, its line breaks and its spelling.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,16 +247,3 @@ def _free(name: str, taken: set[str]) -> str:
     while name.casefold() in taken or name in taken:
         name += "_"
     return name
-
-
-# --- Measure how long reading a table takes
-
-
-def scan(spark: SparkSession, table: Identifier, condition: str | None = None, snapshot_id: int | None = None) -> float:
-    """Read all columns of a table (named with its catalog) or of one of its snapshots, and throw the rows away; seconds."""
-    version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-    rows = spark.sql(f"SELECT * FROM {identifier(*table)}{version}")
-    frame = rows.where(condition) if condition else rows
-    started = time.monotonic()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.monotonic() - started

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from icekit.show.layout_charts import levels_chart, orders_chart, specs_chart
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import LayoutComparison, advise
+from icekit.tune.layout.advise import LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -23,8 +24,9 @@ from icekit.tune.layout.model import (
     Overlap,
     PartitionSpread,
     TriedLayout,
+    own_order,
 )
-from icekit.tune.layout.rows import own_order, propose
+from icekit.tune.layout.rows import propose
 from tests import factories
 
 DAY = (Field("event_time", "day"),)
@@ -47,7 +49,7 @@ LEVELS = (
     Level("carrier = '<b>'", "stated", ("carrier",), 2.0, 1, 1.0, 1.0, 0.0, 40.0, 1.0),
     Level("event_time = ?", "declared", ("event_time",), 1.0, 8, 0.1, None, None, None, None),
 )
-TRIED = TriedLayout(DAY, TWO, 1.0, 0.14, 40, 41, 20_000_000_000, 20_000_000_000, 90.0, is_sample=True, scale=4.0)
+TRIED = TriedLayout(DAY, TWO, 0.9, 0.14, 40, 41, 20_000_000_000, 20_000_000_000, 90.0, is_sample=True, scale=4.0)
 
 
 def layout(**given: Any) -> Layout:
@@ -66,7 +68,7 @@ def layout(**given: Any) -> Layout:
                 worn=(),
                 share_now=share,
                 tried=tried,
-                was_tried=tried is not None,
+                is_kept=tried is None or is_confirmed(facts, proposal, tried),
             ),
         ),
         "stopped": None,
@@ -89,8 +91,11 @@ def layout(**given: Any) -> Layout:
 def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> None:
     said = repr(layout())
 
-    assert "read 100 % of 19.5 GiB in 40 data files, and 14 % when tried: order by hilbert(carrier, event_id)" in said
-    assert "a copied sample (25 % of the table)" in said
+    assert (
+        "read 100 % of 19.5 GiB in 40 data files, and when tried 14 % of the bytes on a copied sample of 25 % of the table (90 % in the sample before): order by hilbert(carrier, event_id)"
+        in said
+    )
+    assert said.count("14 % of the bytes on a copied sample of 25 % of the table (90 % in the sample before)") == 3
     assert "sort_order => 'hilbert(`carrier`, `event_id`)'" in said
     assert "partitions ignore it" in said
     assert sum(layout().tables()["orders"]["is_best"]) == 1
@@ -140,12 +145,22 @@ def test_the_document_is_json_with_the_figures() -> None:
     assert document["script"]["sql"]
 
 
+def test_a_sample_is_never_called_the_table_now() -> None:
+    sample, clone = layout(), layout(tried=replace(TRIED, share_before=1.0, is_sample=False, scale=1.0))
+
+    assert sample.tables()["tried"]["layout"] == ["the sample before", "tried"]
+    assert clone.tables()["tried"]["layout"] == ["the table now", "tried"]
+    assert "14 % of the bytes on a clone (100 % in the table now)" in clone.summary()
+
+
 def test_charts_say_in_a_sentence_what_they_show() -> None:
     one = layout()
 
     assert "19.5 GiB" in levels_chart(one).alt
     assert "hilbert(carrier, event_id) reads 12 %" in orders_chart(one).alt
-    assert "14 % when it was tried" in orders_chart(one).alt
+    assert "100 % are read now and when tried 14 % of the bytes on a copied sample of 25 % of the table (90 % in the sample before)" in (
+        orders_chart(one).alt
+    )
     assert "Of 2 other specs 1" in specs_chart(one).alt
     for chart in (levels_chart(one), orders_chart(one), specs_chart(one)):
         assert chart.png()[:4] == b"\x89PNG"
@@ -157,5 +172,5 @@ def test_tables_have_a_row_each() -> None:
     assert tables["levels"]["ignored_by_spec"] == [True, False]
     assert tables["orders"]["columns"] == [None, 1, 2, 2, 2]
     assert tables["specs"]["is_well_filled"] == [True, True, False]
-    assert tables["tried"]["share_read"] == [1.0, 0.14]
+    assert tables["tried"]["share_read"] == [0.9, 0.14]
     assert not layout(tried=None).tables()["tried"].rows

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.sandbox.trial import undo_order
+from icekit.facts.order import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, script, to_set
@@ -40,7 +40,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     if order:
         lake.spark.sql(f"ALTER TABLE {identifier(*name)} {order}")
     facts = lake.observe(display_name(table))
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     before = definition(lake, table)
     old, new = (Field("at", "day"), Field("a;'b", "identity")), (Field("at", "month"), Field("id", "bucket[8]"))
     advice = [

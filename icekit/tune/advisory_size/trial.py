@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import set_properties, set_session
@@ -317,9 +318,6 @@ def _is_on(value: str | None) -> bool:
     return (value or "").lower() == "true"
 
 
-_TARGET, _ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
-
-
 @dataclass(frozen=True, slots=True)
 class SizeTrial:
     """Commits of the same rows: ``before`` as things are, ``base`` with the distribution advised, then each size tried.
@@ -351,8 +349,8 @@ def try_sizes(
     facts = trial.facts
     now: dict[str, str] = {}
     if target_bytes != facts.target_bytes:
-        group = facts.int_setting(_ROW_GROUP) * target_bytes // facts.target_bytes
-        box.set(set_properties(box.name, {_TARGET: str(target_bytes), _ROW_GROUP: str(max(group, 1))}))
+        group = facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes
+        box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(max(group, 1))}))
         now = {ICEBERG_SESSION: str(max(1, advisory_bytes * target_bytes // facts.target_bytes))}
     before = write(box, source, target_bytes, now)
     trial.progress(f"as it is: {said(before)}")
@@ -449,7 +447,7 @@ def limits(chain: Chain, trial: SizeTrial | None) -> tuple[str, ...]:
     if rolled < (1 - TOLERANCE / 2) * trial.target_bytes:
         found.append(
             f"The writer begins another file at {size(rolled)}, {percent(rolled / trial.target_bytes)} of the target, as the open row group counts "
-            "uncompressed: a smaller write.parquet.row-group-size-bytes brings it nearer."
+            f"uncompressed: a smaller {ROW_GROUP} brings it nearer."
         )
     if after.shuffle is not None:
         limit = spill_limit(after, chain.cluster.task_memory_bytes)

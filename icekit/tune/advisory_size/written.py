@@ -277,9 +277,8 @@ def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes
     wanted = min(sample_bytes, int(ENOUGH * target_bytes * _ROOM))
     taken = _taken(groups, wanted)
     total = sum(g.size_in_bytes for g in taken)
-    specs = {s.spec_id: s for s in facts.specs}
     whole = len(taken) == len(groups)
-    predicate = None if whole else where(facts.catalog, specs, facts.columns, [g.partition for g in taken], of_rows=True)
+    predicate = None if whole else where(facts.catalog, facts.specs_by_id, facts.columns, [g.partition for g in taken], of_rows=True)
     if predicate is None:
         total = sum(g.size_in_bytes for g in groups)
     share = min(1.0, wanted / total) if total else 1.0

@@ -173,7 +173,6 @@ def advise_order(facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, .
     """The order that filters on ``columns`` want, for a table whose bounds skip nothing on them; nothing without such columns."""
     if not columns:
         return ()
-    known = {c.name: c for c in facts.columns}
     partitioned = not facts.default_spec.is_unpartitioned
     how = "each task then sorts what it has of a partition" if partitioned else "rows are then shuffled by range, and files hardly overlap"
     now = ", ".join(f.source for f in facts.sort_order) or None
@@ -183,7 +182,7 @@ def advise_order(facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, .
             now,
             ", ".join(columns),
             f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}, and each write sorts its rows. Not tried here: ask for the layout, "
-            f"which tries {ddl.write_order(facts.sql_name, known, columns, by_partition=partitioned)}.",
+            f"which tries {ddl.write_order(facts.sql_name, facts.by_name, columns, by_partition=partitioned)}.",
         ),
     )
 

@@ -17,6 +17,8 @@ from icekit.sql import identifier
 # --- Hold what queries ask of a table: conditions on columns, as far as Iceberg can skip files by them
 
 
+#: Types that begin so have no bounds that Iceberg could skip by.
+NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {
     "=": EQUALITY,
@@ -340,7 +342,7 @@ def _scalar(text: str, kind: str) -> Scalar:
 # --- Tell from bounds which files a filter can skip, as Iceberg does (``InclusiveMetricsEvaluator``); pure
 #
 # For layouts that are not there yet: a sample's rows sorted another way, bounds truncated to another length.
-# For files that are there, :func:`icekit.tune.statement.planned` asks Iceberg itself.
+# For files that are there, :func:`icekit.engine.planner.plan_scan` asks Iceberg itself.
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog.lake import session_of
+from icekit.engine.bridge import has_bridge
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
@@ -21,6 +22,7 @@ from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.event_log import queries
 from icekit.tune.filters.model import (
+    NO_BOUNDS,
     Anything,
     Filter,
     Leaf,
@@ -125,7 +127,6 @@ def _node(expression: Any, columns: Mapping[str, Column], unknown: set[str]) -> 
 STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
 #: Filters that are looked at, and those of one kind, which differ in their values alone.
 MOST_FILTERS, MOST_VALUES = 200, 16
-_NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,15 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
 
     Without any of them, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`icekit.tune.filters.bind`. Raises
-    :class:`~icekit.errors.ParameterError` for what is no predicate on this table, and for a log that cannot be read.
+    :class:`~icekit.errors.ParameterError` for what is no predicate on this table, for
+    predicates under Spark Connect, and for a log that cannot be read.
     """
+    if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
+        raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
+    if sql and not has_bridge(lake.spark):
+        raise ParameterError(
+            "Filters as SQL need Spark's own JVM, which Spark Connect has not; declare icekit.filter-columns, or give an event log or scan reports."
+        )
     known, gone = names_ever(lake, facts)
     unknown: set[str] = set()
     found = _Merged()
@@ -190,7 +198,7 @@ def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], fro
                 known[name] = by_id[field_id]
             else:
                 gone.add(name)
-    known.update({c.name: c for c in facts.columns})
+    known.update(facts.by_name)
     return known, frozenset(gone - known.keys())
 
 
@@ -242,7 +250,7 @@ def _declared(facts: TableFacts) -> tuple[list[Filter], list[str]]:
     found: list[Filter] = []
     notes: list[str] = []
     for column in (c for c in facts.columns if c.name in facts.filter_columns):
-        if column.type.startswith(_NO_BOUNDS):
+        if column.type.startswith(NO_BOUNDS):
             notes.append(f"The declared filter column {column.name} is left out: its type has no bounds.")
         else:
             found.append(Filter(f"{column.name} = ?", Leaf(column.name, "="), 1.0, DECLARED))
@@ -314,12 +322,11 @@ def sample(
 
     ``columns`` are names of leaves inside no list or map. Spark reads these columns alone; the driver holds the rows.
     """
-    by_name = {c.name: c for c in facts.columns}
     if facts.snapshot_id is None or not columns:
         return Sample({name: [] for name in columns}, 0)
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
-    terms = ", ".join(f"{_as_fact(by_name[name])} AS c{place}" for place, name in enumerate(columns))
+    terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
     drawn = f" AND rand({seed}) < {share}" if share < 1 else ""
     table = lake.spark.sql(
         f"SELECT {terms} FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "

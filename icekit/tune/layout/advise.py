@@ -1,33 +1,27 @@
-"""Turn what was measured, proposed and tried into settings and the answer; pure. Advice that a trial does not confirm is dropped."""
+"""Turn what was measured, proposed and tried into settings; pure. Advice that a trial does not confirm is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.facts.model import TableFacts
+from icekit.facts.order import undo_order
 from icekit.facts.where import where
-from icekit.sandbox.trial import undo_order
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, Answer
-from icekit.tune.layout.clustering import fields_of
+from icekit.tune.answer import Advice
 from icekit.tune.layout.model import (
-    SORT,
-    BloomCheck,
-    BloomTrial,
     Field,
     LayoutCandidate,
     LayoutOrder,
-    Level,
     Orders,
     Overlap,
-    Sizing,
     TriedLayout,
+    fields_of,
+    own_order,
     spec_name,
 )
-from icekit.tune.layout.rows import MARGIN, Proposal, is_tiny, own_order, pays
+from icekit.tune.layout.rows import MARGIN, Proposal, is_tiny, pays
 from icekit.units import count, percent, size
 
 #: A layout may make data this much larger, as rows beside each other compress less well in another order: a stated choice.
@@ -38,7 +32,7 @@ SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "old data (rewrite_data_
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutComparison:
-    """What the sample proposes, what it was compared with, and what a trial made of it; ``was_tried`` tells that one should have been made."""
+    """What the sample proposes, what it was compared with, and what a trial made of it; ``is_kept`` tells that the proposal stands after it."""
 
     proposal: Proposal
     orders: Orders
@@ -46,7 +40,7 @@ class LayoutComparison:
     worn: Sequence[Overlap]
     share_now: float
     tried: TriedLayout | None
-    was_tried: bool
+    is_kept: bool
 
 
 def advise(facts: TableFacts, found: LayoutComparison) -> tuple[Advice, ...]:
@@ -55,20 +49,16 @@ def advise(facts: TableFacts, found: LayoutComparison) -> tuple[Advice, ...]:
     What the trial did not confirm is not advised.
     """
     current, proposal = fields_of(facts.default_spec), found.proposal
-    kept = borne_out(facts, proposal, found.tried, found.was_tried)
-    spec = proposal.spec if kept else current
-    order = proposal.order if kept else None
-    advice = [_spec(facts, spec, found), _order(facts, (spec, order), found, is_kept=kept)]
+    spec, order = (proposal.spec, proposal.order) if found.is_kept else (current, None)
+    advice = [_spec(facts, spec, found), _order(facts, (spec, order), found)]
     changed = spec != current or order is not None
-    if kept and (changed or proposal.is_worn):
+    if found.is_kept and (changed or proposal.is_worn):
         advice.append(_old_data(facts, order, found.worn if not changed else (), found.tried))
     return tuple(advice)
 
 
-def borne_out(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None, was_tried: bool) -> bool:
-    """Tell whether the trial keeps what the sample promised; without one that should have been, it does not."""
-    if tried is None:
-        return not was_tried
+def is_confirmed(facts: TableFacts, proposal: Proposal, tried: TriedLayout) -> bool:
+    """Tell whether the trial keeps what the sample promised."""
     if tried.bytes_after > GROWN * tried.bytes_before:
         return False
     if proposal.coarser:
@@ -101,7 +91,6 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
             else " No other spec with well-filled partitions saves enough of what filters read."
         )
         return Advice(SPEC, now, now, why + rest)
-    columns = {c.name: c for c in facts.columns}
     there = by_spec[spec]
     if found.proposal.coarser:
         why = (
@@ -118,22 +107,20 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
         now,
         there.name,
         why,
-        "; ".join(ddl.change_spec(facts.sql_name, columns, current, spec)),
+        "; ".join(ddl.change_spec(facts.sql_name, facts.by_name, current, spec)),
         verified=verified(found.tried),
         breaks="jobs that overwrite by partition replace other partitions than before, and storage-partitioned joins need the same buckets on both sides",
-        undo="; ".join(ddl.change_spec(facts.sql_name, columns, spec, current)),
+        undo="; ".join(ddl.change_spec(facts.sql_name, facts.by_name, spec, current)),
     )
 
 
-def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | None], found: LayoutComparison, *, is_kept: bool) -> Advice:
+def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | None], found: LayoutComparison) -> Advice:
     spec, order = change
     proposal, orders, share_now, tried = found.proposal, found.orders, found.share_now, found.tried
     own = own_order(facts)
     now = own.name if own is not None else "unordered" if not facts.sort_order else "an order of transforms"
     if order is None:
-        return Advice(
-            ORDER, now, now, _kept_order(facts, proposal, orders, share_now, is_kept), verified=verified(tried) if proposal.order else None
-        )
+        return Advice(ORDER, now, now, _kept_order(facts, found), verified=verified(tried) if proposal.order else None)
     steps = "; ".join(f"{s.order.name} {percent(s.share)}" for s in orders.steps)
     beyond = orders.best is not None and order == orders.best.order and len(order.columns) < len(orders.steps)
     why = f"Filters read {percent(share_now)} of the bytes now. On the sample they would read, by the number of columns: {steps}." + (
@@ -142,8 +129,7 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
     if all(order != o for s in orders.steps for o, _ in s.shares):
         # The best within other partitions.
         why = f"Filters read {percent(share_now)} of the bytes now, and {percent(proposal.share)} on the sample with this order within {spec_name(spec)}."
-    columns = {c.name: c for c in facts.columns}
-    if order.kind != SORT:
+    if order.is_curve:
         # No sort order of a table is a curve: rows that come are in some other order until they are rewritten.
         return Advice(
             ORDER,
@@ -152,26 +138,26 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
             f"{why} A curve exists only in a rewrite: what is written later must be rewritten again, so the statement is the rewrite below.",
             verified=verified(tried),
         )
-    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
-    by_partition = bool(spec) and mean <= 2 * facts.target_bytes
+    by_partition = bool(spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
     return Advice(
         ORDER,
         now,
         order.name,
         why,
-        ddl.write_order(facts.sql_name, columns, order.columns, by_partition=by_partition),
+        ddl.write_order(facts.sql_name, facts.by_name, order.columns, by_partition=by_partition),
         verified=verified(tried),
         breaks="writes take a shuffle and a sort more",
         undo=undo_order(facts.sql_name, facts),
     )
 
 
-def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now: float, is_kept: bool) -> str:
+def _kept_order(facts: TableFacts, found: LayoutComparison) -> str:
+    proposal, orders, share_now = found.proposal, found.orders, found.share_now
     if facts.data.file_count < 2:
         return "The table has one data file, so there is no file to skip; its row groups are skipped by their own statistics."
-    if proposal.order is not None and not is_kept:
+    if proposal.order is not None and not found.is_kept:
         return f"{proposal.order.name} promised {percent(proposal.share)} of the bytes on the sample, and the trial did not confirm it."
-    if proposal.is_worn and is_kept and orders.own is not None:
+    if proposal.is_worn and found.is_kept and orders.own is not None:
         return (
             f"The order is the right one and has degraded: filters read {percent(share_now)} of the bytes, "
             f"and {percent(orders.own)} on the sample where files follow it."
@@ -183,12 +169,10 @@ def _kept_order(facts: TableFacts, proposal: Proposal, orders: Orders, share_now
 
 
 def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overlap], tried: TriedLayout | None) -> Advice:
-    columns = {c.name: c for c in facts.columns}
     # Without a new order, by the one that is there.
     by_table = order is None and bool(facts.sort_order)
     rate = f", about {_minutes(tried, facts)} at the speed of the trial" if tried is not None and tried.seconds > 0 else ""
     if worn:
-        specs = {s.spec_id: s for s in facts.specs}
         chosen: list[Overlap] = []
         total = 0
         for one in worn:
@@ -196,7 +180,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
                 break
             chosen.append(one)
             total += one.size_in_bytes
-        predicate = where(facts.catalog, specs, facts.columns, [w.partition for w in chosen])
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, [w.partition for w in chosen])
         is_too_much = predicate is None and facts.data.size_in_bytes > ddl.PORTION_BYTES
         said = ", ".join(f"{w.path or 'the table'} ({w.depth:.1f} of {count(w.files, 'file')})" for w in chosen[:5])
         return Advice(
@@ -205,7 +189,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
             f"{count(len(chosen), 'partition')} sorted again",
             f"A lookup opens this many files in: {said}. Rewriting these reads and writes {size(total)}; then ask again for the next portion."
             + (_NO_PORTION if is_too_much else ""),
-            None if is_too_much else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
+            None if is_too_much else ddl.rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table),
             verified=verified(tried),
         )
     is_large, predicate, way = facts.data.size_in_bytes > ddl.PORTION_BYTES, None, ""
@@ -218,7 +202,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
         "rewritten",
         f"What is there keeps its layout until it is rewritten: {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')} to read "
         f"and to write{rate}. It commits in parts, rows stay the same, and {facts.name} needs the room until old snapshots expire.{way}",
-        None if is_large and predicate is None else ddl.rewrite(facts.sql_name, columns, order, predicate, by_table=by_table),
+        None if is_large and predicate is None else ddl.rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table),
         verified=verified(tried),
     )
 
@@ -232,194 +216,7 @@ def verified(tried: TriedLayout | None) -> str | None:
     """What the trial showed, in words; None without one."""
     if tried is None:
         return None
-    before = "there before" if tried.is_sample else "in the table now"
-    where_ = f"a copied sample ({percent(1 / tried.scale)} of the table)" if tried.is_sample else "a clone"
     return (
-        f"on {where_}, written in {tried.seconds:,.0f} s, Iceberg plans {percent(tried.share_after)} of the bytes for these filters "
-        f"({percent(tried.share_before)} {before}), {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all."
+        f"for these filters Iceberg plans {tried.reads}; {count(tried.files_after, 'file')} of {size(tried.bytes_after)} in all "
+        f"were written in {tried.seconds:,.0f} s."
     )
-
-
-# --- The answer: how filters find a table's partitions, files and row groups, and what to change
-
-
-@dataclass(frozen=True, repr=False)
-class Layout(Answer):
-    """What filters read of a table now, of other layouts on a sample, and of the one that was tried; see :func:`tune_layout`.
-
-    ``share_now`` is the share of the data bytes that the filters read, by weight: by Iceberg's planner, or by the sample where
-    ``is_measured`` is false. ``notes`` say what was left out and why.
-    """
-
-    question: ClassVar[str] = "layout"
-
-    levels: tuple[Level, ...]
-    share_now: float
-    is_measured: bool
-    sampled_rows: int
-    orders: Orders
-    candidates: tuple[LayoutCandidate, ...]
-    worn: tuple[Overlap, ...]
-    blooms: tuple[BloomCheck, ...]
-    bloom_trials: tuple[BloomTrial, ...]
-    sizing: Sizing | None
-    tried: TriedLayout | None
-    notes: tuple[str, ...]
-
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        facts = self.facts
-        if not self.levels:
-            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
-            return f"{said} {_others(self)}".strip()
-        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-        how = "" if self.is_measured else ", by the sample"
-        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
-        parts = []
-        if SPEC in changes:
-            parts.append(f"partition by {changes[SPEC].proposed}")
-        if ORDER in changes:
-            parts.append(f"order by {changes[ORDER].proposed}")
-        elif OLD_DATA in changes:
-            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
-        if not parts:
-            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
-        then = f", and {percent(self.tried.share_after)} when tried" if self.tried is not None else ""
-        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
-
-    def tables(self) -> dict[str, Grid]:
-        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
-        return {
-            "levels": _levels(self),
-            "orders": _orders(self),
-            "specs": _specs(self),
-            "tried": _tried(self),
-            "worn": _worn(self),
-            "blooms": _blooms(self),
-        }
-
-    def basis(self) -> Sequence[str]:
-        """What was sampled, and what was left out."""
-        found = []
-        if self.levels:
-            found.append(
-                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
-                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
-            )
-        ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
-        if ignored and not self.facts.default_spec.is_unpartitioned:
-            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
-        old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
-        if old:
-            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
-        if self.sizing is not None and self.sizing.heap_bytes is None:
-            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
-        return [*found, *self.notes]
-
-
-#: Rows of a table of filters or specs.
-_MOST = 12
-
-
-def _others(answer: Layout) -> str:
-    others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
-    return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
-
-
-def _levels(answer: Layout) -> Grid:
-    columns = {
-        "filter": NAME,
-        "weight": NUMBER,
-        "share_left_by_partitions": SHARE("bytes left by partitions"),
-        "ignored_by_spec": FLAG("partitions ignore it"),
-        "manifests_read": NUMBER,
-        "manifests_skipped": NUMBER,
-        "data_files": NUMBER,
-        "share_left_by_bounds": SHARE("bytes left by bounds"),
-    }
-    by_spec = not answer.facts.default_spec.is_unpartitioned
-    rows = [
-        (
-            v.text,
-            v.weight,
-            v.partition_share,
-            v.is_ignored_by_spec if by_spec else None,
-            v.manifests,
-            v.skipped_manifests,
-            v.files,
-            v.file_share,
-        )
-        for v in answer.levels
-    ]
-    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
-
-
-def _orders(answer: Layout) -> Grid:
-    orders = answer.orders
-    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
-    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
-    if orders.own is not None:
-        rows.append((None, "as it is", "the order that is set", orders.own, False))
-    rows += [
-        (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
-        for number, step in enumerate(orders.steps, 1)
-        for order, share in step.shares
-    ]
-    coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
-    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
-
-
-def _specs(answer: Layout) -> Grid:
-    columns = {
-        "spec": TEXT("partition spec"),
-        "is_now": FLAG("now"),
-        "share_read": SHARE("bytes read"),
-        "partitions": COUNT,
-        "mean_bytes": BYTES("mean"),
-        "largest_bytes": BYTES("largest"),
-        "is_well_filled": FLAG("large enough"),
-        "order": TEXT("ordered by"),
-    }
-    here, *others = answer.candidates or (None,)
-    ranked = sorted(others, key=lambda c: (not c.fits, c.share))
-    rows = [
-        (
-            c.name,
-            c is here,
-            c.share,
-            c.spread.partitions,
-            c.spread.mean_bytes,
-            c.spread.largest_bytes,
-            c.fits,
-            c.order.name if c.order else None,
-        )
-        for c in (here, *ranked)
-        if c is not None
-    ]
-    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
-
-
-def _tried(answer: Layout) -> Grid:
-    columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
-    t = answer.tried
-    rows = [("now", t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
-    return Grid("The layout that was tried", columns, rows)
-
-
-def _worn(answer: Layout) -> Grid:
-    columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
-    rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
-    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
-
-
-def _blooms(answer: Layout) -> Grid:
-    columns = {
-        "column": TEXT("bloom filter on"),
-        "lookups": COUNT,
-        "rows_without": COUNT("rows read without"),
-        "rows_with": COUNT("with"),
-        "bytes_without": BYTES("data without"),
-        "bytes_with": BYTES("with"),
-    }
-    rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
-    return Grid("Bloom filters as tried", columns, rows)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties, unset_properties
 from icekit.tune.answer import Advice, to_set
@@ -20,11 +21,7 @@ from icekit.tune.layout.rows import SampleColumn
 from icekit.units import count, percent, size
 
 ENABLED, FPP, NDV = (f"write.parquet.bloom-filter-{what}.column." for what in ("enabled", "fpp", "ndv"))
-MAX_BYTES, DICTIONARY, ROW_GROUP = (
-    "write.parquet.bloom-filter-max-bytes",
-    "write.parquet.dict-size-bytes",
-    "write.parquet.row-group-size-bytes",
-)
+MAX_BYTES, DICTIONARY = "write.parquet.bloom-filter-max-bytes", "write.parquet.dict-size-bytes"
 #: What Iceberg takes where nothing is set (TableProperties).
 _FPP, _MAX_BYTES, _DICTIONARY = 0.01, 1 << 20, 2 << 20
 #: A lookup that reads this share of the bytes by bounds, or less, needs no bloom filter: a stated choice.
@@ -138,8 +135,8 @@ def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters
     """Why nothing can be said of a bloom filter; None where something can. What is not known is no reason to take it off."""
     if not has_filters:
         return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
-    kind = next((c.type for c in facts.columns if c.name == name), "")
-    if is_asked and (column is None or not len(column.distinct)) and kind.startswith(_TYPES):
+    there = facts.by_name.get(name)
+    if is_asked and (column is None or not len(column.distinct)) and there is not None and there.type.startswith(_TYPES):
         return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as no value of {name} was sampled"
     return None
 

@@ -14,31 +14,24 @@ import numpy as np
 
 from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.planner import PlannedScan, plan_scan
+from icekit.engine.planner import PlannedScan
 from icekit.facts.files import Kind
-from icekit.facts.model import PartitionSpec, TableFacts
+from icekit.facts.metadata import ROW_GROUP
+from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
-from icekit.sql import Identifier, identifier, set_properties
+from icekit.sandbox.trial import BudgetSpent
+from icekit.sql import identifier, set_properties
 from icekit.tune.answer import Advice
 from icekit.tune.filters.model import Filter, sql
-from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, may_match
-from icekit.tune.layout.rows import weighted
+from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, partitions_that_may_match, weighted
 from icekit.units import count, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from icekit.catalog import Lake
-    from icekit.sql import Identifier
 
 
 #: Filters with values that Iceberg is asked to plan, those of the greatest weight.
 MOST_PLANNED = 64
-
-
-def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
-    """A spec's fields by column; those that are void or whose column is gone are left out."""
-    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
 
 
 def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filter, float]:
@@ -57,24 +50,22 @@ def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filte
             if f.source in kinds and f.transform != "void"
         ]
         for one in left:
-            left[one] += float(sizes[may_match(one.tree, fields, len(groups))].sum())
+            left[one] += float(sizes[partitions_that_may_match(one.tree, fields, len(groups))].sum())
     return {one: share / total for one, share in left.items()}
 
 
 def plans(
-    spark: SparkSession,
-    table: Identifier,
+    plan: Callable[[str], PlannedScan],
     facts: TableFacts,
     filters: Sequence[Filter],
     progress: Callable[[str], None],
     *,
     seconds: float = math.inf,
 ) -> dict[Filter, PlannedScan]:
-    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``table`` has its catalog.
+    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``plan`` asks it for a predicate.
 
-    No plan is begun after ``seconds``.
+    No plan is begun after ``seconds``. Lets :class:`~icekit.sandbox.trial.BudgetSpent` through.
     """
-    columns = {c.name: c for c in facts.columns}
     found: dict[Filter, PlannedScan] = {}
     ends = time.monotonic() + seconds
     wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
@@ -85,9 +76,11 @@ def plans(
             )
             break
         try:
-            found[one] = plan_scan(spark, table, sql(one.tree, columns))
+            found[one] = plan(sql(one.tree, facts.by_name))
         except (ValueError, OverflowError):
             continue  # a value without a literal
+        except BudgetSpent:
+            raise
         except Exception as error:
             progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out of what is measured")
     return found
@@ -96,7 +89,6 @@ def plans(
 def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter, PlannedScan]) -> tuple[Level, ...]:
     """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
     parts = partition_shares(facts, filters)
-    total = max(facts.data.size_in_bytes, 1)
     by_text: dict[tuple[str, str], list[Filter]] = {}
     for one in filters:
         by_text.setdefault((one.text, one.origin), []).append(one)
@@ -113,7 +105,7 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter,
                 manifests=_mean(opened, same, lambda p: p.manifests),
                 skipped_manifests=_mean(opened, same, lambda p: p.skipped_manifests),
                 files=_mean(opened, same, lambda p: p.data_files),
-                file_share=_mean(opened, same, lambda p: p.data_bytes / total),
+                file_share=_mean(opened, same, lambda p: p.share_of(facts.data.size_in_bytes)),
             )
         )
     return tuple(sorted(found, key=lambda level: -level.weight))
@@ -121,8 +113,7 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter,
 
 def share_read(facts: TableFacts, opened: Mapping[Filter, PlannedScan]) -> float | None:
     """The share of the data bytes that the filters read now, by weight; None where none was planned."""
-    total = max(facts.data.size_in_bytes, 1)
-    return weighted({f: p.data_bytes / total for f, p in opened.items()}) if opened else None
+    return weighted({f: p.share_of(facts.data.size_in_bytes) for f, p in opened.items()}) if opened else None
 
 
 def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Callable[[PlannedScan], float]) -> float | None:
@@ -136,7 +127,7 @@ def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Call
 
 
 #: Partitions that come to the driver.
-MOST_PARTITIONS = 20
+MOST_WORN = 20
 #: A lookup that opens this many files of a partition on average finds them worn: a sorted partition has one, two at an edge.
 WORN = 2.0
 
@@ -171,14 +162,11 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
         .selectExpr(*scope, "`avg(depth)` AS depth", "`sum(size)` AS size", "`count(1)` AS files")
         .where(f"depth >= {WORN}")
     )
-    table = (
-        worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_PARTITIONS).toArrow()
-    )
-    specs = {s.spec_id: s for s in facts.specs}
+    table = worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN).toArrow()
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(
         Overlap(partition, facts.partition_path(partition), int(number), int(size), float(deep))
-        for partition, number, size, deep in zip(Partitions(specs, names).read(table), *figures, strict=True)
+        for partition, number, size, deep in zip(Partitions(facts.specs_by_id, names).read(table), *figures, strict=True)
     )
 
 
@@ -189,7 +177,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
 # (``SparkWriteConf.useFanoutWriter``).
 
 
-ROW_GROUP, TARGET, FANOUT = "write.parquet.row-group-size-bytes", "write.target-file-size-bytes", "write.spark.fanout.enabled"
+FANOUT = "write.spark.fanout.enabled"
 #: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
 SHARE_OF_HEAP = 0.4
 #: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, DateType, IntegerType, LongType, StringType, TimestampType, UUIDType
 
 from icekit.facts.files import Partition, Scalar
-from icekit.tune.filters.model import All, Either, Leaf, Node
+from icekit.facts.model import PartitionSpec, TableFacts
+from icekit.tune.filters.model import All, Either, Filter, Leaf, Node
+from icekit.units import percent
 
 # --- Partition transforms on values as facts keep them, and which partitions a filter may match; pure
 #
@@ -52,6 +54,11 @@ class Field:
     def name(self) -> str:
         """The transform without its width."""
         return self.transform.partition("[")[0]
+
+
+def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
+    """A spec's fields by column; those that are void or whose column is gone are left out."""
+    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
 
 
 def function(transform: str, kind: str) -> Transform | None:
@@ -127,12 +134,12 @@ class FieldValues:
         return cls(field, kind, array)
 
 
-def may_match(node: Node, fields: Sequence[FieldValues], partitions: int) -> Any:
+def partitions_that_may_match(node: Node, fields: Sequence[FieldValues], partitions: int) -> Any:
     """Which of so many partitions may hold rows that a filter asks for: an array of booleans."""
     if isinstance(node, All):
-        return np.logical_and.reduce([may_match(part, fields, partitions) for part in node.parts])
+        return np.logical_and.reduce([partitions_that_may_match(part, fields, partitions) for part in node.parts])
     if isinstance(node, Either):
-        return np.logical_or.reduce([may_match(part, fields, partitions) for part in node.parts])
+        return np.logical_or.reduce([partitions_that_may_match(part, fields, partitions) for part in node.parts])
     found = np.ones(partitions, dtype=bool)
     if isinstance(node, Leaf):
         for one in fields:
@@ -210,7 +217,17 @@ class LayoutOrder:
     def name(self) -> str:
         """``origin, tailnum``; ``hilbert(origin, tailnum)``."""
         listed = ", ".join(self.columns)
-        return listed if self.kind == SORT else f"{self.kind}({listed})"
+        return f"{self.kind}({listed})" if self.is_curve else listed
+
+
+def own_order(facts: TableFacts) -> LayoutOrder | None:
+    """The table's sort order, as far as its first fields are plain columns; None without one."""
+    columns: list[str] = []
+    for field in facts.sort_order:
+        if field.transform != "identity":
+            break
+        columns.append(field.source)
+    return LayoutOrder(SORT, tuple(columns)) if columns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +237,12 @@ class PartitionSpread:
     partitions: int
     mean_bytes: float
     largest_bytes: float
+
+
+def weighted(shares: Mapping[Filter, float]) -> float:
+    """The mean of shares by the filters' weights; 1.0 without filters."""
+    total = math.fsum(f.weight for f in shares)
+    return math.fsum(f.weight * share for f, share in shares.items()) / total if total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +358,7 @@ class BloomTrial:
 
 @dataclass(frozen=True, slots=True)
 class TriedLayout:
-    """A layout written to a trial's place: shares of bytes that the filters read before and after, and what writing took."""
+    """A layout written to a clone or a copied sample: shares of bytes that the filters read before and after, and what writing took."""
 
     spec: tuple[Field, ...]
     order: LayoutOrder | None
@@ -348,6 +371,22 @@ class TriedLayout:
     seconds: float
     is_sample: bool
     scale: float
+
+    @property
+    def place(self) -> str:
+        """Where it was written."""
+        return "a copied sample" if self.is_sample else "a clone"
+
+    @property
+    def before(self) -> str:
+        """What it is compared with: figures of a sample are not the table's."""
+        return "the sample before" if self.is_sample else "the table now"
+
+    @property
+    def reads(self) -> str:
+        """``14 % of the bytes on a clone (100 % in the table now)``."""
+        of = f" of {percent(1 / self.scale)} of the table" if self.is_sample else ""
+        return f"{percent(self.share_after)} of the bytes on {self.place}{of} ({percent(self.share_before)} in {self.before})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from icekit.facts.model import TableFacts
-from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, truncated
-from icekit.tune.filters.model import may_match as may_hold
+from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, may_match, truncated
 from icekit.tune.filters.read import Sample
 from icekit.tune.layout.model import (
     HILBERT,
@@ -29,14 +27,9 @@ from icekit.tune.layout.model import (
     PartitionSpread,
     TriedLayout,
     function,
-    may_match,
+    partitions_that_may_match,
+    weighted,
 )
-
-# --- Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
-#
-# A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
-# sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.
-
 
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
 #
@@ -75,8 +68,16 @@ def ordered_bits(values: Sequence[Any], kind: str) -> Any:
 
 
 def z_order(columns: Sequence[Any]) -> list[Any]:
-    """Keys of rows on a z-order curve, the most significant first, from the bits of their columns."""
-    return _interleaved(columns)
+    """Keys of rows on a z-order curve, the most significant first: a bit from each column in turn, from the highest down."""
+    words, word, filled = [], np.zeros(len(columns[0]), dtype=np.uint64), 0
+    for place in range(_BITS - 1, -1, -1):
+        for column in columns:
+            word = (word << np.uint64(1)) | ((column >> np.uint64(place)) & np.uint64(1))
+            filled += 1
+            if filled == _BITS:
+                words.append(word)
+                word, filled = np.zeros(len(columns[0]), dtype=np.uint64), 0
+    return words
 
 
 def hilbert(columns: Sequence[Any]) -> list[Any]:
@@ -94,20 +95,13 @@ def hilbert(columns: Sequence[Any]) -> list[Any]:
     adjust = np.zeros(len(axes[0]), dtype=np.uint64)
     for place in range(_BITS - 1, 0, -1):
         adjust ^= np.where((axes[-1] & np.uint64(1 << place)) != 0, np.uint64((1 << place) - 1), np.uint64(0))
-    return _interleaved([axis ^ adjust for axis in axes])
+    return z_order([axis ^ adjust for axis in axes])
 
 
-def _interleaved(columns: Sequence[Any]) -> list[Any]:
-    """A bit from each column in turn, from the highest down, in words of 64 bits."""
-    words, word, filled = [], np.zeros(len(columns[0]), dtype=np.uint64), 0
-    for place in range(_BITS - 1, -1, -1):
-        for column in columns:
-            word = (word << np.uint64(1)) | ((column >> np.uint64(place)) & np.uint64(1))
-            filled += 1
-            if filled == _BITS:
-                words.append(word)
-                word, filled = np.zeros(len(columns[0]), dtype=np.uint64), 0
-    return words
+# --- Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
+#
+# A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
+# sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.
 
 
 #: Rows of the sample that a file is told from, at least; with fewer the files are taken to be larger.
@@ -148,15 +142,20 @@ class SampleColumn:
         return np.where(self.ranks < 0, np.uint64(0), found[self.ranks]) if len(found) else np.zeros(len(self.ranks), dtype=np.uint64)
 
     def distinct_in_table(self, rows: int) -> float:
-        """Distinct values in a table of so many rows, by Chao's lower bound: those seen once and twice tell how many were not seen.
-
-        A. Chao, "Nonparametric estimation of the number of classes in a population" (1984), its bias-corrected form.
-        """
+        """Distinct values in a table of so many rows, those not seen estimated."""
         seen = len(self.distinct)
         if not seen or len(self.ranks) >= rows:
             return float(seen)
-        once, twice = int((self.counts == 1).sum()), int((self.counts == 2).sum())
-        return min(float(rows), seen + once * (once - 1) / (2 * (twice + 1)))
+        return min(float(rows), seen + unseen(self.counts))
+
+
+def unseen(counts: Any) -> float:
+    """Values that a sample has not, at least, by how often it has the others: those seen once and twice tell how many were not seen.
+
+    A. Chao, "Nonparametric estimation of the number of classes in a population" (1984), its bias-corrected form.
+    """
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    return once * (once - 1) / (2 * (twice + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,9 +197,7 @@ class SampleRows:
         codes, values = self._partitions(spec)
         found = len(values[0].values) if values else 1
         counts = np.bincount(codes, minlength=found)
-        once, twice = int((counts == 1).sum()), int((counts == 2).sum())
-        unseen = once * (once - 1) / (2 * (twice + 1)) if self.rows < self.table_rows else 0.0
-        number = min(float(self.table_rows), found + unseen)
+        number = min(float(self.table_rows), found + (unseen(counts) if self.rows < self.table_rows else 0.0))
         largest = float(counts.max()) / max(self.rows, 1) * self.table_bytes
         return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest)
 
@@ -217,9 +214,9 @@ class SampleRows:
         bounds = {name: self._bounds(name, placed, starts, name in known) for name in self.columns}
         shares = {}
         for one in filters:
-            hit = may_hold(one.tree, bounds, len(starts))
+            hit = may_match(one.tree, bounds, len(starts))
             if values:
-                hit = hit & may_match(one.tree, values, len(values[0].values))[of_partition]
+                hit = hit & partitions_that_may_match(one.tree, values, len(values[0].values))[of_partition]
             shares[one] = float(weights[hit].sum())
         return LayoutRead(shares, weighted(shares), len(starts), scaled)
 
@@ -273,7 +270,7 @@ class SampleRows:
 
     def _keys(self, order: LayoutOrder) -> list[Any]:
         there = [name for name in order.columns if name in self.columns]
-        if order.kind == SORT or len(there) < 2:
+        if not order.is_curve or len(there) < 2:
             return [self.columns[name].ranks for name in there]
         bits = [self.columns[name].bits for name in there]
         return {ZORDER: z_order, HILBERT: hilbert}[order.kind](bits)
@@ -307,15 +304,6 @@ class LayoutRead:
     share: float
     files: int
     is_coarse: bool
-
-
-def weighted(shares: Mapping[Filter, float]) -> float:
-    """The mean of shares by the filters' weights; 1.0 without filters."""
-    total = math.fsum(f.weight for f in shares)
-    return math.fsum(f.weight * share for f, share in shares.items()) / total if total else 1.0
-
-
-# --- Propose partition specs and sort orders for the filters there are, scored on a sample by what filters would read; pure
 
 
 # --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
@@ -383,8 +371,8 @@ class Search:
                 tried[order] = rows.read(spec, order, self.filters).share
         if not tried:
             return None
-        sort = min((o for o in tried if o.kind == SORT), key=lambda o: tried[o])
-        curve = min((o for o in tried if o.kind != SORT), key=lambda o: tried[o], default=None)
+        sort = min((o for o in tried if not o.is_curve), key=lambda o: tried[o])
+        curve = min((o for o in tried if o.is_curve), key=lambda o: tried[o], default=None)
         # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
         best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
         by_kind: dict[str, LayoutOrder] = {}
@@ -554,9 +542,9 @@ class Proposal:
 
     def simpler(self, orders: Orders, tried: TriedLayout | None) -> Proposal | None:
         """A plain sort in place of a curve that a trial shows to be no better; None where there is nothing simpler to try."""
-        if tried is None or self.order is None or self.order.kind == SORT or not orders.steps:
+        if tried is None or self.order is None or not self.order.is_curve or not orders.steps:
             return None
-        sorts = [(share, order) for step in orders.steps for order, share in step.shares if order.kind == SORT]
+        sorts = [(share, order) for step in orders.steps for order, share in step.shares if not order.is_curve]
         share, order = min(sorts, key=lambda pair: (pair[0], len(pair[1].columns)))
         return replace(self, order=order, share=share) if tried.share_after > share * (1 - CURVE_PAYS) else None
 
@@ -595,13 +583,3 @@ def propose(
             coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
             return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep
-
-
-def own_order(facts: TableFacts) -> LayoutOrder | None:
-    """The table's sort order, as far as its first fields are plain columns; None without one."""
-    columns: list[str] = []
-    for field in facts.sort_order:
-        if field.transform != "identity":
-            break
-        columns.append(field.source)
-    return LayoutOrder(SORT, tuple(columns)) if columns else None

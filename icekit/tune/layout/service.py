@@ -5,29 +5,45 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
-from icekit.engine.planner import PlannedScan, kind, nodes, query_of_frame
+from icekit.engine.planner import PlannedScan, kind, nodes, plan_scan, query_of_frame
 from icekit.errors import ParameterError
-from icekit.facts.collect import observe
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, BudgetSpent, Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, identifier, set_properties, unset_properties
+from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpent, Sandbox, Trial
+from icekit.sql import Identifier, identifier, set_properties, unset_properties
+from icekit.tune.answer import Answer
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filters, Sample, read_filters
 from icekit.tune.filters.model import Filter, Leaf, sql
 from icekit.tune.filters.read import bind, sample
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import clustering
-from icekit.tune.layout.advise import OLD_DATA, Layout, LayoutComparison, advise, borne_out
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.blooms import settings
-from icekit.tune.layout.clustering import fields_of, levels, plans, share_read, worn_partitions
-from icekit.tune.layout.model import BloomCheck, BloomTrial, Field, LayoutCandidate, LayoutOrder, Orders, Overlap, TriedLayout
-from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, own_order, propose
+from icekit.tune.layout.clustering import levels, plans, share_read, worn_partitions
+from icekit.tune.layout.model import (
+    BloomCheck,
+    BloomTrial,
+    Field,
+    LayoutCandidate,
+    LayoutOrder,
+    Level,
+    Orders,
+    Overlap,
+    Sizing,
+    TriedLayout,
+    fields_of,
+    own_order,
+)
+from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
+from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +54,6 @@ if TYPE_CHECKING:
 # --- Try a layout on a clone or a copied sample: write it, let Iceberg plan the filters, read lookups; the table is only read.
 
 
-_TARGET, _ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
 #: A file of a scaled-down trial is no smaller than this.
 _LEAST_TARGET = 64 << 10
 #: Lookups that are read for a bloom filter.
@@ -60,16 +75,14 @@ class LayoutTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedFilters:
-    """What queries filter by: filters as found, the same with values, and what they read of the table as it is.
+    """What queries filter by: the filters as found, the same with values, and what Iceberg plans for those on the table as it is.
 
-    ``opened`` is what Iceberg plans for those with values (empty where it cannot be asked), ``share_now`` the bytes they read of all.
+    ``opened`` is empty where Iceberg cannot be asked.
     """
 
-    filters: Sequence[Filter]
+    found: Filters
     bound: Sequence[Filter]
-    columns: Sequence[str] = ()
     opened: Mapping[Filter, PlannedScan] = field(default_factory=dict)
-    share_now: float = 1.0
 
 
 def run_trial(
@@ -81,38 +94,38 @@ def run_trial(
     ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
     after the change is compared with what they read there before it.
     """
-    found = LayoutTrial()
-    is_large = trial.facts.data.size_in_bytes > trial.sample_bytes
-    with trial.attempt(), trial.sandbox(always_sample=is_large) as box:
+    ran = LayoutTrial()
+    with trial.attempt(), trial.sandbox(always_sample=trial.facts.data.size_in_bytes > trial.sample_bytes) as box:
         if unset:
             box.set(unset_properties(box.name, unset))
-        _try(trial, box, asked, change, checks, found)
-    return found
-
-
-def _try(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change | None, checks: Sequence[BloomCheck], found: LayoutTrial) -> None:
-    """Write the layout and then the bloom filters; what is measured goes into ``found`` as it comes."""
-    is_scaled = box.is_sample and _scale(trial.facts, box)
-    filters: Sequence[Filter] = asked.bound
-    if box.is_sample and any(not f.is_bound for f in asked.filters):
-        # Values of the whole table may not be in the sample at all.
-        filters = bind(asked.filters, sample(box.lake, box.observe(), sorted({c for f in asked.filters for c in f.columns}), rows=10_000))
-    if change is not None:
-        trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
-        before, files = asked.share_now, trial.facts.data.file_count
-        if box.is_sample:
+        # A clone is as the table is, and so is what filters read of it.
+        before = box.observe() if box.is_sample else trial.facts
+        opened = asked.opened
+        is_scaled = box.is_sample and _scale(trial.facts, before, box)
+        if change is not None:
+            trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
             if is_scaled:
                 # In files of the size it is tried with, rows in the order they have.
                 box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
-            there = box.observe()
-            opened = found_there(plans(box.lake.spark, box.name, there, filters, trial.progress))
-            filters, files, before = tuple(opened), there.data.file_count, share_read(there, opened) or 0.0
-            if not filters:
-                trial.stopped = "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
-        if filters:
-            found.tried = _lay_out(trial, box, replace(asked, bound=filters, share_now=before), change, files)
-    for check in checks:
-        found.blooms[check.column] = _bloom(trial, box, check)
+                before = box.observe()
+            if box.is_sample:
+                opened = found_there(plans(box.plan, before, _bound_there(box, before, asked), trial.progress))
+                if not opened:
+                    trial.stopped = (
+                        "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
+                    )
+            if opened:
+                ran.tried = _lay_out(trial, box, change, before, opened)
+        for check in checks:
+            ran.blooms[check.column] = _bloom(trial, box, check)
+    return ran
+
+
+def _bound_there(box: Sandbox, there: TableFacts, asked: AskedFilters) -> Sequence[Filter]:
+    """The filters with values of a sample, where they came without: values of the whole table may not be in it at all."""
+    if all(f.is_bound for f in asked.found.filters):
+        return asked.bound
+    return bind(asked.found.filters, sample(box.lake, there, sorted(asked.found.columns), rows=10_000))
 
 
 def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedScan]:
@@ -120,25 +133,25 @@ def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedSca
     return {one: plan for one, plan in opened.items() if plan.data_files}
 
 
-def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, files_before: int) -> TriedLayout | None:
-    """Write the layout; None where no filter could be planned on it."""
-    facts, columns, (spec, order) = trial.facts, {c.name: c for c in trial.facts.columns}, change
-    box.set("; ".join(change_spec(box.name, columns, fields_of(facts.default_spec), spec)))
-    by_table = order is None and bool(facts.sort_order)
-    sql = rewrite(box.name, columns, order, options=_WHOLE, by_table=by_table)
-    done = box.run(sql, expected_bytes=box.size_in_bytes)
+def _lay_out(trial: Trial, box: Sandbox, change: Change, before: TableFacts, opened: Mapping[Filter, PlannedScan]) -> TriedLayout | None:
+    """Write the layout over what was there ``before``, where filters ``opened`` so much; None where none could be planned on it."""
+    facts, (spec, order) = trial.facts, change
+    box.set("; ".join(change_spec(box.name, facts.by_name, fields_of(facts.default_spec), spec)))
+    sql = rewrite(box.name, facts.by_name, order, options=_WHOLE, by_table=order is None and bool(facts.sort_order))
+    done = box.run(sql, expected_bytes=before.data.size_in_bytes)
     after = box.observe()
-    read = share_read(after, plans(box.lake.spark, box.name, after, asked.bound, trial.progress))
-    if read is None:
+    then = plans(box.plan, after, tuple(opened), trial.progress)
+    read, was_read = share_read(after, then), share_read(before, {one: opened[one] for one in then})
+    if read is None or was_read is None:
         return None
     return TriedLayout(
         spec=spec,
         order=order,
-        share_before=asked.share_now,
+        share_before=was_read,
         share_after=read,
-        files_before=files_before,
+        files_before=before.data.file_count,
         files_after=after.data.file_count,
-        bytes_before=box.size_in_bytes,
+        bytes_before=before.data.size_in_bytes,
         bytes_after=after.data.size_in_bytes,
         seconds=done.seconds,
         is_sample=box.is_sample,
@@ -146,35 +159,31 @@ def _lay_out(trial: Trial, box: Sandbox, asked: AskedFilters, change: Change, fi
     )
 
 
-def _scale(facts: TableFacts, box: Sandbox) -> bool:
+def _scale(facts: TableFacts, there: TableFacts, box: Sandbox) -> bool:
     """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table; tell if so."""
-    there = box.observe()
-    mean = facts.data.size_in_bytes / max(1, len({g.partition for g in facts.groups}))
-    own = there.data.size_in_bytes / max(1, len({g.partition for g in there.groups}))
-    ratio = min(1.0, own / max(mean, 1.0))
+    ratio = min(1.0, there.mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
     is_smaller = ratio < 0.75
     if is_smaller:
         target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
-        group = max(_LEAST_TARGET // 2, min(facts.int_setting(_ROW_GROUP), target // 2))
-        box.set(set_properties(box.name, {_TARGET: str(target), _ROW_GROUP: str(group)}))
+        group = max(_LEAST_TARGET // 2, min(facts.int_setting(ROW_GROUP), target // 2))
+        box.set(set_properties(box.name, {TARGET: str(target), ROW_GROUP: str(group)}))
     return is_smaller
 
 
 def _bloom(trial: Trial, box: Sandbox, check: BloomCheck) -> BloomTrial:
     """Rewrite the sandbox without and with the bloom filter, and read the same lookups both times."""
     trial.progress(f"trying a bloom filter on {check.column}")
-    columns, here = {c.name: c for c in trial.facts.columns}, box.observe()
+    columns, here = trial.facts.by_name, box.observe()
     drawn = sample(box.lake, here, [check.column], rows=10_000)
     lookup = Filter(f"{check.column} = ?", Leaf(check.column, "="))
     lookups = list(bind([lookup], drawn))[:LOOKUPS]
     wheres = [sql(f.tree, columns) for f in lookups]
     term = identifier(*columns[check.column].names)
-    plain = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options={"rewrite-all": "true"})
     figures = []
     for properties in ({}, settings(trial.facts, check)):
         if properties:
             box.set(set_properties(box.name, properties))
-        box.run(plain, expected_bytes=here.data.size_in_bytes)
+        box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=here.data.size_in_bytes)
         with box.budget.watching(box.lake.spark):
             read = sum(rows_read(box.lake.spark, box.name, term, where) for where in wheres)
         figures.append((read, box.observe().data.size_in_bytes))
@@ -191,6 +200,194 @@ def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -
     frame.collect()
     scans = [n for n in nodes(query_of_frame(frame).executedPlan()) if kind(n) == "BatchScanExec"]
     return sum(int(n.metrics().apply("numOutputRows").value()) for n in scans)
+
+
+# --- The answer: how filters find a table's partitions, files and row groups, and what to change
+
+
+@dataclass(frozen=True, repr=False)
+class Layout(Answer):
+    """What filters read of a table now, of other layouts on a sample, and of the one that was tried; see :func:`tune_layout`.
+
+    ``share_now`` is the share of the data bytes that the filters read, by weight: by Iceberg's planner, or by the sample where
+    ``is_measured`` is false. ``notes`` say what was left out and why.
+    """
+
+    question: ClassVar[str] = "layout"
+
+    levels: tuple[Level, ...]
+    share_now: float
+    is_measured: bool
+    sampled_rows: int
+    orders: Orders
+    candidates: tuple[LayoutCandidate, ...]
+    worn: tuple[Overlap, ...]
+    blooms: tuple[BloomCheck, ...]
+    bloom_trials: tuple[BloomTrial, ...]
+    sizing: Sizing | None
+    tried: TriedLayout | None
+    notes: tuple[str, ...]
+
+    def summary(self) -> str:
+        """The answer in a few sentences."""
+        facts = self.facts
+        if not self.levels:
+            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
+            return f"{said} {_others(self)}".strip()
+        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+        how = "" if self.is_measured else ", by the sample"
+        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
+        parts = []
+        if SPEC in changes:
+            parts.append(f"partition by {changes[SPEC].proposed}")
+        if ORDER in changes:
+            parts.append(f"order by {changes[ORDER].proposed}")
+        elif OLD_DATA in changes:
+            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
+        if not parts:
+            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
+        then = f", and when tried {self.tried.reads}" if self.tried is not None else ""
+        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
+
+    def tables(self) -> dict[str, Grid]:
+        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
+        return {
+            "levels": _levels(self),
+            "orders": _orders(self),
+            "specs": _specs(self),
+            "tried": _tried(self),
+            "worn": _worn(self),
+            "blooms": _blooms(self),
+        }
+
+    def basis(self) -> Sequence[str]:
+        """What was sampled, and what was left out."""
+        found = []
+        if self.levels:
+            found.append(
+                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
+                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
+            )
+        ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
+        if ignored and not self.facts.default_spec.is_unpartitioned:
+            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
+        old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
+        if old:
+            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
+        if self.sizing is not None and self.sizing.heap_bytes is None:
+            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
+        return [*found, *self.notes]
+
+
+#: Rows of a table of filters or specs.
+_MOST = 12
+
+
+def _others(answer: Layout) -> str:
+    others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
+    return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
+
+
+def _levels(answer: Layout) -> Grid:
+    columns = {
+        "filter": NAME,
+        "weight": NUMBER,
+        "share_left_by_partitions": SHARE("bytes left by partitions"),
+        "ignored_by_spec": FLAG("partitions ignore it"),
+        "manifests_read": NUMBER,
+        "manifests_skipped": NUMBER,
+        "data_files": NUMBER,
+        "share_left_by_bounds": SHARE("bytes left by bounds"),
+    }
+    by_spec = not answer.facts.default_spec.is_unpartitioned
+    rows = [
+        (
+            v.text,
+            v.weight,
+            v.partition_share,
+            v.is_ignored_by_spec if by_spec else None,
+            v.manifests,
+            v.skipped_manifests,
+            v.files,
+            v.file_share,
+        )
+        for v in answer.levels
+    ]
+    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
+
+
+def _orders(answer: Layout) -> Grid:
+    orders = answer.orders
+    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
+    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
+    if orders.own is not None:
+        rows.append((None, "as it is", "the order that is set", orders.own, False))
+    rows += [
+        (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
+        for number, step in enumerate(orders.steps, 1)
+        for order, share in step.shares
+    ]
+    coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
+    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
+
+
+def _specs(answer: Layout) -> Grid:
+    columns = {
+        "spec": TEXT("partition spec"),
+        "is_now": FLAG("now"),
+        "share_read": SHARE("bytes read"),
+        "partitions": COUNT,
+        "mean_bytes": BYTES("mean"),
+        "largest_bytes": BYTES("largest"),
+        "is_well_filled": FLAG("large enough"),
+        "order": TEXT("ordered by"),
+    }
+    here, *others = answer.candidates or (None,)
+    ranked = sorted(others, key=lambda c: (not c.fits, c.share))
+    rows = [
+        (
+            c.name,
+            c is here,
+            c.share,
+            c.spread.partitions,
+            c.spread.mean_bytes,
+            c.spread.largest_bytes,
+            c.fits,
+            c.order.name if c.order else None,
+        )
+        for c in (here, *ranked)
+        if c is not None
+    ]
+    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
+
+
+def _tried(answer: Layout) -> Grid:
+    columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
+    t = answer.tried
+    rows = [(t.before, t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
+    return Grid("The layout that was tried", columns, rows)
+
+
+def _worn(answer: Layout) -> Grid:
+    columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
+    rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
+    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
+
+
+def _blooms(answer: Layout) -> Grid:
+    columns = {
+        "column": TEXT("bloom filter on"),
+        "lookups": COUNT,
+        "rows_without": COUNT("rows read without"),
+        "rows_with": COUNT("with"),
+        "bytes_without": BYTES("data without"),
+        "bytes_with": BYTES("with"),
+    }
+    rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
+    return Grid("Bloom filters as tried", columns, rows)
+
+
+# --- Ask the question: measure, compare on sampled rows, try the best, advise
 
 
 #: Filters with values that layouts are compared by; the most frequent.
@@ -210,8 +407,8 @@ def tune_layout(
     event_log: str = "",
     scan_reports: str = "",
     max_sort_columns: int = 4,
-    budget_seconds: float = 900,
-    budget_bytes: str = "20 GB",
+    budget_seconds: float = BUDGET_SECONDS,
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
@@ -229,27 +426,21 @@ def tune_layout(
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
-    _check(filters, max_sort_columns)
-    budget = Budget(budget_seconds, budget_bytes)
+    if max_sort_columns < 1:
+        raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to look at")
+    facts = attempt.facts
     with session_of(lake):
-        facts = observe(lake, table, collector="spark")
-        if not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so there is no layout to look at; write to it first.")
         bridged = has_bridge(lake.spark)
-        if not bridged and filters:
-            raise ParameterError(
-                "Under Spark Connect predicates cannot be planned; declare filter columns (icekit.filter-columns), or give an event log or scan reports."
-            )
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         progress(f"{facts.name}: {len(found.filters):,} different filters")
-        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
         drawn, notes = _drawn(attempt, found, is_limited=bridged)
         bound = _most(bind(found.filters, drawn))
-        full = lake.sql_name(facts.table)
-        opened = plans(lake.spark, full, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
+        plan = partial(plan_scan, lake.spark, lake.sql_name(facts.table))
+        opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
         # What is compared is compared by the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
-        asked = AskedFilters(filters=found.filters, bound=bound, columns=found.columns, opened=opened)
+        asked = AskedFilters(found=found, bound=bound, opened=opened)
         return _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
 
 
@@ -257,36 +448,34 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     """Compare layouts on the sampled rows, try the best, and advise what the trial confirms."""
     facts = trial.facts
     current, own, bound = fields_of(facts.default_spec), own_order(facts), asked.bound
-    columns = {c.name: c for c in facts.columns}
+    columns = {name: facts.by_name[name] for name in drawn.columns}
     rows = SampleRows.of(
         drawn,
-        {name: columns[name].type for name in drawn.columns},
+        {name: column.type for name, column in columns.items()},
         facts.data.size_in_bytes,
         facts.target_bytes,
-        {name: columns[name].metrics_mode for name in drawn.columns},
-        {name for name in drawn.columns if len(columns[name].names) > 1},
+        {name: column.metrics_mode for name, column in columns.items()},
+        {name for name, column in columns.items() if len(column.names) > 1},
     )
     trial.progress(f"laying {rows.rows:,} rows out in other ways")
     orders, scored, share_now, left = _compared(trial, rows, asked, most)
-    asked = replace(asked, share_now=share_now)
     proposal = propose(facts, current, own, orders, scored, share_now)
     worn: tuple[Overlap, ...] = ()
     if proposal.is_worn and own is not None:
         worn = worn_partitions(trial.lake, facts, own.columns[0])
     # Bloom filters are for what the layout that is advised leaves.
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
-    checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(after.shares if after else {}))
+    checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(after.shares if after else {}))
     ran = LayoutTrial()
     if is_tried:
-        proposal, ran = _tried(trial, asked, proposal, orders, checks)
-    change = proposal.change(current)
-    if change is not None and not borne_out(facts, proposal, ran.tried, was_tried=is_tried):
+        proposal, ran = try_proposal(trial, asked, proposal, orders, checks)
+    is_kept = is_confirmed(facts, proposal, ran.tried) if ran.tried is not None else not is_tried or proposal.change(current) is None
+    if not is_kept:
         # The layout stays, and so does what lookups read of it.
-        total = max(facts.data.size_in_bytes, 1)
-        shares = {f: p.data_bytes / total for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
-        checks = blooming.check(facts, asked.filters, rows.columns, blooming.by_column(shares))
+        shares = {f: p.share_of(facts.data.size_in_bytes) for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
+        checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(shares))
         if is_tried:
-            ran.blooms = _tried(trial, asked, Proposal(current, None, share_now), orders, checks)[1].blooms
+            ran.blooms = try_proposal(trial, asked, Proposal(current, None, share_now), orders, checks)[1].blooms
     sizing = clustering.sizing(facts, cluster_of(trial.lake.spark).task_heap_bytes)
     version = clustering.version(facts)
     found = LayoutComparison(
@@ -296,7 +485,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         worn=worn,
         share_now=share_now,
         tried=ran.tried,
-        was_tried=is_tried and change is not None,
+        is_kept=is_kept,
     )
     advice = (
         *advise(facts, found),
@@ -324,7 +513,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     )
 
 
-def _tried(
+def try_proposal(
     trial: Trial, asked: AskedFilters, proposal: Proposal, orders: Orders, checks: Sequence[BloomCheck]
 ) -> tuple[Proposal, LayoutTrial]:
     """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""
@@ -355,7 +544,7 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
     measured = share_read(facts, asked.opened)
     if not bound or not rows.rows:
         return none, [], measured if measured is not None else 1.0, []
-    search = Search(rows, bound, asked.columns, most, facts.data.file_count, trial.budget.check)
+    search = Search(rows, bound, asked.found.columns, most, facts.data.file_count, trial.budget.check)
     try:
         orders = search.choose(spec, own)
     except BudgetSpent as error:
@@ -365,7 +554,7 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
     better = orders.best is not None and orders.own is not None and orders.best.share < orders.own * 0.8
     order = orders.best.order if better and orders.best is not None else followed
     try:
-        scored = search.score(candidates(rows, spec, bound, asked.columns), order)
+        scored = search.score(candidates(rows, spec, bound, asked.found.columns), order)
         return orders, search.with_own_orders(scored), share_now, []
     except BudgetSpent as error:
         return orders, [], share_now, [f"Specs were not compared: {error}."]
@@ -403,12 +592,3 @@ def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
         weights[plain] = weights.get(plain, 0.0) + one.weight
     merged = [replace(one, weight=weight) for one, weight in weights.items()]
     return tuple(sorted(merged, key=lambda f: -f.weight)[:MOST_BOUND])
-
-
-def _check(filters: Sequence[str], max_sort_columns: int) -> None:
-    if isinstance(filters, str) or not all(isinstance(f, str) for f in filters):
-        raise ParameterError(
-            f"filters is {filters!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]')."
-        )
-    if max_sort_columns < 1:
-        raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")

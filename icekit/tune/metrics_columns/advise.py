@@ -21,7 +21,7 @@ from icekit.facts.model import Column, TableFacts, from_bytes
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters.model import Bounds, Filter, bounds_of, leaves, may_match, truncated
+from icekit.tune.filters.model import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns.model import (
     COUNTS,
@@ -54,7 +54,6 @@ COLUMN = "write.metadata.metrics.column."
 GAIN = 0.1
 #: Choices: statistics that nothing uses are worth a change from this share of an entry on, of so many columns or bytes of manifests.
 UNUSED_SHARE, UNUSED_COLUMNS, UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
-NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _BREAKS = (
     "filters on the columns that then have none skip no file in new files (a MERGE's keys and runtime filters among them), "
     "and their MIN, MAX and COUNT are no longer answered from metadata"
@@ -97,11 +96,10 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
 
 def needed(facts: TableFacts, measures: Measures) -> dict[str, str]:
     """The mode that each column with a role needs: as short as skips as much as whole bounds, and never less than it uses."""
-    columns = {c.name: c for c in facts.columns}
     by_column = {s.column: s for s in measures.skipping}
     found = {}
     for name, uses in roles(facts, list(by_column)).items():
-        column = columns.get(name)
+        column = facts.by_name.get(name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
         skip = by_column.get(name)
@@ -140,7 +138,7 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:
         return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     modes = needed(facts, measures)
     by_column = {s.column: s for s in measures.skipping}
     wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m) and _is_worth(by_column.get(n), columns[n])}

@@ -272,7 +272,7 @@ FILES = Unit(lambda files: number(files))
 
 
 def _columns(answer: MetricsColumns) -> Grid:
-    entry, known = answer.entry, {c.name: c for c in answer.facts.columns}
+    entry, known = answer.entry, answer.facts.by_name
     ranked = sorted(entry.columns, key=lambda c: (c.column not in answer.roles, -c.size_in_bytes))
     columns = {
         "column": NAME,

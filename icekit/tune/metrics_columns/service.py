@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, has_bridge, load_now
 from icekit.engine.planner import plan_scan
-from icekit.errors import ParameterError
 from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import choose_snapshot
 from icekit.facts.model import TableFacts
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, Sandbox, Trial
+from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties
 from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
-from icekit.tune.filters.model import Bounds, predicates
+from icekit.tune.filters.model import NO_BOUNDS, Bounds, predicates
 from icekit.tune.filters.read import EVENT_LOG, STATED, names_ever
 from icekit.tune.metrics_columns.advise import (
-    NO_BOUNDS,
     DrawnColumn,
     Footers,
     Measures,
@@ -141,15 +138,13 @@ class _Entries:
 
     def reads(self, where: str) -> int:
         """Data files that a filter reads of the clone as it is now."""
-        self._budget.check()
-        return plan_scan(self._lake.spark, self._name, where).data_files
+        return self._box.plan(where).data_files
 
     def _planning(self) -> float:
         """Seconds to plan a full scan: the shortest of some."""
-        self._budget.check()
-        found = [plan_scan(self._lake.spark, self._name).seconds]
+        found = [self._box.plan().seconds]
         while len(found) < _REPEATS and sum(found) < _SECONDS:
-            found.append(plan_scan(self._lake.spark, self._name).seconds)
+            found.append(self._box.plan().seconds)
         return min(found)
 
     def _read(self) -> None:
@@ -209,8 +204,8 @@ def tune_metrics_columns(
     filters: Sequence[str] = (),
     event_log: str = "",
     scan_reports: str = "",
-    budget_seconds: float = 900,
-    budget_bytes: str = "20 GB",
+    budget_seconds: float = BUDGET_SECONDS,
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
@@ -225,13 +220,9 @@ def tune_metrics_columns(
     read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter or a budget that is not one,
     an event log or scan report that cannot be read.
     """
-    budget = Budget(budget_seconds, budget_bytes)
-    facts = observe(lake, table)
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
+    facts = attempt.facts
     bridged = has_bridge(lake.spark)
-    if not bridged and filters:
-        raise ParameterError(
-            "Filters as SQL need Spark's own JVM, which Spark Connect has not; declare icekit.filter-columns, or give an event log or scan reports."
-        )
     asked = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
     notes = list(asked.notes)
     if not bridged:
@@ -243,13 +234,12 @@ def tune_metrics_columns(
         f"{facts.name}: {count(facts.data.file_count, 'data file')}, {count(len(asked.filters), 'filter')} on {count(len(asked.columns), 'column')}"
     )
     name = lake.sql_name(facts.table)
-    attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
     skips: tuple[Skipping, ...] = ()
     prefixes: tuple[Prefix, ...] = ()
     bound: tuple[Filter, ...] = ()
     if facts.data.file_count:
         with attempt.attempt():
-            with budget.watching(lake.spark):
+            with attempt.budget.watching(lake.spark):
                 drawn = sample(lake, facts, _sampled(facts, asked), rows=SAMPLED_ROWS, sample_bytes=attempt.sample_bytes)
             prefixes = tuple(p for name, values in drawn.columns.items() if (p := prefix_of(name, values)))
             bound = bind(asked.filters, drawn)
@@ -303,7 +293,7 @@ def _skipping(
     trial: Trial, asked: Filters, bound: Sequence[Filter], drawn: Sample, *, bridged: bool
 ) -> tuple[tuple[Skipping, ...], list[str]]:
     """What bounds skip by each column that filters ask for, and what was left out."""
-    facts, columns, notes = trial.facts, {c.name: c for c in trial.facts.columns}, list[str]()
+    facts, columns, notes = trial.facts, trial.facts.by_name, list[str]()
     names = [n for n in asked.columns if n in columns and not columns[n].type.startswith(NO_BOUNDS)]
     bounds: dict[str, Bounds] = {}
     if bridged:
@@ -341,5 +331,5 @@ def _now(trial: Trial, own: Sequence[Filter], name: str, reads: dict[str, int]) 
 
 def _planned_filters(facts: TableFacts, filters: Sequence[Filter]) -> list[tuple[str, str, float]]:
     """Filters as text, SQL and weight; those without values, or with values that have no literal, are left out."""
-    asked = predicates(filters[:MOST_PLANNED], {c.name: c for c in facts.columns})
+    asked = predicates(filters[:MOST_PLANNED], facts.by_name)
     return [(one.text if one.origin in {STATED, EVENT_LOG} else predicate, predicate, one.weight) for one, predicate in asked]

@@ -14,6 +14,7 @@ from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, query_of
 from icekit.errors import StatementRefused
 from icekit.facts.head import head
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import Kind, TableFacts
 from icekit.sandbox.trial import Budget, Committed, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
@@ -184,7 +185,7 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
 #: A session's codec overrides every table's.
 SESSION_CODEC = "spark.sql.iceberg.compression-codec"
 CODEC, LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
-ROW_GROUP, PAGE = "write.parquet.row-group-size-bytes", "write.parquet.page-size-bytes"
+PAGE = "write.parquet.page-size-bytes"
 _PAGE_BYTES = 1_048_576
 _CODECS: tuple[tuple[str, str | None], ...] = (("zstd", "1"), ("zstd", "9"), ("snappy", None), ("gzip", None))
 
@@ -311,7 +312,7 @@ def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeat
     """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
     manifests = trial.facts.manifests
     asked: list[tuple[str | None, float]] = [(None, 1.0)]
-    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], {c.name: c for c in trial.facts.columns})]
+    asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], trial.facts.by_name)]
 
     def plan() -> list[PlannedScan]:
         return [min((box.plan(where) for _ in range(repeats)), key=lambda p: p.seconds) for where, _ in asked]

@@ -10,10 +10,8 @@ from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, SHARE, TEXT,
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge, session_value
 from icekit.errors import ParameterError, SparkUnavailable
-from icekit.facts.collect import observe
 from icekit.facts.model import TableFacts
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, Trial
+from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, call, display_name, reset_session
 from icekit.tune.answer import SESSION, Advice, Answer, overriding, to_set
 from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
@@ -357,8 +355,8 @@ def tune_planning(
     event_log: str = "",
     scan_reports: str = "",
     repeats: int = 2,
-    budget_seconds: float = 900,
-    budget_bytes: str = "20 GB",
+    budget_seconds: float = BUDGET_SECONDS,
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "256 MB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
@@ -377,9 +375,9 @@ def tune_planning(
         raise SparkUnavailable(
             "Spark Connect gives no access to Iceberg's planner; run this in a classic session. `look` and `report` work over Connect."
         )
-    budget = Budget(budget_seconds, budget_bytes)
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
+    facts = attempt.facts
     with session_of(lake) as spark:
-        facts = observe(lake, table, collector="spark")
         name = lake.sql_name(facts.table)
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         bound = _with_values(lake, facts, found.filters)
@@ -401,7 +399,6 @@ def tune_planning(
             notes=found.notes,
         )
         if facts.data.file_count:
-            attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
             answer = _measured(attempt, answer, repeats, is_tried=trial)
     return replace(answer, advice=tuple(_advice(answer)))
 

@@ -392,16 +392,15 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied
     groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
     total = facts.data.record_count
     files = max(1, round(shape.file_share * facts.data.file_count))
-    specs = {s.spec_id: s for s in facts.specs}
     found: list[str] = []
     rows, left = 0, list(groups)
-    while len(found) < commits and left and not specs[left[0].partition.spec_id].is_unpartitioned:
+    while len(found) < commits and left and not facts.spec(left[0].partition.spec_id).is_unpartitioned:
         taken = [left.pop()]
         count_taken = taken[0].file_count
         while left and count_taken + left[-1].file_count <= files:
             count_taken += left[-1].file_count
             taken.append(left.pop())
-        predicate = where(facts.catalog, specs, facts.columns, [g.partition for g in taken], of_rows=True)
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, [g.partition for g in taken], of_rows=True)
         if predicate is None:
             break
         found.append(predicate)

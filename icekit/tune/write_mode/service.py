@@ -11,12 +11,10 @@ from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
-from icekit.facts.collect import observe
 from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.model import TableFacts
-from icekit.parsing import size_in_bytes
-from icekit.sandbox.trial import Budget, Trial
+from icekit.sandbox.trial import BUDGET_BYTES, Budget, Trial
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Advice, Answer
 from icekit.tune.event_log import reads_per_day as read_from_log
@@ -250,7 +248,7 @@ def choose_write_mode(
     compact_every: int | None = None,
     margin: float = 0.1,
     budget_seconds: float = 1800,
-    budget_bytes: str = "20 GB",
+    budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
     sample: bool = False,
     versions: Sequence[int] = (),
@@ -283,9 +281,8 @@ def choose_write_mode(
         if statement is not None:
             said = parse(lake.spark, statement)
             _check_target(lake, table, said)
-        facts = observe(lake, table, collector="spark")
-        if not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so there is nothing to measure.")
+        attempt = Trial.of(lake, table, budget, sample_bytes, progress, if_empty="there is nothing to measure")
+        facts = attempt.facts
         if read_filter is not None:
             # Before anything is written for it.
             read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(facts.table))), read_filter)
@@ -295,7 +292,6 @@ def choose_write_mode(
         reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
         variants = _variants(facts, versions)
         upserts = has_equality_deletes(facts)
-        attempt = Trial(lake=lake, facts=facts, budget=budget, sample_bytes=size_in_bytes(sample_bytes), progress=progress)
         nothing = Workload(kind, "not begun", (), is_synthetic=said is None)
         trial = WriteModeTrial(
             workload=nothing, measured=(), filter=read_filter, seconds=0.0, scale=1.0, stopped="nothing was measured", equality=None

@@ -1,9 +1,15 @@
-"""Many queries of a few kinds keep the weight of each kind, whatever their values."""
+"""Filters are read from a list, and many queries of a few kinds keep the weight of each kind, whatever their values."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import pytest
+
+from icekit.errors import ParameterError
 from icekit.tune.filters.model import Anything, Filter, Leaf
-from icekit.tune.filters.read import MOST_FILTERS, MOST_VALUES, _Merged
+from icekit.tune.filters.read import MOST_FILTERS, MOST_VALUES, _Merged, read_filters
+from tests.factories import table_facts
 
 
 def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
@@ -36,3 +42,9 @@ def test_the_rarest_kinds_are_left_out() -> None:
 
     assert shapes == len(kept) == MOST_FILTERS
     assert kept[-1].columns == ("c5",)
+
+
+@pytest.mark.parametrize("given", ["id = 7", [7]])
+def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
+    with pytest.raises(ParameterError, match="give a list of SQL predicates or queries"):
+        read_filters(cast("Any", None), table_facts(), sql=given)

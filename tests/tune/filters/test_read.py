@@ -32,7 +32,7 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
         Leaf("distance", ">", (1000,)),
         Leaf("carrier", "not null"),
     ]
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     whole = plan_scan(lake.spark, ("lake", "lab", "evolved"))
     some = plan_scan(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
     assert 0 < some.data_files <= whole.data_files

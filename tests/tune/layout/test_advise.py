@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from icekit.engine.planner import PlannedScan
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
-from icekit.sandbox.trial import MOST_PARTITIONS, undo_order
+from icekit.facts.order import undo_order
+from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf
 from icekit.tune.layout import blooms, clustering
-from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.clustering import levels, partition_shares
 from icekit.tune.layout.model import (
     HILBERT,
@@ -29,8 +31,9 @@ from icekit.tune.layout.model import (
     PartitionSpread,
     Sizing,
     TriedLayout,
+    own_order,
 )
-from icekit.tune.layout.rows import Proposal, SampleColumn, own_order, propose
+from icekit.tune.layout.rows import Proposal, SampleColumn, propose
 from icekit.tune.layout.service import found_there
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
@@ -57,7 +60,15 @@ def tried(share: float, before: float = 1.0, **given: Any) -> TriedLayout:
 
 
 def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[LayoutCandidate], **given: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"worn": (), "share_now": 1.0, "tried": None, "was_tried": False, **given}
+    """What is advised of a proposal: with what a trial found, if there was one (``tried``), and without one as it is proposed."""
+    ran = given.get("tried")
+    options: dict[str, Any] = {
+        "worn": (),
+        "share_now": 1.0,
+        "tried": ran,
+        "is_kept": ran is None or is_confirmed(facts, proposal, ran),
+        **given,
+    }
     return {a.setting: a for a in advise(facts, LayoutComparison(proposal=proposal, orders=found, candidates=specs, **options))}
 
 
@@ -76,7 +87,7 @@ def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
 
-    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.12, order=best), was_tried=True)
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.12, order=best))
 
     assert got[ORDER].sql == "ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY `carrier` ASC NULLS FIRST"
     assert got[ORDER].undo == (
@@ -92,9 +103,9 @@ def test_what_a_trial_does_not_bear_out_is_not_advised() -> None:
     found = orders(best, 0.1)
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
 
-    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.95), was_tried=True)
-    stopped = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=None, was_tried=True)
-    grown = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.1, bytes_after=90_000 * MIB), was_tried=True)
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.95))
+    stopped = advised(facts, proposal, found, [candidate((DAY,), 0.1)], is_kept=False)
+    grown = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=tried(0.1, bytes_after=90_000 * MIB))
 
     assert not any(a.is_change for a in (*got.values(), *stopped.values(), *grown.values()))
     assert "did not confirm it" in got[ORDER].evidence
@@ -326,7 +337,7 @@ def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> N
 
 
 def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() -> None:
-    facts = table_facts(properties={clustering.ROW_GROUP: str(32 * MIB)})
+    facts = table_facts(properties={ROW_GROUP: str(32 * MIB)})
     narrow = sized(columns=5000, row_group_bytes=32 * MIB, chunk_bytes=32 * MIB / 5000)
 
     (got,) = clustering.advise(facts, narrow)
@@ -351,7 +362,7 @@ def test_leaving_format_version_1_is_a_remark_as_it_cannot_be_undone() -> None:
 
 
 def test_a_spec_is_changed_field_by_field_and_back() -> None:
-    columns = {c.name: c for c in table_facts().columns}
+    columns = table_facts().by_name
     old, new = (DAY,), (MONTH, Field("event_id", "bucket[16]"))
 
     assert ddl.change_spec(TABLE, columns, old, new) == (
@@ -385,7 +396,7 @@ def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:
     proposal = propose(facts, (DAY,), None, found, [candidate((DAY,), 0.1)], 1.0)
     same = tried(0.3, before=0.3, is_sample=True, scale=10.0, files_before=4)
 
-    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=same, was_tried=True)
+    got = advised(facts, proposal, found, [candidate((DAY,), 0.1)], tried=same)
 
     assert not any(a.is_change for a in got.values())
-    assert "30 % there before" in got[ORDER].verified
+    assert "30 % of the bytes on a copied sample of 10 % of the table (30 % in the sample before)" in got[ORDER].verified

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.planner import PlannedScan
+from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
+from icekit.facts.order import undo_order
 from icekit.sandbox import NAMESPACE
-from icekit.sandbox.trial import undo_order
 from icekit.sql import Identifier, identifier
 from icekit.tune.ddl import rewrite, write_order
-from icekit.tune.filters import Filter, Leaf
+from icekit.tune.filters import Filter, Filters, Leaf, read
 from icekit.tune.layout import Layout, service, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
@@ -110,9 +111,8 @@ def test_an_order_by_partition_is_taken_back_to_the_one_before(lake: Lake, scrat
     table = Table(lake, scratch, "ordered", "PARTITIONED BY (kind)")
     lake.spark.sql(f"ALTER TABLE {table.sql_name} WRITE ORDERED BY id DESC NULLS LAST")
     facts = lake.observe(table.name)
-    columns = {c.name: c for c in facts.columns}
 
-    lake.spark.sql(write_order(table.full, columns, ["key"], by_partition=True))
+    lake.spark.sql(write_order(table.full, facts.by_name, ["key"], by_partition=True))
     changed = lake.observe(table.name)
     for statement in undo_order(table.full, facts).split("; "):
         lake.spark.sql(statement)
@@ -136,7 +136,7 @@ def test_partitions_that_are_said_to_be_pruned_are_pruned_by_the_planner(lake: L
     ]
 
     shares = partition_shares(facts, filters)
-    opened = plans(lake.spark, table.full, facts, filters, print)
+    opened = plans(partial(plan_scan, lake.spark, table.full), facts, filters, print)
 
     total = facts.data.size_in_bytes
     assert opened[filters[0]].data_bytes == pytest.approx(shares[filters[0]] * total)
@@ -151,7 +151,9 @@ def test_a_bloom_filter_is_tried_by_rows_that_lookups_read(lake: Lake, scratch: 
     before = table.state
     facts = lake.observe(table.name, collector="spark")
 
-    trial = run_trial(trial_of(lake, facts), AskedFilters(filters=(), bound=()), None, [BloomCheck("key", False, 24_000, 400_000, None)])
+    trial = run_trial(
+        trial_of(lake, facts), AskedFilters(found=Filters(()), bound=()), None, [BloomCheck("key", False, 24_000, 400_000, None)]
+    )
 
     assert table.state == before
     tried = trial.blooms["key"]
@@ -189,21 +191,24 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
     # Which files are copied, and how large those of the copy are, is Spark's affair: what the planner opens there is what counts.
     there: list[tuple[int, dict[Filter, PlannedScan]]] = []
 
-    def noted(spark: Any, full: Identifier, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, PlannedScan]:
-        there.append((facts.data.size_in_bytes, plans(spark, full, facts, filters, progress)))
+    def noted(plan: Any, facts: TableFacts, filters: Any, progress: Any) -> dict[Filter, PlannedScan]:
+        there.append((facts.data.size_in_bytes, plans(plan, facts, filters, progress)))
         return there[-1][1]
 
     monkeypatch.setattr("icekit.tune.layout.service.plans", noted)
 
-    nothing = run_trial(first, AskedFilters(filters=[outside], bound=[outside], share_now=0.123), ((), LayoutOrder(SORT, ("id",))))
-    asked = AskedFilters(filters=inside, bound=[*inside, outside], share_now=0.123)
+    asked = AskedFilters(found=Filters((outside,)), bound=[outside])
+    nothing = run_trial(first, asked, ((), LayoutOrder(SORT, ("id",))))
+    # What is opened of the table as it is says nothing of a sample.
+    opened = {one: PlannedScan(1, facts.data.size_in_bytes // 8, 0) for one in [*inside, outside]}
+    asked = AskedFilters(found=Filters(tuple(inside)), bound=[*inside, outside], opened=opened)
     ran = run_trial(second, asked, ((), LayoutOrder(SORT, ("key",))))
 
     assert nothing.tried is None
     assert "no filter finds rows" in str(first.stopped)
     assert ran.tried is not None
     assert ran.tried.is_sample
-    # What finds no rows there counts in neither share, and 0.123 is the table's.
+    # What finds no rows there counts in neither share.
     _, (bytes_before, before), (bytes_after, after) = there
     assert before[outside].data_files == 0
     assert set(after) == {one for one, plan in before.items() if plan.data_files}
@@ -232,8 +237,9 @@ def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scr
     table.append(0, 100)
     facts, before = lake.observe(table.name, collector="spark"), table.state
 
-    trial = trial_of(lake, facts)
-    ran = run_trial(trial, AskedFilters(filters=(), bound=[Filter("id", Leaf("id", "=", (7,)))]), ((Field("id", "future[3]"),), None))
+    trial, lookup = trial_of(lake, facts), Filter("id", Leaf("id", "=", (7,)))
+    asked = AskedFilters(found=Filters((lookup,)), bound=[lookup], opened={lookup: PlannedScan(1, 1, 0)})
+    ran = run_trial(trial, asked, ((Field("id", "future[3]"),), None))
 
     assert ran.tried is None
     assert "Spark could not do what was to be tried" in str(trial.stopped)
@@ -245,7 +251,8 @@ def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(
 ) -> None:
     table = Table(lake, scratch, "connect", properties=", 'icekit.filter-columns' = 'key'")
     table.append(0, 8_000)
-    monkeypatch.setattr(service, "has_bridge", lambda _: False)
+    for module in (service, read):
+        monkeypatch.setattr(module, "has_bridge", lambda _: False)
 
     answer = table.tune()
 

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 from icekit.tune.filters.model import All, Either, Leaf
-from icekit.tune.layout.model import Field, FieldValues, function, may_match
+from icekit.tune.layout.model import Field, FieldValues, function, partitions_that_may_match
 
 TYPES: dict[str, Any] = {"long": LongType(), "string": StringType(), "timestamp": TimestampType(), "date": DateType()}
 EXPRESSIONS: dict[str, Any] = {
@@ -30,7 +30,9 @@ EXPRESSIONS: dict[str, Any] = {
 
 
 def matched(leaf: Leaf, transform: str, kind: str, partitions: list[Any]) -> list[bool]:
-    return [bool(hit) for hit in may_match(leaf, [FieldValues.of(Field("c", transform), kind, partitions)], len(partitions))]
+    return [
+        bool(hit) for hit in partitions_that_may_match(leaf, [FieldValues.of(Field("c", transform), kind, partitions)], len(partitions))
+    ]
 
 
 def by_pyiceberg(leaf: Leaf, transform: str, kind: str, partitions: list[Any]) -> list[bool]:
@@ -90,8 +92,8 @@ def test_nulls_have_a_partition_of_their_own() -> None:
 def test_conditions_combine_and_other_columns_rule_nothing_out() -> None:
     fields = [FieldValues.of(Field("c", "identity"), "long", [1, 2, 3])]
 
-    assert may_match(All((Leaf("c", "=", (1,)), Leaf("d", "=", (9,)))), fields, 3).tolist() == [True, False, False]
-    assert may_match(Either((Leaf("c", "=", (1,)), Leaf("d", "=", (9,)))), fields, 3).tolist() == [True, True, True]
+    assert partitions_that_may_match(All((Leaf("c", "=", (1,)), Leaf("d", "=", (9,)))), fields, 3).tolist() == [True, False, False]
+    assert partitions_that_may_match(Either((Leaf("c", "=", (1,)), Leaf("d", "=", (9,)))), fields, 3).tolist() == [True, True, True]
 
 
 def test_a_transform_that_is_not_known_rules_nothing_out_but_nulls() -> None:

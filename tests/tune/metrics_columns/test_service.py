@@ -11,8 +11,10 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.bridge import load_now
+from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError
 from icekit.sandbox import NAMESPACE
+from icekit.sandbox.trial import BudgetSpent, Sandbox
 from icekit.sql import identifier
 from icekit.tune.filters.read import names_ever
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
@@ -116,6 +118,15 @@ def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch
     assert (shown.files, shown.total_files) == (5, 12)
     # Bounds of sixteen characters rule out a text that begins otherwise, and cannot tell v1 from v2.
     assert [(f.before, f.after) for f in shown.filters] == [(0, 0), (12, 7)]
+
+
+def test_planning_on_the_clone_is_held_to_the_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch, urls: MetricsColumns) -> None:
+    def spent(box: Sandbox, condition: str | None = None) -> PlannedScan:
+        raise BudgetSpent("time is up")
+
+    monkeypatch.setattr(Sandbox, "plan", spent)
+
+    assert try_metrics(trial_of(lake, urls.facts), {f"{COLUMN}url": "full"}, []).stopped == "time is up"
 
 
 @pytest.mark.lab("healthy_unpartitioned")
