@@ -124,7 +124,7 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, wai
             ended.set()
 
     try:
-        return within(seconds, tagged_work, spared=lambda: waited.seconds)
+        return within(seconds, tagged_work, not_counted=lambda: waited.seconds)
     except (TimeoutError, KeyboardInterrupt) as stopped:
         given_up.set()
         if ended.is_set():

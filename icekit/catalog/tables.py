@@ -93,10 +93,10 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
 
 
-def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[], float] = lambda: 0.0) -> T:
+def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0) -> T:
     """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
 
-    ``spared`` says how many seconds so far do not count.
+    ``not_counted`` says how many seconds so far do not count.
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
@@ -113,7 +113,7 @@ def within(seconds: float | None, work: Callable[[], T], *, spared: Callable[[],
     if seconds is None:
         return future.result()
     began = time.monotonic()
-    while (left := seconds + spared() - (time.monotonic() - began)) > 0:
+    while (left := seconds + not_counted() - (time.monotonic() - began)) > 0:
         if concurrent.futures.wait([future], left).done:
             return future.result()
     raise TimeoutError

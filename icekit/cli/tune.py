@@ -33,7 +33,7 @@ Exit status: 0 answered (also when the answer is to leave it), 2 misconfigured, 
 _REVIEW_MERGE = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its
 scans; neither runs it. The answer: which files of the target are opened and which filters reach it, whether
-and why the target is shuffled, whether a storage-partitioned join would spare that and what it lacks, how
+and why the target is shuffled, whether a storage-partitioned join would avoid that and what it lacks, how
 rows are written. If the source's values allow it, the same statement with a narrower ON, and a query that
 must give 0 just before it is run.
 

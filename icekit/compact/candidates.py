@@ -162,7 +162,7 @@ _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_
 class Candidate:
     """One partition (or the partitions of older specs, which share groups) and what rewriting it would win.
 
-    ``file_opens_saved`` is what a full scan is spared: data files that go, and each delete
+    ``file_opens_saved`` is what a full scan is saved: data files that go, and each delete
     file that is no longer opened beside a data file it applies to. Splitting an oversized
     file counts as one saved, though it opens more: what it saves is skipped bytes.
     """
@@ -370,7 +370,7 @@ def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int
 #
 # No score: one full scan of the table costs its bytes, and a fixed number of bytes for each file
 # that is opened, which is how Iceberg itself weighs a file when it packs scan tasks
-# (``read.split.open-file-cost``, 4 MiB unless the table says otherwise). What maintenance spares
+# (``read.split.open-file-cost``, 4 MiB unless the table says otherwise). What maintenance saves
 # such a scan is priced in the same way, and tables are ranked by it.
 
 
@@ -383,12 +383,13 @@ _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"}
 class Savings:
     """What compaction, rewritten manifests, expiry and orphan removal would win.
 
-    ``files_gone`` are data files; ``opens_spared`` the file opens that one full scan is spared, as
+    ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as
     a compaction's plan counts them (data files, and delete files opened beside each data file);
-    ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_spared`` the bytes
+    ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_saved`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
-    ``manifest_bytes_spared`` are spared in planning. ``rewrite_bytes`` is what it costs: bytes to
-    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are all that there are in one full scan. ``spared`` is what one full scan is spared, in bytes, (opens + manifests) × ``open_file_cost`` +
+    ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is what it costs: bytes to
+    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are all that there are in one full scan. ``saved`` is what
+    one full scan saves, in bytes, (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
     :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
     sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Absent is None.
@@ -396,16 +397,16 @@ class Savings:
 
     files_gone: int = 0
     delete_rows_gone: int = 0
-    opens_spared: int = 0
-    bytes_spared: int = 0
+    opens_saved: int = 0
+    bytes_saved: int = 0
     manifests_gone: int = 0
-    manifest_bytes_spared: int = 0
+    manifest_bytes_saved: int = 0
     rewrite_bytes: int = 0
     opens: int = 0
     delete_rows: int = 0
     manifests: int = 0
     open_file_cost: int = OPEN_FILE_COST
-    spared: int = 0
+    saved: int = 0
     scan_cost: int = 0
     expirable_bytes: int | None = None
     orphan_files: int | None = None
@@ -414,8 +415,8 @@ class Savings:
 
     @property
     def share(self) -> float | None:
-        """What is spared as a share of the full scan's cost; None for a table without files."""
-        return min(self.spared / self.scan_cost, 1.0) if self.scan_cost else None
+        """What is saved as a share of the full scan's cost; None for a table without files."""
+        return min(self.saved / self.scan_cost, 1.0) if self.scan_cost else None
 
     @property
     def storage_bytes(self) -> int:
@@ -446,7 +447,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests = facts.manifests
     gone, entry_bytes = _manifests_gone(facts, findings), manifests.bytes_per_data_entry or 0.0
-    spared = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
+    fewer_bytes = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
     entries = round(fewer * entry_bytes)
     every_manifest = manifests.data_count + manifests.delete_count
     # Where another table shares the location, nobody knows what is an orphan.
@@ -454,16 +455,16 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     return Savings(
         files_gone=fewer,
         delete_rows_gone=sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under_deletes),
-        opens_spared=opens,
-        bytes_spared=spared,
+        opens_saved=opens,
+        bytes_saved=fewer_bytes,
         manifests_gone=gone,
-        manifest_bytes_spared=entries,
+        manifest_bytes_saved=entries,
         rewrite_bytes=sum(c.bytes_in for c in chosen),
         opens=facts.data.file_count + pairs,
         delete_rows=sum(facts.total(kind).record_count for kind in DELETE_KINDS),
         manifests=every_manifest,
         open_file_cost=cost,
-        spared=(opens + gone) * cost + spared + entries,
+        saved=(opens + gone) * cost + fewer_bytes + entries,
         scan_cost=(facts.data.file_count + pairs + every_manifest) * cost
         + facts.data.size_in_bytes
         + round(mean_delete * pairs)
@@ -482,7 +483,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
     for finding in findings:
         won = wins(facts, Findings((finding,)), thresholds)
         parts = [
-            f"{won.opens_spared:,} of {count(won.opens, 'file open')}" if won.opens_spared else "",
+            f"{won.opens_saved:,} of {count(won.opens, 'file open')}" if won.opens_saved else "",
             f"{won.manifests_gone:,} of {count(won.manifests, 'manifest')}" if won.manifests_gone else "",
         ]
         if any(parts):

@@ -63,8 +63,8 @@ class Health:
     metadata_files: int | None = None
     orphan_files: int | None = None
     files_gone: int | None = None
-    opens_spared: int | None = None
-    scan_bytes_spared: int | None = None
+    opens_saved: int | None = None
+    scan_bytes_saved: int | None = None
     scan_bytes: int | None = None
     expirable_bytes: int | None = None
     icekit_version: str | None = None
@@ -131,9 +131,9 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "snapshots": ("long", "Snapshots in the metadata"),
     "metadata_files": ("long", "Entries of the metadata log"),
     "orphan_files": ("long", "Files that no snapshot names; null if the storage was not listed"),
-    "files_gone": ("long", "Data files that compaction would spare"),
-    "opens_spared": ("long", "File opens that a full scan would be spared by compaction"),
-    "scan_bytes_spared": ("long", "The same with bytes and manifests, priced in bytes (read.split.open-file-cost an open)"),
+    "files_gone": ("long", "Data files that compaction would save"),
+    "opens_saved": ("long", "File opens that compaction would save a full scan"),
+    "scan_bytes_saved": ("long", "The same with bytes and manifests, priced in bytes (read.split.open-file-cost an open)"),
     "scan_bytes": ("long", "A full scan, priced in the same way"),
     "expirable_bytes": ("long", "Bytes that expiry would free by the table's properties, at least; null if not known"),
     "icekit_version": ("string", "The icekit that observed"),
@@ -179,8 +179,8 @@ def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thr
         orphan_files=won.orphan_files,
         orphan_bytes=won.orphan_bytes,
         files_gone=won.files_gone,
-        opens_spared=won.opens_spared,
-        scan_bytes_spared=won.spared,
+        opens_saved=won.opens_saved,
+        scan_bytes_saved=won.saved,
         scan_bytes=won.scan_cost,
         expirable_bytes=won.expirable_bytes,
         icekit_version=importlib.metadata.version("icekit"),
@@ -195,7 +195,7 @@ def severity_of(status: str | None) -> int:
 #: Runs of a table that are read back.
 LAST = 90
 #: The figure that an index draws over time.
-DRAWN = "opens_spared"
+DRAWN = "opens_saved"
 
 
 @dataclass(frozen=True, slots=True)

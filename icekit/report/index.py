@@ -195,7 +195,7 @@ def write_index(index: Index, path: Path) -> Path:
 def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: what could not be judged, then what a scan saves, what storage is freed, the most serious, by name."""
     grave, won = STATUSES.index(row.status), row.wins or Savings()
-    return (grave if row.status not in JUDGED else len(STATUSES), -won.spared, -won.storage_bytes, grave, row.table)
+    return (grave if row.status not in JUDGED else len(STATUSES), -won.saved, -won.storage_bytes, grave, row.table)
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:
@@ -209,7 +209,7 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
     summed = total(each)
     boxes = [
         _Box("not estimated" if summed.share is None else percent(summed.share), "of the cost of scanning every table once"),
-        _Box(f"{summed.opens_spared:,}", "file opens", f"of {summed.opens:,} in those scans"),
+        _Box(f"{summed.opens_saved:,}", "file opens", f"of {summed.opens:,} in those scans"),
         _Box(f"{summed.delete_rows_gone:,}", "delete rows no longer applied", f"of {summed.delete_rows:,}"),
         _Box(f"{summed.manifests_gone:,}", "manifests", f"of {summed.manifests:,}"),
     ]
@@ -232,7 +232,7 @@ def _cells(row: Row | None, before: RecentRuns | None, limits: Any, is_listed: b
             _Column("Of the scan's cost"),
             none if won is None else _Cell("not estimated") if share is None else _Cell(percent(share), share, share),
         ),
-        (_Column("File opens"), _of(won.opens_spared, won.opens) if won else none),
+        (_Column("File opens"), _of(won.opens_saved, won.opens) if won else none),
         (_Column("Delete rows"), _of(won.delete_rows_gone, won.delete_rows) if won else none),
         (_Column("Manifests"), _of(won.manifests_gone, won.manifests) if won else none),
         (_Column("To rewrite"), _Cell(size(won.rewrite_bytes), won.rewrite_bytes) if won else none),
@@ -269,7 +269,7 @@ def _held(won: Savings) -> str:
 
 
 def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> _Cell:
-    now = row.health.opens_spared if row.health else None
+    now = row.health.opens_saved if row.health else None
     points = [*(before.points if before else ()), *([now] if now is not None else [])]
     if len(points) < 2:
         return _Cell(value=0)

@@ -37,7 +37,7 @@ class Offer:
 
     @property
     def win_per_byte(self) -> float:
-        """File opens that a full scan is spared per byte that is rewritten."""
+        """File opens that a full scan saves per byte that is rewritten."""
         return self.file_opens_saved / max(self.bytes_in, 1)
 
 

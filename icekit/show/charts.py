@@ -226,7 +226,7 @@ _COLORS = dict(zip(QUANTITIES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 
 
 def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Chart:
-    """File opens that a full scan is spared, against the bytes that are rewritten for it, best buys first."""
+    """File opens that a full scan saves, against the bytes that are rewritten for it, best buys first."""
     title = f"What rewriting buys: {facts.name}"
     if not found:
         return nothing(title, "No partition is worth a rewrite at this policy: nothing to draw.")

@@ -70,12 +70,12 @@ def test_of_all_tables_the_last_run_comes_back_with_one_figure_of_the_newest(kep
     assert kept.lately(["db.a"]) == {}
     for start in range(0, 80, 20):
         days = range(start, start + 20)
-        kept.append([record(day, name, scan_bytes_spared=None if day == 77 else day) for day in days for name in ("db.a", "db.b")])
+        kept.append([record(day, name, opens_saved=None if day == 77 else day) for day in days for name in ("db.a", "db.b")])
     kept.append([record(5, "db.late")])
 
     found = kept.lately(["db.a", "db.late", "db.none"], 10, other_than="run079")
     assert found.keys() == {"db.a", "db.late"}
-    assert found["db.a"] == RecentRuns(record(78, "db.a", scan_bytes_spared=78), (*range(69, 77), 78))
+    assert found["db.a"] == RecentRuns(record(78, "db.a", opens_saved=78), (*range(69, 77), 78))
     assert found["db.late"].last == record(5, "db.late")
     assert kept.lately(["db.a"])["db.a"].points == (*range(77), 78, 79)
 

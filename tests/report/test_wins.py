@@ -27,16 +27,16 @@ def won(facts: TableFacts) -> Savings:
     return wins(facts, diagnose(facts))
 
 
-def test_small_files_spare_an_open_each_and_their_entries_in_manifests() -> None:
+def test_small_files_save_an_open_each_and_their_entries_in_manifests() -> None:
     group = file_group(*[MIB] * 100)
     made = won(table_facts(groups=(group,), manifests=manifest_facts((group,), data_bytes=50_000)))
 
-    assert (made.files_gone, made.opens_spared, made.rewrite_bytes) == (99, 99, 100 * MIB)
-    assert made.manifest_bytes_spared == 49_500
-    assert made.spared == 99 * OPEN_FILE_COST + 49_500
+    assert (made.files_gone, made.opens_saved, made.rewrite_bytes) == (99, 99, 100 * MIB)
+    assert made.manifest_bytes_saved == 49_500
+    assert made.saved == 99 * OPEN_FILE_COST + 49_500
     # A full scan opens 100 files and one manifest, and reads both.
     assert made.scan_cost == 101 * OPEN_FILE_COST + 100 * MIB + 50_000
-    assert made.share == pytest.approx(made.spared / made.scan_cost)
+    assert made.share == pytest.approx(made.saved / made.scan_cost)
 
 
 def test_the_cost_of_an_open_is_the_tables_own() -> None:
@@ -58,11 +58,11 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
     healthy = won(table_facts())
 
-    assert (healthy.spared, healthy.share, healthy.files_gone, healthy.rewrite_bytes) == (0, 0.0, 0, 0)
+    assert (healthy.saved, healthy.share, healthy.files_gone, healthy.rewrite_bytes) == (0, 0.0, 0, 0)
     assert Savings().share is None
 
 
-def test_deletes_spare_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> None:
+def test_deletes_save_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> None:
     data = file_group(*[500 * MIB] * 4, records_per_file=1000)
     deletes = file_group(*[MIB] * 4, kind=Kind.POSITION_DELETES, records_per_file=250, file_scoped_count=4)
     rows = (sequence(2, data_file_count=4, data_record_count=4000, position_delete_file_count=4, position_delete_record_count=1000),)
@@ -70,8 +70,8 @@ def test_deletes_spare_their_opens_their_rows_and_the_bytes_of_deleted_rows() ->
 
     assert made.delete_rows_gone == 1000
     # Three files of what four held, and the four delete files that were opened beside them.
-    assert made.opens_spared == made.files_gone + 4
-    assert made.bytes_spared == 2000 * MIB // 4 + 4 * MIB
+    assert made.opens_saved == made.files_gone + 4
+    assert made.bytes_saved == 2000 * MIB // 4 + 4 * MIB
 
 
 def test_manifests_go_only_where_a_finding_asks_for_it() -> None:
@@ -130,15 +130,15 @@ def test_what_summaries_do_not_say_is_not_known() -> None:
 
 
 def test_totals_leave_out_what_is_not_known() -> None:
-    summed = total([Savings(spared=5, scan_cost=10, expirable_bytes=None), Savings(spared=2, scan_cost=10, expirable_bytes=3)])
+    summed = total([Savings(saved=5, scan_cost=10, expirable_bytes=None), Savings(saved=2, scan_cost=10, expirable_bytes=3)])
 
-    assert (summed.spared, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
-    assert (total([]).spared, summed.open_file_cost) == (0, 0)
+    assert (summed.saved, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
+    assert (total([]).saved, summed.open_file_cost) == (0, 0)
 
 
-def row(table: str, status: str = "warning", spared: int = 0, frees: int | None = None, **more: object) -> Row:
+def row(table: str, status: str = "warning", saved: int = 0, frees: int | None = None, **more: object) -> Row:
     outcome = ReportedHealth("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
-    won = Savings(spared=spared, scan_cost=100, expirable_bytes=frees)
+    won = Savings(saved=saved, scan_cost=100, expirable_bytes=frees)
     return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
@@ -146,7 +146,7 @@ def written(folder: Path, *rows: Row, **more: Any) -> str:
     return write_index(Index(rows=rows, made_at="now", catalog="lake", **more), folder / "index.html").read_text()
 
 
-def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
+def test_the_index_is_ranked_by_what_is_saved_and_not_by_severity() -> None:
     rows = [
         row("a", "critical", 1),
         row("b", "warning", 9),
@@ -158,8 +158,8 @@ def test_the_index_is_ranked_by_what_is_spared_and_not_by_severity() -> None:
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
 
 
-def test_of_tables_that_spare_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(tmp_path: Path) -> None:
-    rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", spared=1), row("e", frees=MIB)]
+def test_of_tables_that_save_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(tmp_path: Path) -> None:
+    rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", saved=1), row("e", frees=MIB)]
 
     assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
     page = written(tmp_path, *rows)
@@ -175,8 +175,8 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     assert (listed.storage_bytes, unlisted.storage_bytes) == (700, 0)
     # A figure that nothing fills in would be a dash forever.
     assert None not in dataclasses.astuple(listed)
-    # What nobody reads is spared to no scan.
-    assert listed.spared == unlisted.spared
+    # What nobody reads is saved by no scan.
+    assert listed.saved == unlisted.saved
 
 
 def test_no_orphan_is_counted_where_another_table_shares_the_location() -> None:
@@ -221,9 +221,9 @@ def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path) 
 
 
 def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
-    before = [record(day, opens_spared=day) for day in range(5)]
-    now = record(9, opens_spared=50, findings=(("small_files", "critical"),))
-    remembered = {"db.events": RecentRuns(before[-1], tuple(h.opens_spared or 0 for h in before))}
+    before = [record(day, opens_saved=day) for day in range(5)]
+    now = record(9, opens_saved=50, findings=(("small_files", "critical"),))
+    remembered = {"db.events": RecentRuns(before[-1], tuple(h.opens_saved or 0 for h in before))}
     page = written(tmp_path, row("db.events", "critical", 50, health=now), row("db.other"), pending=3, remembered=remembered)
 
     assert "small files is new" in page

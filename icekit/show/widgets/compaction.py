@@ -123,7 +123,7 @@ def bought_told(what: Bought, plan: Plan) -> str:
     won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
     return (
         f"It buys {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
-        f"become {count(p.files_out, 'file')}, and a full scan is spared {what.file_opens_saved:,} file opens{won}."
+        f"become {count(p.files_out, 'file')}, and a full scan saves {what.file_opens_saved:,} file opens{won}."
     )
 
 

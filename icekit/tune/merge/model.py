@@ -100,7 +100,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedJoin:
-    """Whether a storage-partitioned join would spare the shuffle.
+    """Whether a storage-partitioned join would avoid the shuffle.
 
     ``is_used`` tells of the session as it is, ``settings`` which are missing (the smallest set
     found, by leaving out one after the other). Where the layout is at fault ``lacks`` says how,
@@ -314,7 +314,7 @@ def _why(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) ->
             "NOT MATCHED BY SOURCE" if _BY_SOURCE in statement.clauses else "copy-on-write, which writes unmatched rows of its files back,"
         )
         return (
-            f"NOT MATCHED together with {kept} makes it a full outer join, which has no broadcast. A storage-partitioned join can spare it."
+            f"NOT MATCHED together with {kept} makes it a full outer join, which has no broadcast. A storage-partitioned join can avoid it."
         )
     if not plan.keys:
         return "ON has no equality to join by."
@@ -426,7 +426,7 @@ def summary(review: Review) -> str:
     if review.rewrite is not None:
         said += f"; {opened(review.rewrite.plan.scan, review.total)} with what its source holds written into ON"
     if review.partitioned_join.settings:
-        said += "; a storage-partitioned join would spare the shuffle of the target"
+        said += "; a storage-partitioned join would avoid the shuffle of the target"
     return said + "."
 
 

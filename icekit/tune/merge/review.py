@@ -68,7 +68,7 @@ def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: 
 
     if "not matched by source" in statement.clauses:
         return None, (
-            "WHEN NOT MATCHED BY SOURCE looks at every row of the target that matches nothing, so no predicate in ON can spare a file; "
+            "WHEN NOT MATCHED BY SOURCE looks at every row of the target that matches nothing, so no predicate in ON can rule out a file; "
             "give that clause its work in a statement of its own, a DELETE or UPDATE that filters by partition"
         )
     if not before.size_in_bytes:
@@ -116,7 +116,7 @@ def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: 
 
 
 def _needed(spark: SparkSession, statement: Statement, held: Sequence[_Held], before: EnginePlan) -> tuple[list[_Held], EnginePlan | None]:
-    """The predicates that spare something, and the plan with them: each is left out once, the longest first."""
+    """The predicates that rule something out, and the plan with them: each is left out once, the longest first."""
 
     def planned_with(some: Sequence[_Held]) -> EnginePlan:
         return engine_plan(spark, statement.with_condition(_predicate(statement, some)), statement.target)
@@ -220,7 +220,7 @@ def _count(spark: SparkSession, guard: str) -> int:
         raise StatementRefused(f"The source's side of ON cannot be asked by itself ({reason(error)}); add the predicate by hand.") from None
 
 
-# --- Ask whether a storage-partitioned join would spare a MERGE its shuffles, and what is missing for one
+# --- Ask whether a storage-partitioned join would save a MERGE its shuffles, and what is missing for one
 #
 # The engine answers: the statement is planned again under the settings that such a join needs. If
 # the shuffle of the target goes, settings are left out one after the other; if it stays, the

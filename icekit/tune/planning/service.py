@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 #: A choice: planning in another place must save this share of the time, and this many seconds, or it is lost in noise.
 MODE_GAIN, MODE_SECONDS = 0.25, 1.0
-#: A choice: rewriting manifests must spare a query this share of those it opens, and this many.
-MANIFEST_GAIN, MANIFESTS_SPARED = 0.5, 8
+#: A choice: rewriting manifests must save a query this share of those it opens, and this many.
+MANIFEST_GAIN, MANIFESTS_SAVED = 0.5, 8
 #: A choice: another encoding must save this share of the bytes, and slow no scan or write by more than this share.
 BYTES_GAIN, SLOWER = 0.15, 0.1
 
@@ -124,8 +124,8 @@ def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
         f"on a clone a full scan was planned in {whole.before.seconds:.2f} s before and {whole.after.seconds:.2f} s after, "
         f"and opened the same {count(whole.after.data_files, 'data file')}."
     )
-    spared = tried.mean_before - tried.mean_after
-    if spared < max(MANIFESTS_SPARED, MANIFEST_GAIN * tried.mean_before):
+    saved = tried.mean_before - tried.mean_after
+    if saved < max(MANIFESTS_SAVED, MANIFEST_GAIN * tried.mean_before):
         return Advice(name, now, now, f"Leave them as they are: {said}.", verified=timed)
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
     return Advice(name, now, after, f"{said[:1].upper()}{said[1:]}; it touches no data file.", sql, timed)

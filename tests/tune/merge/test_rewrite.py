@@ -144,7 +144,7 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(lake: Lak
     assert target.after(review.rewrite.sql) == target.after(sql)
 
 
-def test_only_predicates_that_spare_something_are_added(lake: Lake, scratch: str) -> None:
+def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: str) -> None:
     review = Target(lake, (scratch, "mr_needed")).create().review()
 
     assert review.rewrite is not None
@@ -203,7 +203,7 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch
         ({"clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"}, "every row of the target"),
     ],
 )
-def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_spare_nothing(
+def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothing(
     lake: Lake, scratch: str, merge: dict[str, str], why: str
 ) -> None:
     import re
