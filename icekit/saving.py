@@ -43,7 +43,12 @@ def versions() -> dict[str, str]:
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:
     """Write a document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
-    return write_text(path, json.dumps(mask_data(document), indent=1, default=str, allow_nan=False), clean=True)
+    return write_text(path, as_json(document), clean=True)
+
+
+def as_json(document: dict[str, Any]) -> str:
+    """A document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
+    return json.dumps(mask_data(document), indent=1, default=str, allow_nan=False)
 
 
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:

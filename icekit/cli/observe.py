@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,7 @@ def add_parsers(
         "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small ones"
     )
     look.add_argument("table")
+    look.add_argument("--json", action="store_true", help="print the facts and findings as the JSON document that reports write")
     look.set_defaults(verb=look_at)
     report = commands.add_parser(
         "report",
@@ -69,8 +71,16 @@ def look_at(arguments: argparse.Namespace) -> int:
     lake = connect(arguments.catalog or None)
     try:
         facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
+        if arguments.json:
+            from icekit.diagnose.document import document
+            from icekit.saving import as_json
+
+            say(as_json(document(facts, findings, limits)))
+            return EXIT_HEALTHY
         is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        say(card(facts, findings, limits, color=is_painted), is_painted=is_painted)
+        # COLUMNS, or those of the terminal; a pipe has no limit.
+        width = shutil.get_terminal_size((0, 0)).columns or None
+        say(card(facts, findings, limits, color=is_painted, width=width), is_painted=is_painted)
     finally:
         lake.close()
     return EXIT_HEALTHY

@@ -19,7 +19,7 @@ WIDTH = 80
 FINDINGS = 5
 _LABEL = 12
 _BAR = 18
-_SQL_LINES = 4
+_LEAST, _UNLIMITED = 40, 100_000
 
 _PAINT = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"}
 _BOLD, _DIM, _GREEN = "1", "2", "32"
@@ -29,25 +29,28 @@ _PLAIN = ""
 _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 
 
-def card(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, color: bool = False) -> str:
-    """A table's health in about 24 lines of at most 80 columns; only a statement may be wider.
+def card(
+    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, color: bool = False, width: int | None = WIDTH
+) -> str:
+    """A table's health in about 24 lines of so many columns (None: each sentence in one line); remedies and statements are whole.
 
     ``thresholds`` are the limits of the findings, by which sizes are distinguished too. ``color`` adds ANSI colours, for a terminal.
     """
+    columns = max(width, _LEAST) if width is not None else _UNLIMITED
 
     def painted(text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if color and code and text.strip() else text
 
-    def rows(label: str, said: str, at_most: int = 2) -> list[str]:
-        parts = _wrapped(said, WIDTH - _LABEL, at_most)
+    def rows(label: str, said: str, at_most: int | None = 2) -> list[str]:
+        parts = _wrapped(said, columns - _LABEL, at_most)
         return [painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part for i, part in enumerate(parts)]
 
     worst = findings.worst
     mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ healthy"
-    title = _cut(f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})", WIDTH - len(mood) - 2)
+    title = _cut(f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})", columns - len(mood) - 2)
     told = [
         painted(title, _BOLD) + "  " + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
-        painted("─" * WIDTH, _DIM),
+        painted("─" * min(columns, WIDTH), _DIM),
     ]
     for name, sentence in lines(facts):
         told += rows(name, sentence)
@@ -56,15 +59,15 @@ def card(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     told += rows("findings", summary(findings))
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
-        # Few findings leave room to say more of each.
-        parts = _wrapped(f"{finding.title}: {finding.evidence}", WIDTH - 4, 2 if len(findings) <= 2 else 1)
+        # Few findings leave room to say all of each.
+        parts = _wrapped(f"{finding.title}: {finding.evidence}", columns - 4, None if len(findings) <= 2 else 2)
         told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
     if len(findings) > FINDINGS:
         told.append(f"    and {len(findings) - FINDINGS} more")
     step = _next_step(findings)
     if step is not None:
-        told += rows("next", f"{step.title}: {step.remedy}")
-        told += [f"  {line}" for line in _sql_lines(step.sql[0])]
+        told += rows("next", f"{step.title}: {step.remedy}", None)
+        told += [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
     return "\n".join(told)
 
 
@@ -82,18 +85,18 @@ def _next_step(findings: Sequence[Finding]) -> Finding | None:
     return next((f for f in findings if f.sql), None)
 
 
-def _sql_lines(statement: str) -> list[str]:
-    """A statement in lines; one that would fill the screen is cut, and says so."""
+def _sql_lines(statement: str, width: int) -> list[str]:
+    """A statement in lines, whole."""
     told = [""]
     for word in _SQL_WORD.findall(printable(statement)):
-        if told[-1] and len(told[-1]) + len(word) >= WIDTH - 2:
+        if told[-1] and len(told[-1]) + len(word) >= width - 2:
             told.append("")
         told[-1] += f"{' ' if told[-1] else ''}{word}"
-    return told if len(told) <= _SQL_LINES else [*told[: _SQL_LINES - 1], "… (cut; the finding has the whole statement)"]
+    return told
 
 
-def _wrapped(text: str, width: int, at_most: int) -> list[str]:
-    """A text in lines of so many columns, cut where it has more than ``at_most``."""
+def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
+    """A text in lines of so many columns, cut where it has more than ``at_most`` (None: never)."""
     parts = textwrap.wrap(unbroken(printable(text)), width, max_lines=at_most, placeholder=" …")
     return [_cut(part.replace("\N{NO-BREAK SPACE}", " "), width) for part in parts or [""]]
 

@@ -141,10 +141,25 @@ def test_a_wrapped_statement_is_the_same_statement() -> None:
     assert " ".join(text.removeprefix("  ") for text in told[start:]) == statement
 
 
-def test_a_statement_that_would_fill_the_screen_is_cut() -> None:
+def test_a_statement_and_a_remedy_are_never_cut_however_long() -> None:
     statement = "ALTER TABLE t SET TBLPROPERTIES (" + ", ".join(f"'property-{n}' = 'value'" for n in range(100)) + ")"
 
-    assert card(make.table_facts(), Findings([make.finding(sql=(statement,))])).endswith("  … (cut; the finding has the whole statement)")
+    remedy = " ".join(f"step {n}" for n in range(100))
+    told = card(make.table_facts(), Findings([make.finding(sql=(statement,), remedy=remedy)])).splitlines()
+    start = next(place for place, text in enumerate(told) if text.startswith("  ALTER"))
+
+    assert " ".join(text.strip() for text in told[start:]) == statement
+    assert remedy in " ".join(text.strip() for text in told)
+
+
+def test_a_wider_terminal_has_longer_lines_and_a_pipe_whole_sentences() -> None:
+    narrow, wide, pipe = (card(SMALL, diagnose(SMALL), width=width).splitlines() for width in (60, 120, None))
+
+    # A word of a statement is never cut.
+    assert max(len(text) for text in narrow if not text.startswith("  ")) <= 60
+    assert 80 < max(map(len, wide)) <= 120
+    assert len(narrow) > len(wide) > len(pipe)
+    assert not any("…" in text for text in pipe)
 
 
 def test_it_fits_a_terminal() -> None:
