@@ -1,4 +1,4 @@
-"""List the catalogs there are, and work on one within a deadline; Spark's part can be cancelled, the rest only left behind."""
+"""List the catalogs there are, work on one within a deadline (Spark's part can be cancelled, the rest only left behind), and let go of it."""
 
 from __future__ import annotations
 
@@ -133,6 +133,34 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, wai
         if isinstance(stopped, TimeoutError):
             raise DeadlineExceeded from None
         raise
+
+
+# --- Close a lake when the process is asked to end: Spark goes without a word
+
+
+#: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the process in any case.
+_GOING_SECONDS = 20.0
+
+
+def let_go(lake: Lake, ending: interrupting.Ending) -> None:
+    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
+
+    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So a process
+    that ends stops Spark from another thread, which has a connection of its own, and does not wait for it forever.
+    """
+    try:
+        if not ending.is_asked:
+            lake.close()
+            return
+    except BaseException as error:
+        if not ending.takes(error):
+            raise
+    ending.hear()
+    try:
+        within(_GOING_SECONDS, lake.close)
+    except BaseException as error:
+        if not ending.takes(error):
+            raise
 
 
 # --- Say which catalogs a person can choose from, without contacting any

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog.profile import SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import is_of_engine, reason
+from icekit.engine.interrupting import handler_kept
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import stderr_to_file
@@ -87,7 +88,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
 
     shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
-    with stderr_to_file() as log:
+    with stderr_to_file() as log, handler_kept():
         try:
             # The JVM's command line is for all to read; what is secret follows by the bridge's socket.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))

@@ -122,6 +122,10 @@ def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callabl
 # --- Find the tables of the embedded lake in its SQLite catalog
 
 
+#: Who may only read cannot, until somebody who may write has put the file in order.
+_LEFT_BY_A_KILLED_WRITER = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
+
+
 class EmbeddedTables:
     """The embedded lake, asked with the standard library alone: a first look takes no imports."""
 
@@ -135,9 +139,19 @@ class EmbeddedTables:
         database = self.path / "catalog.db"
         if not database.exists():
             raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
-        try:
-            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=DEADLINE_SECONDS)) as connection:
+
+        def rows(mode: str) -> list[tuple[str, ...]]:
+            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS)) as connection:
                 return connection.execute(sql, arguments).fetchall()
+
+        try:
+            try:
+                return rows("ro")
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorname", None) not in _LEFT_BY_A_KILLED_WRITER:
+                    raise
+                # SQLite takes back what that writer did not commit, as soon as it may write.
+                return rows("rw")
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return []

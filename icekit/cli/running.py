@@ -239,34 +239,44 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
     ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.service` takes.
     """
     from icekit.api import connect
+    from icekit.catalog.deadline import let_go
+    from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
     from icekit.run import Limits, clear, resume, run, sampled
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
     if arguments.clear is not None and (arguments.execute or arguments.resume):
         raise ParameterError("--clear runs nothing; give it alone, and plan again after it.")
-    limits = Limits(prove=sampled(arguments.prove))
+    stop = Stop()
+    given: dict[str, Any] = {"ledger": arguments.ledger, "limits": Limits(prove=sampled(arguments.prove)), "stop": stop, "progress": say}
     lake = connect(arguments.catalog or None)
-    try:
-        if arguments.clear is not None:
-            clear(lake, arguments.table, arguments.clear, ledger=arguments.ledger)
-            say(f"{arguments.table} may be worked on again; plan again, as run {arguments.clear} is not resumed.")
-            return EXIT_HEALTHY
-        if arguments.resume:
-            outcome = resume(lake, arguments.table, command=arguments.command, ledger=arguments.ledger, limits=limits, progress=say)
-        else:
-            plan = planned(lake)
-            if arguments.execute and plan.actions:
-                # What is about to be run is said before it is.
-                say(f"{plan!r}\n")
-            outcome = run(lake, plan, execute=arguments.execute, ledger=arguments.ledger, limits=limits, progress=say)
-        if then is not None:
-            outcome = then(lake, outcome, ledger=arguments.ledger, limits=limits, progress=say)
-        say(("" if outcome.is_dry_run else "\n") + repr(outcome))
-        say_saved(outcome, arguments.output)
-        return 130 if outcome.status == "stopped" else outcome.exit_status
-    finally:
-        lake.close()
+    # From here on Ctrl-C and a scheduler's signal are noted, and not only raised, which Python may drop.
+    with ended_like_interrupted() as ending, heeded(stop.set):
+        try:
+            if arguments.clear is not None:
+                clear(lake, arguments.table, arguments.clear, ledger=arguments.ledger)
+                say(f"{arguments.table} may be worked on again; plan again, as run {arguments.clear} is not resumed.")
+                return EXIT_HEALTHY
+            if arguments.resume:
+                outcome = resume(lake, arguments.table, command=arguments.command, **given)
+            else:
+                plan = planned(lake)
+                ending.check()
+                if arguments.execute and plan.actions:
+                    # What is about to be run is said before it is.
+                    say(f"{plan!r}\n")
+                outcome = run(lake, plan, execute=arguments.execute, **given)
+            if then is not None:
+                outcome = then(lake, outcome, **given)
+            say(("" if outcome.is_dry_run else "\n") + repr(outcome))
+            say_saved(outcome, arguments.output)
+            return 130 if outcome.status == "stopped" else outcome.exit_status
+        except Exception as error:
+            if ending.takes(error):
+                raise KeyboardInterrupt from error
+            raise
+        finally:
+            let_go(lake, ending)
 
 
 def say_saved(result: Result, folder: Path | None) -> None:

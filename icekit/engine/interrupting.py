@@ -143,6 +143,19 @@ def ended_like_interrupted() -> Iterator[Ending]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def handler_kept() -> Iterator[None]:
+    """Keep the handler for Ctrl-C of the block around this one: PySpark's, which comes with its context, notes nothing of it."""
+    if not _blocks or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 # --- Ask work to end, and cancel what Spark does for it, by a tag on its jobs; the one place that knows how
 
 

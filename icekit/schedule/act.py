@@ -10,7 +10,6 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from icekit.catalog import Lake
-from icekit.catalog.tables import within
 from icekit.compact import Plan
 from icekit.compact.ledger import Ledger, opened
 from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
@@ -364,32 +363,7 @@ def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Pe
     return share_out(wanted, left)
 
 
-# --- Let a pass end that was asked to: Spark goes without a word, and what it broke off is no table's failure
-
-
-#: Seconds that Spark is given to stop when the pass was asked to end; its JVM goes with the process in any case.
-_GOING_SECONDS = 20.0
-
-
-def let_go(lake: Lake, ending: Ending) -> None:
-    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
-
-    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So an ending pass
-    stops Spark from another thread, which has a connection of its own, and does not wait for it forever.
-    """
-    try:
-        if not ending.is_asked:
-            lake.close()
-            return
-    except BaseException as error:
-        if not ending.takes(error):
-            raise
-    ending.hear()
-    try:
-        within(_GOING_SECONDS, lake.close)
-    except BaseException as error:
-        if not ending.takes(error):
-            raise
+# --- Let a pass end that was asked to: what it broke off is no table's failure
 
 
 def while_ending(step: Step, ending: Ending) -> Step:

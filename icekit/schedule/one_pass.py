@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from icekit.catalog import EMBEDDED, Lake, connect
+from icekit.catalog.deadline import let_go
 from icekit.engine.boundary import outside
 from icekit.engine.interrupting import Ending, ended_like_interrupted
 from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable, first_line
 from icekit.facts.head import head
 from icekit.report import FactsCache, Part
 from icekit.schedule import result as document
-from icekit.schedule.act import Say, Table, TableWork, act, let_go, shares, stop, unfinished, while_ending
+from icekit.schedule.act import Say, Table, TableWork, act, shares, stop, unfinished, while_ending
 from icekit.schedule.alerts import check_places, check_receivers, messages, send, urls
 from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.policy import Rule, SchedulePolicy

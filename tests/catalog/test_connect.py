@@ -169,6 +169,39 @@ def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(tmp_path:
     lake.close()
 
 
+#: Changes more pages than its cache holds, so that some are in the file when it is killed, and the journal is the way back.
+KILLED = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode = DELETE")
+db.execute("PRAGMA cache_size = 1")
+db.execute("PRAGMA cache_spill = 1")
+db.execute("BEGIN IMMEDIATE")
+db.execute("UPDATE iceberg_tables SET table_name = 'lost'")
+for n in range(500):
+    db.execute("INSERT INTO iceberg_tables VALUES ('lake', 'db', ?, ?, NULL, 'TABLE')", [f"lost{n}", "x" * 500])
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("own_lake")
+def test_a_catalog_whose_writer_was_killed_is_read_as_it_was_committed(tmp_path: Path) -> None:
+    database = tmp_path / "catalog.db"
+    journal, before = database.with_name("catalog.db-journal"), database.stat().st_size
+    command = [sys.executable, "-c", KILLED, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        writer.kill()
+    assert journal.stat().st_size > 0
+    assert database.stat().st_size > before
+
+    tables = icekit.connect().tables
+    assert tables.names() == [("db", "events")]
+    assert (journal.exists(), database.stat().st_size) == (False, before)
+
+
 class _Refusing(BaseHTTPRequestHandler):
     """A catalog that answers every request with 403 and repeats the token it was given."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +122,26 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
 def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
     with pytest.raises(SparkUnavailable, match=f"Spark refuses the setting {key}: .*'{value}'"):
         check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
+
+
+def test_ctrl_c_is_noted_also_once_spark_has_started(tmp_path: Path) -> None:
+    """PySpark puts a handler of its own in the place of a command's."""
+    code = """
+import contextlib, signal
+import icekit
+from icekit.engine.interrupting import ended_like_interrupted
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with ended_like_interrupted() as ending, contextlib.closing(icekit.connect()) as lake:
+    lake.spark
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    print(ending.is_asked)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "ICEKIT_LAKE": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
 
 
 @pytest.fixture

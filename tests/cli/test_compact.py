@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import icekit.run
 from icekit.api import Lake
 from icekit.catalog import session
-from icekit.cli.main import main
+from icekit.cli.main import _parser, main
+from icekit.cli.running import _run
 from icekit.compact import Policy
 from icekit.compact.model import SETTINGS
 from icekit.compact.outcome import SCHEMA_VERSION
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ParameterError
 from icekit.run import sampled
 from tests.compact.tables import Table
@@ -68,6 +76,60 @@ def test_how_much_is_proved_is_all_some_or_none() -> None:
 
 def test_every_setting_of_the_command_is_one_of_the_policy() -> None:
     assert Policy.of(dict.fromkeys(SETTINGS)) == Policy()
+
+
+@pytest.fixture
+def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The arguments of a command that runs its plan, in a process that takes Ctrl-C as Python does."""
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield _parser().parse_args(["compact", "db.t", "--execute"])
+    signal.signal(signal.SIGINT, before)
+
+
+def dropped_ctrl_c() -> None:
+    """Ctrl-C while Python collects garbage, which drops what its handler raises."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_runs_anything(execute: Any) -> None:
+    plan: Any = SimpleNamespace(actions=())
+
+    def planned(_: Lake) -> Any:
+        dropped_ctrl_c()
+        return plan
+
+    with pytest.raises(KeyboardInterrupt):
+        _run(execute, planned)
+
+
+def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
+    def planned(_: Lake) -> Any:
+        dropped_ctrl_c()
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    with pytest.raises(KeyboardInterrupt):
+        _run(execute, planned)
+
+
+def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_breaks_in(
+    execute: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan: Any = SimpleNamespace(actions=())
+    outcome = SimpleNamespace(is_dry_run=False, status="stopped", exit_status=1)
+
+    def run(_lake: Lake, _plan: Any, *, stop: Stop, **_: Any) -> Any:
+        dropped_ctrl_c()
+        with pytest.raises(Stopped):
+            stop.sleep(600)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return outcome
+
+    monkeypatch.setattr(icekit.run, "run", run)
+    assert _run(execute, lambda _: plan) == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.spark

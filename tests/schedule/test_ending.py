@@ -15,10 +15,11 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 import icekit.schedule.one_pass
 from icekit.api import Lake
-from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
+from icekit.catalog import deadline
+from icekit.catalog.deadline import let_go
+from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, handler_kept, heeded
 from icekit.errors import CatalogUnreachable
-from icekit.schedule import act
-from icekit.schedule.act import Table, let_go, while_ending
+from icekit.schedule.act import Table, while_ending
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.result import EXIT_STOPPED, Step
 from icekit.schedule.state import State, state_path
@@ -91,6 +92,22 @@ def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_an
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_own() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ended_like_interrupted() as ending:
+            with handler_kept():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            assert ending.is_asked
+        with handler_kept():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "in no block, Spark's is left alone"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_step_that_breaks_after_the_signal_is_cut_short_and_one_that_was_disproved_is_not() -> None:
     failed = Step("compact", "failed", "the connection was refused", run_id="r")
     disproved = Step("compact", "failed", "rows differ", run_id="r", is_unproved=True)
@@ -139,7 +156,7 @@ def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.Log
 
 
 def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(act, "_GOING_SECONDS", 0.1)
+    monkeypatch.setattr(deadline, "_GOING_SECONDS", 0.1)
     hanging, ended = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import _parser, main
-from icekit.schedule.recipes import recipe
+from icekit.schedule.recipes import minute_of, recipe
 
 ROOT = Path(__file__).parents[2]
 ODD = "100% of it's $HOME"
@@ -77,15 +77,13 @@ def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None
     assert json.loads((file.parent / "out" / "pass.json").read_text())["exit_status"] == 2
 
 
-def test_two_policies_do_not_begin_in_the_same_minute(file: Path) -> None:
-    other = file.with_name("other.yaml")
-    other.write_text(POLICY)
-    minutes = {
-        next(line for line in text.splitlines() if line[:1].isdigit()).split()[0]
-        for f in (file, other)
-        for text in recipe("cron", f).values()
-    }
-    assert len(minutes) == 2
+def test_policies_of_several_paths_begin_in_several_minutes() -> None:
+    assert [minute_of(Path(f"/etc/icekit/{name}.yaml")) for name in ("policy", "nightly", "other")] == [36, 37, 54]
+
+
+def test_the_minute_of_a_recipe_is_that_of_its_policys_path(file: Path) -> None:
+    [text] = recipe("cron", file).values()
+    assert next(line for line in text.splitlines() if line[:1].isdigit()).split()[0] == str(minute_of(file))
 
 
 def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:

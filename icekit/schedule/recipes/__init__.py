@@ -39,9 +39,7 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     env_file = file.with_suffix(".env")
     python = Path(sys.executable).absolute()
     carried = environment(policy)
-    # By its name, so that several policies do not begin in the same minute.
-    minute = str(zlib.crc32(str(file).encode()) % 60)
-    fill = {"POLICY": str(file), "NAME": policy.name, "ENV_FILE": str(env_file), "MINUTE": minute, "FOLDER": str(file.parent)}
+    fill = {"POLICY": str(file), "NAME": policy.name, "ENV_FILE": str(env_file), "MINUTE": str(minute_of(file)), "FOLDER": str(file.parent)}
     if kind == "cron":
         command = f"{_sourced(env_file)} {_run(python, file)} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1"
         # A % ends a command of cron's.
@@ -83,6 +81,11 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
             policy, name, {"ENV_FILE": env_file, "POLICY": file, "FOLDER": file.parent, "PYTHON": python}, fill, carried
         )
     }
+
+
+def minute_of(file: Path) -> int:
+    """The minute of the hour in which a policy begins: by its path, so that several policies do not all begin in the same one."""
+    return zlib.crc32(str(file).encode()) % 60
 
 
 def left_out(kind: str, file: Path) -> str | None:

@@ -384,10 +384,10 @@ def _within(node: Leaf, column: Bounds) -> Any:
     known = column.is_known & column.has_values
     lower, upper = column.lower[known], column.upper[known]
     values = [_comparable(v, lower) for v in node.values]
-    value = values[0]
+    value = values[0] if node.op == "prefix" else _element(values[0], lower)
     if node.op in {"=", "in"}:
         hit = np.zeros(len(lower), dtype=bool)
-        for one in values:
+        for one in (_element(v, lower) for v in values):
             hit |= ((lower <= one) & (upper >= one)).astype(bool)
     elif node.op in {"<", "<="}:
         hit = lower < value if node.op == "<" else lower <= value
@@ -402,6 +402,15 @@ def _within(node: Leaf, column: Bounds) -> Any:
 def _comparable(value: Any, lower: Any) -> Any:
     # Facts keep decimals as text, samples as numbers.
     return float(value) if isinstance(value, str) and len(lower) and isinstance(lower[0], float) else value
+
+
+def _element(value: Any, lower: Any) -> Any:
+    """The value as an element of such an array: numpy takes a bare string for an array of strings, and drops the NULs at its end."""
+    if lower.dtype != object:
+        return value
+    element = np.empty((), dtype=object)
+    element[()] = value
+    return element
 
 
 def bounds_of(groups: Sequence[Sequence[Any]]) -> Bounds:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from icekit.tune.filters.model import All, Anything, Either, Leaf, Node, bounds_of, may_match, truncated
@@ -44,6 +45,14 @@ def test_a_prefix_is_compared_as_far_as_it_goes() -> None:
     assert matched(Leaf("c", "prefix", ("app",)), groups) == [True, False, False]
 
 
+@pytest.mark.parametrize("op", ["=", "in", "<=", ">="])
+def test_a_text_that_ends_in_nul_is_the_bound_that_it_equals(op: str) -> None:
+    assert matched(Leaf("c", op, ("a\x00",)), [["a\x00"]]) == [True]
+    # It is more than the text without, and less than the one with another.
+    assert matched(Leaf("c", ">", ("a\x00",)), [["a"], ["a\x00"], ["a\x00\x00"]]) == [False, False, True]
+    assert matched(Leaf("c", "<", ("a\x00",)), [["a"], ["a\x00"], ["a\x00\x00"]]) == [True, False, False]
+
+
 def test_truncated_bounds_of_texts_with_one_long_prefix_skip_nothing() -> None:
     groups = [[f"https://example.org/{n:04}"] for n in range(5)]
     bounds = bounds_of(groups)
@@ -58,6 +67,7 @@ def test_a_decimal_is_compared_as_a_number() -> None:
     assert matched(Leaf("c", "=", ("10.5",)), [[9.0, 11.0], [100.0]]) == [True, False]
 
 
+@example([["\x00"]], "\x00", 1)
 @given(some.lists(some.lists(some.text(max_size=5), max_size=4), min_size=1, max_size=5), some.text(max_size=5), some.integers(1, 4))
 def test_truncating_never_skips_a_file_that_has_the_value(groups: list[list[str]], value: str, length: int) -> None:
     bounds = truncated(bounds_of(groups), length)
