@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import icekit
 from icekit.cli import observe, running, schedule, tune
@@ -27,6 +27,13 @@ class _Parser(argparse.ArgumentParser):
         unknown = message.partition("unrecognized arguments: ")[2].split()
         hint = nearest(unknown[0].partition("=")[0], self.known(), count=1) if unknown else ""
         self.exit(EXIT_MISCONFIGURED, f"icekit: {shortened(message)}{hint}\nTry `{self.prog} --help`.\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = list(map(str, action.choices))
+            what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
+            hint = nearest(str(value), choices, count=1) or f"; there are {', '.join(choices)}."
+            raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 
     def known(self) -> list[str]:
         """Every option of this parser and of its commands."""

@@ -38,7 +38,7 @@ def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str]
         (["policy", "none.yaml"], "cannot be read"),
         (["run", "none.yaml"], "cannot be read"),
         (["run"], "required: POLICY"),
-        (["recipe", "crn"], "invalid choice"),
+        (["recipe", "crn"], "did you mean cron?"),
         (["run", "p", "--dryrun"], "did you mean --dry-run"),
     ],
 )
