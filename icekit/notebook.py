@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
-def begin(parameters: Mapping[str, Any], known: Sequence[str]) -> None:
+def begin(cell_globals: Mapping[str, Any]) -> None:
     """Make errors readable, and refuse parameters that the notebook does not have.
 
-    ``parameters`` are the cell's globals, ``known`` the names of the parameters cell.
-    papermill itself only warns about an unknown one. Raises
+    The parameters that it has are what the cells before papermill's assign: papermill puts the values that it was given after the cell
+    tagged ``parameters``, and itself only warns about an unknown one. Raises
     :class:`~icekit.errors.ParameterError` with the nearest known name.
     """
     _plain_errors()
-    for cell in reversed(list(parameters.get("In", ()))):
-        if cell.lstrip().startswith("# Parameters"):
-            check_names(_assigned(cell), known)
-            if not _has_front_end():
-                # papermill runs it with parameters: nobody is there to move a slider.
-                os.environ.setdefault(SWITCH, "off")
-            break
+    cells = list(cell_globals.get("In", ()))
+    given = next((place for place in reversed(range(len(cells))) if cells[place].lstrip().startswith("# Parameters")), None)
+    if given is not None:
+        check_names(_assigned(cells[given]), [name for cell in cells[:given] for name in _assigned(cell)])
+        if not _has_front_end():
+            # papermill runs it with parameters: nobody is there to move a slider.
+            os.environ.setdefault(SWITCH, "off")
     # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
         above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)

@@ -260,7 +260,7 @@ def begin(*tables: str) -> Lake:
     teaches the predictions of real runs nor is resumed by one; ``ICEKIT_LEDGER`` keeps another.
     Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.registry`.
     """
-    notebook.begin({}, ())
+    notebook.begin({})
     lake = connect()
     if missing := [name for name in tables if not is_kept(lake, name)]:
         build(lake, missing, rebuild=True)

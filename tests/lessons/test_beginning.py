@@ -70,6 +70,6 @@ def test_a_notebook_finds_the_lake_of_its_checkout(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / folder)
     monkeypatch.delenv("ICEKIT_LAKE")
 
-    notebook.begin({}, ())
+    notebook.begin({})
 
     assert Path(os.environ.get("ICEKIT_LAKE", "lake")).resolve() == tmp_path / "lake"

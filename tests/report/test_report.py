@@ -20,7 +20,7 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
 from icekit.diagnose import document
 from icekit.errors import ParameterError
-from icekit.notebook import check_names, finish, gated, limits, observe
+from icekit.notebook import begin, finish, gated, limits, observe
 from icekit.report import Row, exit_status, notebook_path
 from icekit.report.index import Index, write_index
 from icekit.saving import slug
@@ -198,7 +198,10 @@ def test_a_misspelt_option_is_refused_with_the_nearest(capsys: pytest.CaptureFix
     assert "did you mean --fail-on?" in capsys.readouterr().err
 
 
-def test_a_look_shows_a_card_in_eighty_columns(small_lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_look_shows_a_card_as_wide_as_the_terminal(
+    small_lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     main(["look", "db.sick"])
     card = capsys.readouterr().out
 
@@ -277,10 +280,12 @@ def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None
     assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written: no output folder was given."
 
 
-def test_parameter_names_are_checked_against_those_of_the_notebook() -> None:
-    check_names(["table"], ["table", "ref"])
-    with pytest.raises(ParameterError, match="did you mean table"):
-        check_names(["tabel"], ["table", "ref"])
+def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest() -> None:
+    tagged = 'table: str = "db.t"  # namespace.table\nref: str = ""'
+    begin({"In": ["", tagged, '# Parameters\nref = "main"']})
+    with pytest.raises(ParameterError, match="no parameter 'tabel'; did you mean table"):
+        begin({"In": ["", tagged, '# Parameters\ntabel = "db.u"']})
+    begin({"In": ["", tagged]})
 
 
 def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_parameters_of_papermill_turn_controls_off(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(SWITCH, "")
     monkeypatch.delenv(SWITCH)
 
-    begin({"In": ["", "table = 'a'", "# Parameters\ntable = 'b'"]}, ["table"])
+    begin({"In": ["", "table = 'a'", "# Parameters\ntable = 'b'"]})
 
     assert not widgets_on()
 
@@ -85,10 +85,8 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3")
-    told = (
-        "import os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
-    )
-    asked = "begin(globals(), ['table'])\nprint(widgets_on())"
+    told = "table = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
+    asked = "begin(globals())\nprint(widgets_on())"
 
     def said(code: str, **metadata: str) -> str:
         """What a cell prints, or raises."""
