@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 import icekit
 from icekit.api import Lake
 from icekit.catalog import session
+from icekit.engine.bridge import make_active
 from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
@@ -103,11 +104,21 @@ def lake(_test_lake: None) -> Iterator[Lake]:
 
 @pytest.fixture(autouse=True)
 def _no_session_is_left() -> Iterator[None]:
-    """Stop what a test has started on a lake of its own: Spark would read that lake for the tests that follow."""
+    """Stop what a test has started on a lake of its own: Spark would read that lake for the tests that follow.
+
+    And have the session of all be the active one again: a DataFrame that is made in another one makes that the active one,
+    which a lake of a later test would borrow.
+    """
     before = session._started
     yield
     if before is None:
         session.stop_own()  # which does nothing to the session that all tests share
+    if (own := session._started) is not None:
+        from pyspark.sql import SparkSession
+
+        if SparkSession._activeSession is not own:
+            SparkSession._activeSession = own
+            make_active(own)
 
 
 @pytest.fixture(scope="session")

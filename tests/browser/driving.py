@@ -27,6 +27,7 @@ class Driven:
 
     def __init__(self, page: Page, server: Server, name: str) -> None:
         self.page = page
+        page.set_default_timeout(PATIENCE)
         page.goto(f"{server.url}/lab/tree/{name}?token={server.token}&reset")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         # A kernel that is still starting would lose a request to run.
@@ -100,7 +101,6 @@ __all__ = ["PATIENCE", "Driven", "expect"]
 def opened(chromium: Browser, server: Server, name: str) -> Iterator[Driven]:
     """A notebook in a page of its own, all its cells run."""
     page = chromium.new_page(viewport={"width": 1400, "height": 1000})
-    page.set_default_timeout(60_000)
     driven = Driven(page, server, name)
     driven.run_all()
     yield driven

@@ -87,7 +87,6 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
     apputils.mkdir(parents=True)
     (apputils / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
     token = secrets.token_hex(16)
-    port = _free_port()
     homes = {
         "JUPYTER_CONFIG_DIR": str(scratch / "config"),
         # No notebook is trusted yet, as in a fresh home.
@@ -98,16 +97,14 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
         "IPYTHONDIR": str(scratch / "ipython"),
     }
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"),
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={_free_port()}"),
         *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--expose-app-in-browser", "--allow-root"),
         "--LabApp.extension_manager=readonly",
     ]
     log = (scratch / "jupyterlab.log").open("w")
     process = subprocess.Popen(command, env={**environment(), **homes}, stdout=log, stderr=log)
     try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for(f"{url}/api?token={token}", process, scratch / "jupyterlab.log")
-        yield Server(url, token)
+        yield Server(_started(process, scratch, token), token)
     finally:
         # It ends its kernels before it ends.
         process.terminate()
@@ -119,17 +116,23 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
 
 
 def _free_port() -> int:
+    """A port that is free now; where it is taken by then, JupyterLab looks for another near it."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _started(process: subprocess.Popen[bytes], scratch: Path, token: str) -> str:
+    """Wait until JupyterLab answers; its address, by what it has written down itself."""
+    log, info = scratch / "jupyterlab.log", scratch / "runtime" / f"jpserver-{process.pid}.json"
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
             raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
-        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError), urllib.request.urlopen(url, timeout=2):
-            return
+        # Not there yet, half written, or not listening yet.
+        with contextlib.suppress(FileNotFoundError, ValueError, urllib.error.URLError, ConnectionError, TimeoutError):
+            url = f"http://127.0.0.1:{json.loads(info.read_text())['port']}"
+            with urllib.request.urlopen(f"{url}/api?token={token}", timeout=2):
+                return url
         time.sleep(0.3)
     raise RuntimeError(f"JupyterLab did not answer within {_START_SECONDS} s:\n{log.read_text()[-2000:]}")

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -244,18 +243,19 @@ def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyP
 def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"URI": f"sqlite:///{tmp_path}/other.db", "WAREHOUSE": str(tmp_path), "TYPE": "sql"}.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{key}", value)
-    monkeypatch.setattr("icekit.catalog.tables.DEADLINE_SECONDS", 1.0)
-    # Imported again, and slowly.
+    # Imported again: in the thread that waits, and not in the one that is waited for.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog.sql")
+    importing: list[threading.Thread] = []
 
-    class Slow:
+    class Watching:
         def find_spec(self, name: str, *_: object) -> None:
             if name == "pyiceberg.catalog.sql":
-                time.sleep(1.2)
+                importing.append(threading.current_thread())
 
-    monkeypatch.setattr(sys, "meta_path", [Slow(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [Watching(), *sys.meta_path])
 
     assert icekit.connect("other").tables.names() == []
+    assert importing == [threading.current_thread()]
 
 
 def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

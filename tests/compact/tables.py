@@ -12,6 +12,7 @@ from icekit.compact.ledger import SqliteLedger
 from icekit.diagnose.findings import Findings
 from icekit.run import run
 from icekit.sql import Identifier, display_name, identifier
+from tests.commits import in_order
 
 # Each task writes a file to each partition: small files in one commit.
 SCATTERED = {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true", "format-version": "2"}
@@ -69,9 +70,7 @@ class Table:
 
     def summaries(self) -> list[dict[str, str]]:
         """Operation and summary of every snapshot, oldest first."""
-        return [
-            {"operation": op, **summary} for op, summary in self.sql("SELECT operation, summary FROM {t}.snapshots ORDER BY committed_at")
-        ]
+        return [dict(snapshot["summary"]) for snapshot in in_order(self.lake, self.name)]
 
     def snapshot_id(self, ref: str = "main") -> int | None:
         rows = self.sql(f"SELECT snapshot_id FROM {{t}}.refs WHERE name = '{ref}'")

@@ -174,7 +174,7 @@ def race(machines: list[Lake], scratch: str, attempt: Callable[[TableLedger, int
             nonlocal first
             if first:
                 first = False
-                have_read.wait(timeout=60)
+                have_read.wait(timeout=600)
             return 1_000_000
 
         try:

@@ -14,6 +14,7 @@ from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FileCounts, file_counts
 from icekit.facts.spark import check_listed
 from icekit.sql import identifier
+from tests.commits import in_order
 from tests.elsewhere import elsewhere
 
 PACKAGE = Path(__file__).parents[2] / "icekit"
@@ -104,10 +105,9 @@ def test_what_another_session_has_committed_is_read(lake: Lake, scratch: str, na
         assert metadata_table(lake.spark, table, metadata).count() == 1
     other = elsewhere(lake.spark)
     other.sql(f"INSERT INTO {identifier(*table)} VALUES (2)")
-    snapshot = other.sql(f"SELECT snapshot_id FROM {identifier(*table, 'snapshots')} ORDER BY committed_at DESC").first()
-    assert snapshot is not None
+    newest = in_order(lake, (scratch, name))[-1]
 
-    assert metadata_table(lake.spark, table, "entries", int(snapshot[0])).count() == 2
+    assert metadata_table(lake.spark, table, "entries", int(newest["snapshot-id"])).count() == 2
     assert metadata_table(lake.spark, table, "all_files").count() == 2
     assert metadata_table(lake.spark, table, "snapshots").count() == 2
 

@@ -23,6 +23,7 @@ from icekit.prove import prove_erased
 from icekit.run.service import run
 from icekit.sandbox import clone
 from icekit.sql import identifier
+from tests.commits import in_order
 
 pytestmark = pytest.mark.spark
 
@@ -269,7 +270,7 @@ def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: s
     lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{metadata_file}')")
     lake.spark.sql(f"INSERT INTO {copy} VALUES (2)")
     # Without its files, as pyiceberg expires.
-    begun = lake.spark.sql(f"SELECT snapshot_id FROM {copy}.snapshots ORDER BY committed_at").collect()[0][0]
+    begun = int(in_order(lake, other)[0]["snapshot-id"])
     assert isinstance(lake.tables, EmbeddedTables)
     with SqlCatalog(lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse="") as catalog:
         catalog.load_table(other).maintenance.expire_snapshots().by_id(begun).commit()

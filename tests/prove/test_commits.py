@@ -18,6 +18,7 @@ from icekit.lab.tables import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
 from icekit.sql import identifier
+from tests.commits import in_order
 from tests.resolve.writing import Files
 from tests.shapes import Shapes
 
@@ -46,7 +47,7 @@ class Table:
         return self.snapshots()[-1]
 
     def snapshots(self) -> list[int]:
-        return [row[0] for row in self.sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at")]
+        return [int(snapshot["snapshot-id"]) for snapshot in in_order(self.lake, self.name)]
 
     def summary(self, snapshot_id: int) -> dict[str, str]:
         operation, summary = self.sql(f"SELECT operation, summary FROM {{t}}.snapshots WHERE snapshot_id = {snapshot_id}")[0]

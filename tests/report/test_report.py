@@ -24,6 +24,7 @@ from icekit.notebook import begin, finish, gated, limits, observe
 from icekit.report import Row, exit_status, notebook_path
 from icekit.report.index import Index, write_index
 from icekit.saving import slug
+from icekit.show.explorer import SWITCH
 from tests.factories import file_group, partition, table_facts
 
 
@@ -280,7 +281,8 @@ def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None
     assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written: no output folder was given."
 
 
-def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest() -> None:
+def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
     tagged = 'table: str = "db.t"  # namespace.table\nref: str = ""'
     begin({"In": ["", tagged, '# Parameters\nref = "main"']})
     with pytest.raises(ParameterError, match="no parameter 'tabel'; did you mean table"):

@@ -186,10 +186,12 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path)
     def work() -> None:
         with Kernels().own() as kernel:
             used.append(kernel)
-            try:
-                executed(path, tmp_path / "out.ipynb", kernel, {})
-            except Exception as error:
-                failed.append(str(error))
+            # Again where it died at its start: a port that was free when it was chosen may be taken by then.
+            while not told.exists() and len(failed) < 2:
+                try:
+                    executed(path, tmp_path / "out.ipynb", kernel, {})
+                except Exception as error:
+                    failed.append(str(error))
 
     used: list[Kernel] = []
     thread = threading.Thread(target=work, daemon=True)
@@ -200,7 +202,7 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path)
         thread.join(120)
 
     assert over.is_set()
-    assert "died" in "".join(failed)
+    assert "died" in failed[-1]
     assert used[0].manager is None
     waited_for(lambda: not is_there(int(told.read_text()[:-1])))
 

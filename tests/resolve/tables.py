@@ -10,6 +10,7 @@ from zlib import crc32
 from icekit.api import Lake
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
+from tests.commits import in_order
 from tests.resolve.writing import Commit, Files, Part
 
 Rows = Counter[tuple[Any, ...]]
@@ -67,8 +68,8 @@ class Table:
         return sorted(row[0] for row in self.sql(f"SELECT id FROM {{t}} {at}"))
 
     def snapshots(self) -> list[int]:
-        """Every snapshot that the table knows."""
-        return [int(row[0]) for row in self.sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at")]
+        """Every snapshot that the table knows, oldest first."""
+        return [int(snapshot["snapshot-id"]) for snapshot in in_order(self.lake, self.name)]
 
     def history(self) -> dict[int, Rows]:
         """The rows of every snapshot."""

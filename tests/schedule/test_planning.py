@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,28 +89,35 @@ def test_planning_that_takes_too_long_ends_its_table_and_no_other(lake: Lake, tm
             stuck.wait(600)
         return real(lake, table, **options)
 
-    wanted = by(tmp_path, "    compact: {}\n", timeout="10 seconds")
-    # What is imported by the first table is no table's time.
-    run_pass(wanted, State(state_path(wanted)), dry_run=True, say=lambda _: None)
+    def in_its_time(lake: Lake, seconds: float | None, work: Any) -> Any:
+        assert seconds == 600.0
+        # How long the other takes is not judged.
+        return in_time(lake, 0.01 if work.keywords["table"] == ("db", "a") else None, work)
+
+    wanted = by(tmp_path, "    compact: {}\n", timeout="10 minutes")
     monkeypatch.setattr(studying, "observe", observe)
+    monkeypatch.setattr(studying, "in_time", in_its_time)
     said: list[str] = []
     made = run_pass(wanted, State(state_path(wanted)), dry_run=True, say=said.append)
-    stuck.set()
 
     assert {one.table: one.status for one in made.tables} == {"db.a": "timed out", "db.b": "reported"}
     assert made.exit_status == 3
-    told = "planning took longer than 10 seconds; raise `timeout:` or narrow the window (since, until, skip_last)"
+    told = "planning took longer than 10 minutes; raise `timeout:` or narrow the window (since, until, skip_last)"
     assert f"db.a: timed out: {told}" in said
-    with pytest.raises(PlanTimedOut):
-        timely(lake, 0.01, lambda _: threading.Event().wait(1))
+    stuck.set()
+
+
+def test_planning_without_a_limit_is_waited_for(lake: Lake) -> None:
     assert timely(lake, None, lambda taken: taken.name) == "lake"
 
 
 def test_a_table_whose_plan_was_too_slow_is_planned_again_by_the_next_pass(lake: Lake, tmp_path: Path) -> None:
     wanted = by(tmp_path, "    compact: {}\n")
     passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
+    stuck = threading.Event()
     with passing._on(one):
-        timely(lake, 0.01, lambda _: threading.Event().wait(1))
+        timely(lake, 0.01, lambda _: stuck.wait(600))
+    stuck.set()
     assert (one.status, one.is_over, passing.state.table("db.a").seen) == ("timed out", True, None)
 
 
@@ -134,17 +142,20 @@ def test_facts_are_collected_again_for_storage_that_was_not_looked_at_and_after_
     assert collected == [False, True, True]
 
 
-def test_the_start_of_spark_is_no_part_of_a_tables_time(lake: Lake) -> None:
-    waited, started = Waited(), threading.Event()
-
-    def work(_: Lake) -> str:
+def test_the_start_of_spark_is_no_part_of_a_tables_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, never, clock = Waited(), threading.Event(), [0.0]
+    with monkeypatch.context() as stopped:
+        stopped.setattr(time, "monotonic", lambda: clock[0])
         with waited.waiting():
-            started.wait(2.5)
-        return "done"
+            clock[0] = 600.0
+            assert waited.seconds == 600.0
+        clock[0] = 700.0
+        assert waited.seconds == 600.0
 
-    assert in_time(lake, 2.0, work, waited=waited) == "done"
+    assert in_time(lake, 0.01, lambda _: never.wait(0.1), waited=waited) is False, "it took longer, and Spark's start more than that"
     with pytest.raises(DeadlineExceeded):
-        in_time(lake, 0.2, lambda _: started.wait(5.0))
+        in_time(lake, 0.01, lambda _: never.wait(600))
+    never.set()
 
 
 def test_a_timeout_of_the_work_itself_is_its_own_error(lake: Lake) -> None:

@@ -149,8 +149,10 @@ def test_each_policy_has_a_record_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    code = f"import time, pathlib; from icekit.schedule.state import one_at_a_time\nwith one_at_a_time(pathlib.Path({str(path)!r})):\n print('held', flush=True); time.sleep(60)"
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    code = f"import pathlib, sys; from icekit.schedule.state import one_at_a_time\nwith one_at_a_time(pathlib.Path({str(path)!r})):\n print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

@@ -84,7 +84,11 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
     """In a kernel: papermill's client sends cells without a name, a front end with one."""
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
+    except RuntimeError:
+        # It died: a port that was free when it was chosen was taken by then.
+        manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
     told = "table = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
     asked = "begin(globals())\nprint(widgets_on())"
 

@@ -1,0 +1,15 @@
+"""A table's commits in their order, which no clock tells: two may share a millisecond, and a clock may step back."""
+
+from __future__ import annotations
+
+from icekit.api import Lake
+from icekit.facts.collect import load_metadata
+from icekit.facts.metadata import Json
+from icekit.sql import Identifier
+
+
+def in_order(lake: Lake, table: Identifier) -> list[Json]:
+    """Every snapshot that the table knows, oldest first; without Spark."""
+    snapshots: list[Json] = load_metadata(lake.tables.source(table)).get("snapshots") or []
+    # Format version 1 has no sequence numbers: there the metadata's own order stays.
+    return sorted(snapshots, key=lambda snapshot: int(snapshot.get("sequence-number") or 0))
