@@ -16,7 +16,7 @@ from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
 from icekit.saving import Result, slug
-from icekit.show.explorer import SWITCH
+from icekit.show.explorer import SWITCH, has_front_end
 
 if TYPE_CHECKING:
     from icekit.compact import Calibration, Policy
@@ -42,7 +42,7 @@ def begin(cell_globals: Mapping[str, Any]) -> None:
     given = next((place for place in reversed(range(len(cells))) if cells[place].lstrip().startswith("# Parameters")), None)
     if given is not None:
         check_names(_assigned(cells[given]), [name for cell in cells[:given] for name in _assigned(cell)])
-        if not _has_front_end():
+        if not has_front_end():
             # papermill runs it with parameters: nobody is there to move a slider.
             os.environ.setdefault(SWITCH, "off")
     # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
@@ -50,17 +50,6 @@ def begin(cell_globals: Mapping[str, Any]) -> None:
         above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)
         if above is not None:
             os.environ["ICEKIT_LAKE"] = str(above.resolve())
-
-
-def _has_front_end() -> bool:
-    """Tell whether a person's front end has sent the cell that runs: JupyterLab and its like name the cell, papermill does not."""
-    if "IPython" not in sys.modules:
-        return False
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    request = shell.get_parent() if hasattr(shell, "get_parent") else None
-    return bool(((request or {}).get("metadata") or {}).get("cellId"))
 
 
 def check_names(given: Sequence[str], known: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -13,8 +14,7 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 #: ``off`` shows every explorer as plain HTML alone.
 SWITCH = "ICEKIT_WIDGETS"
 _STATES = ("on", "off")
-# A page that nobody can run again hides it by its class.
-_OFF = f'<p class="controls-off">Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>'
+_OFF = f"<p>Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>"
 
 
 def widgets_on() -> bool:
@@ -26,6 +26,17 @@ def widgets_on() -> bool:
     if state not in _STATES:
         raise ParameterError(f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}")
     return state == "on"
+
+
+def has_front_end() -> bool:
+    """Tell whether a person's front end has sent the cell that runs: JupyterLab and its like name the cell, papermill does not."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else None
+    return bool(((request or {}).get("metadata") or {}).get("cellId"))
 
 
 class Explorer(ABC):
@@ -55,10 +66,11 @@ class Explorer(ABC):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         del include, exclude  # a front end takes what it can draw
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
-        if not widgets_on():
-            bundle["text/html"] += _OFF
-        else:
+        if widgets_on():
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
+        elif has_front_end():
+            # Somebody who could move them looks for them; a page or a stored notebook is not told what it lacks.
+            bundle["text/html"] += _OFF
         return bundle
 
     def __repr__(self) -> str:
