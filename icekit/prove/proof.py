@@ -174,15 +174,15 @@ class Proof:
         kept = tuple(one for proof in proofs for one in proof.kept)
         modes = {proof.mode for proof in proofs if proof.commits or not proof.kept} or {"metadata"}
         return cls(
-            proofs[0].table,
-            commits,
+            table=proofs[0].table,
+            commits=commits,
             # Of the proofs, not of their commits: one that could not be made has none.
-            verdict(proofs),
-            modes.pop() if len(modes) == 1 else "partly sampled",
-            sum(proof.seconds for proof in proofs),
-            sum(proof.rows_read for proof in proofs),
-            next((proof.caution for proof in proofs if proof.caution), None),
-            kept,
+            ok=verdict(proofs),
+            mode=modes.pop() if len(modes) == 1 else "partly sampled",
+            seconds=sum(proof.seconds for proof in proofs),
+            rows_read=sum(proof.rows_read for proof in proofs),
+            caution=next((proof.caution for proof in proofs if proof.caution), None),
+            kept=kept,
         )
 
     def __repr__(self) -> str:

@@ -190,7 +190,16 @@ class SampleRows:
         cut = {name: int(found[1]) for name, mode in modes.items() if (found := re.fullmatch(r"truncate\((\d{1,9})\)", mode))}
         columns = {name: SampleColumn.of(values, kinds[name]) for name, values in drawn.columns.items()}
         blind = {name for name, mode in modes.items() if mode in {"none", "counts"}}
-        return cls(columns, drawn.rows, drawn.total_rows, size_in_bytes, target_bytes, cut, blind, nested)
+        return cls(
+            columns=columns,
+            rows=drawn.rows,
+            table_rows=drawn.total_rows,
+            table_bytes=size_in_bytes,
+            target_bytes=target_bytes,
+            cut=cut,
+            blind=blind,
+            nested=nested,
+        )
 
     def spread(self, spec: Sequence[Field]) -> PartitionSpread:
         """How the table's bytes would be spread over the partitions of a spec."""
