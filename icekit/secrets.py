@@ -179,6 +179,8 @@ def _remember_one(value: str) -> None:
     for plain in (value, unquote(value)):
         spelt = {plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
         spelt |= {html.escape(plain), html.escape(plain, quote=False), quote(plain), quote(plain, safe=""), quote_plus(plain)}
+        # As templates spell quotes.
+        spelt.add(html.escape(plain).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"))
         _known.update(spelt)
 
 

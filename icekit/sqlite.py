@@ -26,6 +26,10 @@ class NewerSchema(sqlite3.DatabaseError):
     """The file was written by a later icekit."""
 
 
+class EarlierSchema(NotOurs):
+    """The file was written by an icekit whose schema is not read any more."""
+
+
 class SqliteFile(ABC):
     """A file on a local disk, for the threads and processes of one machine.
 
@@ -111,7 +115,7 @@ class SqliteFile(ABC):
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         if version < self.OLDEST:
-            raise NotOurs(f"schema {version} is an earlier icekit's, and is not read any more")
+            raise EarlierSchema(f"schema {version} is an earlier icekit's, and is not read any more")
         return int(version)
 
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from icekit import secrets
+from icekit.answer.pages import render
 from icekit.errors import ParameterError
 from icekit.terminal import say
 
@@ -72,6 +73,15 @@ def test_a_secret_is_masked_as_urls_json_and_html_spell_it() -> None:
     ]
 
     assert not [s for s in spellings if "***" not in secrets.scrub(s)]
+
+
+def test_a_secret_is_masked_in_a_page_of_a_template() -> None:
+    secret = "it's\"<hidden>&1"
+    secrets.remember({"password": secret})
+    page = render("table.html", title=secret, sections=[], is_open=False)
+
+    assert "hidden" in page
+    assert "hidden" not in secrets.mask(page)
 
 
 def test_scrubbing_data_keeps_its_shape_and_numbers() -> None:

@@ -36,7 +36,7 @@ class Unit:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 TEXT = Unit(str, is_text=True)

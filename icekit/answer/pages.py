@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from icekit.units import count, percent, size, span, unbroken
+from icekit.units import count, size, span, unbroken
 
 
 def render(template: str, **values: Any) -> str:
@@ -20,5 +20,5 @@ def _environment() -> Any:
     made = Environment(
         loader=PackageLoader("icekit.answer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"count": count, "percent": percent, "size": size, "span": span, "unbroken": unbroken}
+    made.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
     return made

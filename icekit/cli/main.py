@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
         # Report a full disk here; otherwise Python reports it at exit.
         write("", sys.stdout)
     except KeyboardInterrupt:
-        say("icekit: stopped; reports finished so far are complete.", error=True)
+        say("icekit: stopped; what is committed or reported so far stays.", error=True)
         return 130
     except BrokenPipeError:
         if sys.stderr is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.cli.observe import diagnosed, limits_of
-from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.terminal import say
 
 if TYPE_CHECKING:
@@ -272,7 +272,8 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
             say_saved(outcome, arguments.output)
             return 130 if outcome.status == "stopped" else outcome.exit_status
         except Exception as error:
-            if ending.takes(error):
+            # That a run lost rows is said also to somebody who has asked it to end.
+            if ending.takes(error) and not isinstance(error, RunDisproved):
                 raise KeyboardInterrupt from error
             raise
         finally:

@@ -162,7 +162,7 @@ _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_
 class Candidate:
     """One partition (or the partitions of older specs, which share groups) and what rewriting it would win.
 
-    ``file_opens_saved`` is what a full scan is saved: data files that go, and each delete
+    ``file_opens_saved`` are those that a full scan no longer needs: data files that go, and each delete
     file that is no longer opened beside a data file it applies to. Splitting an oversized
     file counts as one saved, though it opens more: what it saves is skipped bytes.
     """

@@ -38,7 +38,7 @@ class Prediction:
     ``source`` is ``planner`` where the engine's own planner was asked, ``facts`` where it was
     worked out from the rollup (no JVM bridge), ``metadata`` where the metadata alone decides.
     ``seconds`` is None before any past run tells a throughput; ``shuffle_bytes`` is 0 for a
-    rewrite that does not sort. ``file_opens_saved`` is what a full scan is saved: data files
+    rewrite that does not sort. ``file_opens_saved`` are those that a full scan no longer needs: data files
     that go, and delete files that are no longer opened beside each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,

@@ -306,6 +306,9 @@ class SparkStore(Store):
         last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
 
         def work() -> Mapping[str, Sequence[int]]:
+            # A table that an earlier icekit made gets the column with the first run that is appended.
+            if DRAWN not in self._lake.spark.table(self._name).columns:
+                return {}
             ranked = self._ranked(tables, other_than, f"table_name, observed_at, {DRAWN}")
             query = f"SELECT table_name, {DRAWN} FROM ({ranked}) WHERE newest <= {count:d} AND {DRAWN} IS NOT NULL ORDER BY table_name, observed_at"
             found: dict[str, list[int]] = {}

@@ -100,7 +100,7 @@ class Health:
 
 
 #: Every column that is kept, with its type (``string``, ``long`` or ``timestamp``) and what it holds.
-#: Columns are added at the end, and never change their meaning.
+#: Columns are added at the end, and never change their meaning. (Of 0.1, ``opens_spared`` and ``scan_bytes_spared`` are not read.)
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "run_id": ("string", "The report run; with table_name it names a row"),
     "table_name": ("string", "namespace.table, odd parts in backticks"),
@@ -131,7 +131,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "snapshots": ("long", "Snapshots in the metadata"),
     "metadata_files": ("long", "Entries of the metadata log"),
     "orphan_files": ("long", "Files that no snapshot names; null if the storage was not listed"),
-    "files_gone": ("long", "Data files that compaction would save"),
+    "files_gone": ("long", "Data files that compaction would remove"),
     "opens_saved": ("long", "File opens that compaction would save a full scan"),
     "scan_bytes_saved": ("long", "The same with bytes and manifests, priced in bytes (read.split.open-file-cost an open)"),
     "scan_bytes": ("long", "A full scan, priced in the same way"),

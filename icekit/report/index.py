@@ -237,6 +237,7 @@ def _cells(row: Row | None, before: RecentRuns | None, limits: Any, is_listed: b
         (_Column("Manifests"), _of(won.manifests_gone, won.manifests) if won else none),
         (_Column("To rewrite"), _Cell(size(won.rewrite_bytes), won.rewrite_bytes) if won else none),
         (_Column("Over time", "t"), _over_time(row, before, limits) if row else none),
+        (_Column("Cost saved", "n more", True), _Cell(size(won.saved), won.saved) if won else none),
         (_Column("Data files", "n more", True), _Cell(f"{data['file_count']:,}", data["file_count"]) if data else none),
         (_Column("Data", "n more", True), _Cell(size(data["size_in_bytes"]), data["size_in_bytes"]) if data else none),
         (_Column("Expiry frees", "n more", True), _bytes(won.expirable_bytes) if won else none),

@@ -117,7 +117,7 @@ def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ())
 
 
 NAME = "run.jsonl"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,11 @@ from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
 #: Why a table in such a state is due, whatever its trigger says.
-_DUE_ANYWAY = {TableState.UNFINISHED: "a run of an earlier pass was unfinished", TableState.CLEARED: "it was cleared"}
+_DUE_ANYWAY = {
+    TableState.UNFINISHED: "a run of an earlier pass was unfinished",
+    TableState.CLEARED: "it was cleared",
+    TableState.DUE: "an earlier pass has left something to do",
+}
 
 
 def run_pass(policy: SchedulePolicy, state: State, *, dry_run: bool = False, clock: Clock | None = None, say: Say = print) -> Pass:

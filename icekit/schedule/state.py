@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
@@ -22,7 +23,7 @@ from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.result import PastAction
 from icekit.schedule.table_state import Event, TableRecord
 from icekit.secrets import mask_data
-from icekit.sqlite import SqliteFile
+from icekit.sqlite import EarlierSchema, SqliteFile
 from icekit.units import moment, span
 
 _TABLES = (
@@ -121,9 +122,24 @@ class State(SqliteFile):
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
         """Why the record cannot be used."""
+        way_out = "make it writable, or name another file with `state:` in the policy"
+        if isinstance(error, EarlierSchema):
+            held = _held_back(self.path)
+            look = f"Look at what failed or did not end on {', '.join(held)}, then " if held else ""
+            way_out = f"{look}name another file with `state:` in the policy"
         return LedgerUnusable(
-            f"The record of passes {self.path} cannot be used ({error}); make it writable, or name another file with `state:` in the policy: every table is then at its first pass."
+            f"The record of passes {self.path} cannot be used ({error}); {way_out}: every table is then at its first pass."
         )
+
+
+def _held_back(path: Path) -> tuple[str, ...]:
+    """The tables that a record of icekit 0.1 holds back: a run of theirs failed, was not proved, or did not end."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as db,
+    ):
+        return tuple(name for (name,) in db.execute("SELECT DISTINCT name FROM notes ORDER BY name"))
+    return ()
 
 
 def _record(db: sqlite3.Connection, table: str) -> TableRecord:

@@ -98,7 +98,15 @@ def _sql_lines(statement: str, width: int) -> list[str]:
 def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
     """A text in lines of so many columns, cut where it has more than ``at_most`` (None: never)."""
     parts = textwrap.wrap(unbroken(printable(text)), width, max_lines=at_most, placeholder=" …")
-    return [_cut(part.replace("\N{NO-BREAK SPACE}", " "), width) for part in parts or [""]]
+    whole = [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts or [""]]
+    if at_most is not None:
+        return [_cut(part, width) for part in whole]
+    # A wide character takes two columns, so that half as many always fit.
+    return [line for part in whole for line in ([part] if _columns(part) <= width else textwrap.wrap(part, width // 2))]
+
+
+def _columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _cut(text: str, width: int) -> str:

@@ -229,7 +229,7 @@ def length_chart(answer: MetricsColumns) -> Chart:
         return nothing(title, "No filter with values asks for a text column whose bounds are known, so no length is to be chosen.")
     modes = [mode for mode, _ in skips[0].by_mode]
     rows = [(mode, *(s.by_mode[place][1] for s in skips)) for place, mode in enumerate(modes)]
-    grid = Grid("", {"mode": TEXT, **dict.fromkeys((s.column for s in skips), FILES)}, rows)
+    grid = Grid("", {"bounds mode": TEXT("mode"), **dict.fromkeys((s.column for s in skips), FILES)}, rows)
     said = [f"Filters on {s.column} need {s.best[0]} to read {files_said(s.best[1])}" for s in skips if s.best is not None]
     with styled():
         figure, (axes,) = canvas(title, 4.2)

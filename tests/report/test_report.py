@@ -210,6 +210,14 @@ def test_a_look_shows_a_card_as_wide_as_the_terminal(
     assert "small files" in card
 
 
+def test_a_look_as_json_is_the_document_of_a_report(small_lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["look", "db.sick", "--json"])
+    read = json.loads(capsys.readouterr().out)
+
+    assert (read["table"], read["status"]) == ("db.sick", "warning")
+    assert "small_files" in [one["name"] for one in read["findings"]]
+
+
 def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
     groups = (file_group(of=partition(1.5, "text", True, None, 7)),)
     facts = table_facts(groups=groups)

@@ -75,10 +75,15 @@ def test_a_record_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: P
     state.apply("a.b", "take")
     with contextlib.closing(sqlite3.connect(state.path)) as db:
         db.execute("PRAGMA user_version = 0")
+        db.execute("CREATE TABLE notes (kind TEXT, name TEXT, document TEXT)")
+        db.executemany("INSERT INTO notes VALUES (?, ?, '{}')", [("trouble", "a.held"), ("begun", "a.begun"), ("begun", "a.held")])
+        db.commit()
     before = state.path.read_bytes()
 
     for use in (lambda: state.table("a.b"), lambda: state.tell("r", {"a.b": None})):
-        with pytest.raises(LedgerUnusable, match=r"schema 0 is an earlier icekit's.* name another file with `state:`"):
+        with pytest.raises(
+            LedgerUnusable, match=r"schema 0 is an earlier icekit's.*Look at what failed or did not end on a.begun, a.held, then"
+        ):
             use()
 
     assert state.path.read_bytes() == before

@@ -576,7 +576,7 @@ def forecast_text(forecast: HeapForecast) -> str:
     """A forecast as lines for a terminal."""
     lines = [summary(forecast)]
     if not forecast.is_empty:
-        lines += ["", *grid(forecast).lines(), *_more(forecast), "", *basis(forecast)]
+        lines += ["", *grid(forecast, SHOWN).lines(), *_more(forecast), "", *basis(forecast)]
     return mask("\n".join(lines))
 
 
@@ -589,13 +589,13 @@ def forecast_html(forecast: HeapForecast) -> str:
         f"<p>{html.prose(summary(forecast))}</p>",
     ]
     if not forecast.is_empty:
-        parts.append(grid(forecast).html())
+        parts.append(grid(forecast, SHOWN).html())
     parts += [f"<p>{html.prose(line)}</p>" for line in (*_more(forecast), *basis(forecast))]
     return mask(html.framed(*parts, "</div>"))
 
 
-def grid(forecast: HeapForecast) -> Grid:
-    """The worst partitions, one a row; bytes are of one executor at its peak."""
+def grid(forecast: HeapForecast, first: int | None = None) -> Grid:
+    """The worst partitions (all that are kept, or the ``first``), one a row; bytes are of one executor at its peak."""
     columns = {
         "partition": NAME,
         "data_files": COUNT,
@@ -607,11 +607,11 @@ def grid(forecast: HeapForecast) -> Grid:
     }
     rows = [
         (p.path or UNPARTITIONED, p.data_file_count, p.deletes_per_file, p.distinct_keys, p.read_bytes, p.rewrite_bytes, p.verdict)
-        for p in forecast.partitions
+        for p in forecast.partitions[:first]
     ]
-    return Grid("", columns, rows, SHOWN)
+    return Grid("", columns, rows)
 
 
 def _more(forecast: HeapForecast) -> tuple[str, ...]:
-    left = forecast.partition_count - len(forecast.partitions)
+    left = forecast.partition_count - min(SHOWN, len(forecast.partitions))
     return (f"… and {count(left, 'more partition')}, whose peaks are no higher.",) if left > 0 else ()

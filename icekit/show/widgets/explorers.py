@@ -13,7 +13,7 @@ import ipywidgets as ipw
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
 from icekit.compact.candidates import savings_told
-from icekit.diagnose.findings import UNFOLDED, Findings, Thresholds, findings_html
+from icekit.diagnose.findings import Findings, Thresholds, findings_html
 from icekit.engine.interrupting import Stop
 from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
@@ -473,8 +473,8 @@ class ThresholdsExplorer(Explorer):
         self.found.value = self._cards()
 
     def _cards(self) -> str:
-        shown = Findings(self.view.findings[:UNFOLDED])
-        return findings_html(self.view.findings, savings_told(self.view.facts, shown, self.view.thresholds))
+        found = self.view.findings
+        return findings_html(found, savings_told(self.view.facts, found, self.view.thresholds))
 
     def _at_given(self) -> Findings:
         from icekit.diagnose import diagnose
