@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic_core import to_jsonable_python
-
 from icekit.answer import html
 from icekit.answer.grid import Grid
 from icekit.facts.model import TableFacts
@@ -241,6 +239,9 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """The answer as JSON: its tables a row each, and all that was measured, in bytes and seconds, unrounded."""
+        # Options of commands come from here, and look needs none of it.
+        from pydantic_core import to_jsonable_python
+
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"facts", "advice", "stopped"}}
         tables = {name: table.records() for name, table in self.tables().items()}
         return {
