@@ -27,7 +27,9 @@ def columns(text: str) -> int:
 def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
     heavy = "{'pandas', 'matplotlib', 'pyspark', 'pyarrow', 'pydantic_core'} & set(sys.modules)"
 
-    subprocess.run([sys.executable, "-c", f"import sys, icekit.show.card; sys.exit(str({heavy}) if {heavy} else 0)"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"import sys, icekit.cli.main, icekit.show.card; sys.exit(str({heavy}) if {heavy} else 0)"], check=True
+    )
 
 
 def test_a_healthy_table_is_fine_at_a_glance() -> None:
