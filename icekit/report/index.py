@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -135,8 +136,11 @@ class Index:
 
 
 class _Column(NamedTuple):
+    """``group`` stands over the columns beside each other that share it; one more is shown when somebody asks for it."""
+
     name: str
     css: str = "n"
+    group: str = ""
     is_more: bool = False
 
 
@@ -155,8 +159,24 @@ class _Box(NamedTuple):
     more: str = ""
 
 
-_STATUS = _Column("Status", ""), _Column("Table and findings", "")
 _SAVED = "What maintenance would save"
+_ORPHANS = _Column("Orphan files hold", "n more", is_more=True)
+_COLUMNS = (_Column("Status", ""), _Column("Table and findings", ""))
+#: The columns after the first two; :func:`_cells` has a cell for each.
+_FIGURES = (
+    _Column("Of the scan's cost", group=_SAVED),
+    _Column("File opens", group=_SAVED),
+    _Column("Delete rows", group=_SAVED),
+    _Column("Manifests", group=_SAVED),
+    _Column("To rewrite"),
+    _Column("Over time", "t"),
+    _Column("Cost saved", "n more", is_more=True),
+    _Column("Data files", "n more", is_more=True),
+    _Column("Data", "n more", is_more=True),
+    _Column("Expiry frees", "n more", is_more=True),
+    _ORPHANS,
+    _Column("Seconds", "n more", is_more=True),
+)
 
 
 def write_index(index: Index, path: Path) -> Path:
@@ -165,7 +185,8 @@ def write_index(index: Index, path: Path) -> Path:
     compared = [(row, index.remembered[row.table].last, row.health) for row in ranked if row.health and row.table in index.remembered]
     judged = [(row, "; ".join(said)) for row, was, now in compared if (said := worse(was, now, index.thresholds))]
     is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
-    columns = [column for column, _ in _cells(None, None, (), is_listed)]
+    figures = [column for column in _FIGURES if is_listed or column is not _ORPHANS]
+    columns = [*_COLUMNS, *figures]
     numbers = Counter(row.status for row in ranked)
     page = render(
         "index.html",
@@ -181,11 +202,11 @@ def write_index(index: Index, path: Path) -> Path:
         most_worse=_MOST_WORSE,
         fixed=sum(bool(better(was, now)) for _, was, now in compared),
         statuses=[{"name": s, "css": s.replace(" ", "-"), "sign": _SIGNS[s], "tables": numbers[s]} for s in STATUSES if numbers[s]],
-        groups=[("", len(_STATUS)), (_SAVED, sum(not c.is_more for c in columns) - 2), ("", 1), ("", 1)],
-        columns=[*_STATUS, *columns],
+        groups=[(name, len(list(each))) for name, each in groupby(c.group for c in columns if not c.is_more)],
+        columns=columns,
         ranks={status: place for place, status in enumerate(STATUSES)},
         signs=_SIGNS,
-        rows=[(row, _cells(row, index.remembered.get(row.table), index.thresholds, is_listed)) for row in ranked],
+        rows=[(row, [pair for pair in zip(_FIGURES, _cells(row, index), strict=True) if pair[0] in figures]) for row in ranked],
         link=_link,
         finds=_finds,
     )
@@ -221,30 +242,25 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
     return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite for it", "of data files")]
 
 
-def _cells(row: Row | None, before: RecentRuns | None, limits: Any, is_listed: bool) -> list[tuple[_Column, _Cell]]:
-    """The columns after the first two, each with a table's cell."""
-    won, outcome = (row.wins, row.outcome) if row else (None, None)
-    data = outcome.totals["data"] if outcome else None
-    none = _Cell()
+def _cells(row: Row, index: Index) -> list[_Cell]:
+    """A table's cells, in the order of :data:`_FIGURES`."""
+    won, data = row.wins, row.outcome.totals["data"] if row.outcome else None
     share = won.share if won else None
-    cells = [
-        (
-            _Column("Of the scan's cost"),
-            none if won is None else _Cell("not estimated") if share is None else _Cell(percent(share), share, share),
-        ),
-        (_Column("File opens"), _of(won.opens_saved, won.opens) if won else none),
-        (_Column("Delete rows"), _of(won.delete_rows_gone, won.delete_rows) if won else none),
-        (_Column("Manifests"), _of(won.manifests_gone, won.manifests) if won else none),
-        (_Column("To rewrite"), _Cell(size(won.rewrite_bytes), won.rewrite_bytes) if won else none),
-        (_Column("Over time", "t"), _over_time(row, before, limits) if row else none),
-        (_Column("Cost saved", "n more", True), _Cell(size(won.saved), won.saved) if won else none),
-        (_Column("Data files", "n more", True), _Cell(f"{data['file_count']:,}", data["file_count"]) if data else none),
-        (_Column("Data", "n more", True), _Cell(size(data["size_in_bytes"]), data["size_in_bytes"]) if data else none),
-        (_Column("Expiry frees", "n more", True), _bytes(won.expirable_bytes) if won else none),
-        (_Column("Orphan files hold", "n more", True), _orphans(won)),
-        (_Column("Seconds", "n more", True), _Cell(f"{row.seconds:.1f}", row.seconds) if row else none),
+    of_cost = _Cell() if won is None else _Cell("not estimated") if share is None else _Cell(percent(share), share, share)
+    return [
+        of_cost,
+        _of(won.opens_saved, won.opens) if won else _Cell(),
+        _of(won.delete_rows_gone, won.delete_rows) if won else _Cell(),
+        _of(won.manifests_gone, won.manifests) if won else _Cell(),
+        _bytes(won.rewrite_bytes if won else None),
+        _over_time(row, index.remembered.get(row.table), index.thresholds),
+        _bytes(won.saved if won else None),
+        _Cell(f"{data['file_count']:,}", data["file_count"]) if data else _Cell(),
+        _bytes(data["size_in_bytes"] if data else None),
+        _bytes(won.expirable_bytes if won else None),
+        _orphans(won),
+        _Cell(f"{row.seconds:.1f}", row.seconds),
     ]
-    return [(column, cell) for column, cell in cells if is_listed or column.name != "Orphan files hold"]
 
 
 def _of(saved: int, there: int) -> _Cell:
