@@ -236,7 +236,7 @@ def maintain(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:
     """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped).
 
-    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.service` takes.
+    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.checkpointed` takes.
     """
     from icekit.api import connect
     from icekit.catalog.deadline import let_go

@@ -127,8 +127,7 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
     from icekit.catalog import connect
     from icekit.compact.ledger import opened
     from icekit.run.checkpointed import clear, clearing, holding
-    from icekit.schedule.state import State, state_path
-    from icekit.schedule.table_state import TableState
+    from icekit.schedule.state import State, TableState, state_path
 
     state = State(state_path(wanted))
     record = state.table(table)

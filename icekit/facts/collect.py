@@ -1,19 +1,19 @@
-"""Observe a table: choose a collector, and put its facts together."""
+"""Observe a table: choose a collector, put its facts together, and refuse metadata that is damaged or contradicts itself."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest
 from icekit.facts import local, metadata
-from icekit.facts.checking import check
 from icekit.facts.manifests import (
     Record,
     file_counts,
@@ -24,7 +24,7 @@ from icekit.facts.manifests import (
     may_have_live,
     sample_metrics,
 )
-from icekit.facts.metadata import Damaged
+from icekit.facts.metadata import Damaged, lineage
 from icekit.facts.model import ManifestFacts, MetricsSample, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier
@@ -32,7 +32,6 @@ from icekit.sql import Identifier
 if TYPE_CHECKING:
     from icekit.catalog import Lake
     from icekit.catalog.tables import TableSource
-
 
 Collector = Literal["auto", "spark", "local"]
 
@@ -222,3 +221,312 @@ def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[s
     if found.shared:
         return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
     return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)
+
+
+# --- Refuse table metadata that is damaged or contradicts itself, naming the field and its value; pure
+#
+# What Iceberg's own parser refuses (TableMetadataParser, TableMetadata) is refused, as far as icekit reads it; only the
+# names of types are not checked, as a newer Iceberg may have more of them. Also refused is what that parser does not look at:
+# a lineage that runs in a circle, ids that are given twice, a current snapshot that is lost though the log of snapshots has it,
+# a format version that is newer than the rules here. What is absent may also be null.
+
+
+#: Format versions whose rules are known here (table spec).
+VERSIONS = (1, 2, 3)
+_REF_TYPES = ("branch", "tag")
+# Ids of "no snapshot", as writers of format version 1 put them.
+_NONE = (None, -1)
+# Figures of a snapshot's summary that are read (SnapshotSummary); engines add to the totals with every commit.
+_FIGURES = tuple(
+    [f"{did}-{what}" for did in ("added", "deleted", "total") for what in ("data-files", "records")]
+    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("delete-files", "files-size")]
+    + [f"{did}-{what}" for did in ("added", "removed") for what in ("equality-delete-files", "position-delete-files", "dvs")]
+    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("equality-deletes", "position-deletes")]
+    + ["changed-partition-count"]
+)
+_FIGURE = re.compile(r"-?[0-9]{1,19}")
+# The end of the year 9999: no moment after it can be written as a date.
+_LAST_MS = 253_402_300_799_999
+_LONGEST = 60
+# Deeper types than any engine writes would end what reads them.
+_DEEPEST = 200
+
+
+def check(metadata: Any) -> None:
+    """Raise :class:`~icekit.facts.metadata.Damaged` for the first thing that cannot be right in a table's metadata JSON."""
+    _kind(metadata, dict, "the document", "an object")
+    version = _present(metadata, "format-version")
+    if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):
+        newer = isinstance(version, int) and version > max(VERSIONS)
+        raise Damaged(
+            f"format-version is {_shown(version)}, and {'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
+            f"{' are known here: a newer icekit may know it' if newer else ''}"
+        )
+    _kind(_present(metadata, "location"), str, "location", "a text")
+    _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a text")
+    for key, value in _map(metadata, "properties").items():
+        _kind(value, str, f"properties.{key}", "a text")
+    columns = _field_ids(_check_schemas(metadata, version))
+    _check_specs(metadata, version, columns)
+    _check_orders(metadata, columns)
+    _check_snapshots(metadata, version)
+    for place, entry in enumerate(_objects(metadata, "metadata-log")):
+        _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a text")
+
+
+def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """Check all of them; returns the current one."""
+    schemas = _objects(metadata, "schemas")
+    if not schemas:
+        if version > 1 or metadata.get("schema") is None:
+            raise Damaged("schemas is empty or missing, so the table has no columns")
+        _check_schema(metadata["schema"], "schema")
+        return dict(metadata["schema"])
+    for place, schema in enumerate(schemas):
+        _check_schema(schema, f"schemas[{place}]")
+    ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
+    if version > 1:
+        _present(metadata, "current-schema-id")
+    if (current := metadata.get("current-schema-id")) is not None:
+        _named(current, ids, "current-schema-id", "schemas")
+    return next((schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1])
+
+
+def _field_ids(kind: Any) -> set[int]:
+    """The ids of all columns of a checked schema or type, nested ones too."""
+    if isinstance(kind, str):
+        return set()
+    inner = [(field["id"], field["type"]) for field in kind.get("fields") or ()]
+    inner += [(kind[f"{part}-id"], kind[part]) for part in ("element", "key", "value") if part in kind]
+    return {number for number, _ in inner}.union(*(_field_ids(nested) for _, nested in inner))
+
+
+def _check_schema(schema: Any, where: str) -> None:
+    _kind(schema, dict, where, "an object")
+    if schema.get("schema-id") is not None:
+        _whole(schema["schema-id"], f"{where}.schema-id")
+    _check_fields(schema.get("fields"), f"{where}.fields")
+
+
+def _check_fields(fields: Any, where: str) -> None:
+    for place, field in enumerate(_kind(fields, list, where, "a list")):
+        at = f"{where}[{place}]"
+        _kind(field, dict, at, "an object")
+        _whole(field.get("id"), f"{at}.id")
+        _kind(field.get("name"), str, f"{at}.name", "a text")
+        _check_type(field.get("type"), f"{at}.type")
+
+
+def _check_type(kind: Any, where: str) -> None:
+    if isinstance(kind, str):
+        return
+    if where.count(".") > _DEEPEST:
+        raise Damaged(f"{where[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
+    _kind(kind, dict, where, "a type")
+    match kind.get("type"):
+        case "struct":
+            _check_fields(kind.get("fields"), f"{where}.fields")
+        case "list":
+            _whole(kind.get("element-id"), f"{where}.element-id")
+            _kind(kind.get("element-required"), bool, f"{where}.element-required", "true or false")
+            _check_type(kind.get("element"), f"{where}.element")
+        case "map":
+            _whole(kind.get("key-id"), f"{where}.key-id")
+            _whole(kind.get("value-id"), f"{where}.value-id")
+            _kind(kind.get("value-required"), bool, f"{where}.value-required", "true or false")
+            _check_type(kind.get("key"), f"{where}.key")
+            _check_type(kind.get("value"), f"{where}.value")
+        case other:
+            raise Damaged(f"{where}.type is {_shown(other)}, and a nested type is a struct, a list or a map")
+
+
+def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -> None:
+    specs = _objects(metadata, "partition-specs")
+    if not specs:
+        if version > 1:
+            raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
+        _check_spec_fields(metadata.get("partition-spec") or [], "partition-spec")
+        _check_sources(metadata.get("partition-spec") or [], "partition-spec", columns)
+        return
+    for place, spec in enumerate(specs):
+        _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")
+    ids = _unique((spec.get("spec-id") for spec in specs), "partition-specs", "spec-id")
+    if version > 1:
+        _present(metadata, "default-spec-id")
+    if (default := metadata.get("default-spec-id")) is not None:
+        _named(default, ids, "default-spec-id", "partition-specs")
+        place = next(place for place, spec in enumerate(specs) if spec["spec-id"] == default)
+        _check_sources(specs[place]["fields"], f"partition-specs[{place}].fields", columns)
+
+
+def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
+    """The columns that new files are partitioned or sorted by; of a dropped one only what version 1 puts in its place is left."""
+    for place, field in enumerate(fields):
+        for source in [field["source-id"]] if field.get("source-id") is not None else field.get("source-ids") or []:
+            if field["transform"] != "void" and source not in columns:
+                raise Damaged(f"{where}[{place}].source-id is {source}, which no column of the current schema has")
+
+
+def _check_spec_fields(fields: Any, where: str) -> None:
+    for place, field in enumerate(_kind(fields, list, where, "a list")):
+        at = f"{where}[{place}]"
+        _kind(field, dict, at, "an object")
+        _kind(field.get("name"), str, f"{at}.name", "a text")
+        _kind(field.get("transform"), str, f"{at}.transform", "a text")
+        sources = (
+            [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
+        )
+        for source in sources:
+            _whole(source, f"{at}.source-id")
+        if field.get("field-id") is not None:
+            _whole(field["field-id"], f"{at}.field-id")
+
+
+def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
+    orders = _objects(metadata, "sort-orders")
+    for place, order in enumerate(orders):
+        for number, field in enumerate(_kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")):
+            at = f"sort-orders[{place}].fields[{number}]"
+            _kind(field, dict, at, "an object")
+            for key in ("transform", "direction", "null-order"):
+                _kind(field.get(key), str, f"{at}.{key}", "a text")
+            if field.get("source-id") is not None:
+                _whole(field["source-id"], f"{at}.source-id")
+    ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
+    if default := metadata.get("default-sort-order-id"):
+        _named(default, ids, "default-sort-order-id", "sort-orders")
+        place = next(place for place, order in enumerate(orders) if order["order-id"] == default)
+        _check_sources(orders[place]["fields"], f"sort-orders[{place}].fields", columns)
+
+
+def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
+    snapshots = _objects(metadata, "snapshots")
+    last = _whole(_present(metadata, "last-sequence-number"), "last-sequence-number") if version > 1 else None
+    for place, snapshot in enumerate(snapshots):
+        _check_snapshot(snapshot, f"snapshots[{place}]", last)
+    ids = _unique((snapshot["snapshot-id"] for snapshot in snapshots), "snapshots", "snapshot-id")
+    current = metadata.get("current-snapshot-id")
+    if current not in _NONE:
+        _named(current, ids, "current-snapshot-id", "snapshots")
+    refs = _map(metadata, "refs")
+    for name, ref in refs.items():
+        _kind(ref, dict, f"refs.{name}", "an object")
+        if ref.get("type") not in _REF_TYPES:
+            raise Damaged(f"refs.{name}.type is {_shown(ref.get('type'))}, and a ref is a branch or a tag")
+        _named(ref.get("snapshot-id"), ids, f"refs.{name}.snapshot-id", "snapshots")
+        for key in ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep"):
+            if ref.get(key) is not None:
+                _whole(ref[key], f"refs.{name}.{key}")
+    head = refs["main"]["snapshot-id"] if "main" in refs else None
+    if head is not None and head != current:
+        raise Damaged(f"current-snapshot-id is {_shown(current)}, and refs.main.snapshot-id is {head}: they are one and the same")
+    _check_lineage(snapshots)
+    _check_log(metadata, ids)
+
+
+def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
+    """Where no snapshot is current: the log of those that were does not say otherwise.
+
+    Iceberg takes snapshots out of the list and out of the log together, and leaves both as they are when CREATE OR REPLACE
+    takes the current one away, which is a later change. Staged commits and other branches are not in the log.
+    """
+    log = _objects(metadata, "snapshot-log")
+    for place, entry in enumerate(log):
+        number = _whole(entry.get("snapshot-id"), f"snapshot-log[{place}].snapshot-id")
+        moment = _whole(entry.get("timestamp-ms"), f"snapshot-log[{place}].timestamp-ms")
+        if metadata.get("current-snapshot-id") not in _NONE:
+            continue
+        if number not in ids:
+            raise Damaged(f"no snapshot is current, and snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
+        if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
+            raise Damaged(
+                f"no snapshot is current, and by snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
+            )
+
+
+def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:
+    _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
+    if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
+        raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, and must be milliseconds since 1970, before the year 10000")
+    for key in ("parent-snapshot-id", "schema-id", "sequence-number"):
+        if snapshot.get(key) is not None:
+            _whole(snapshot[key], f"{where}.{key}")
+    number = snapshot.get("sequence-number") or 0
+    if last is not None and number > last:
+        raise Damaged(f"{where}.sequence-number is {number}, and last-sequence-number is {last}: no commit can be newer than the last one")
+    listing = snapshot.get("manifest-list")
+    if listing is None:
+        _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a text")
+    else:
+        _kind(listing, str, f"{where}.manifest-list", "a text")
+    summary = _map(snapshot, "summary", f"{where}.summary")
+    for key, value in summary.items():
+        _kind(value, str, f"{where}.summary.{key}", "a text")
+    for key in _FIGURES:
+        if key in summary and not _FIGURE.fullmatch(summary[key]):
+            raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, and must be a whole number")
+
+
+def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
+    """Each snapshot's parents, every one walked once."""
+    by_id: dict[int | None, Mapping[str, Any]] = {snapshot["snapshot-id"]: snapshot for snapshot in snapshots}
+    done: set[object] = set()
+    for snapshot in snapshots:
+        walked = []
+        for ancestor in lineage(by_id, snapshot):
+            if ancestor["snapshot-id"] in done:
+                break
+            walked.append(ancestor["snapshot-id"])
+        done.update(walked)
+
+
+def _present(metadata: Mapping[str, Any], key: str) -> Any:
+    if metadata.get(key) is None:
+        raise Damaged(f"{key} is {'null' if key in metadata else 'missing'}")
+    return metadata[key]
+
+
+def _kind(value: Any, kind: type, where: str, wanted: str) -> Any:
+    if not isinstance(value, kind):
+        raise Damaged(f"{where} is {_shown(value)}, and must be {wanted}")
+    return value
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise Damaged(f"{where} is {_shown(value)}, and must be a whole number of 64 bits")
+    return value
+
+
+def _map(of: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _kind({} if of.get(key) is None else of[key], dict, where or key, "an object")
+    return found
+
+
+def _objects(metadata: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = _kind([] if metadata.get(key) is None else metadata[key], list, key, "a list")
+    for place, one in enumerate(found):
+        _kind(one, dict, f"{key}[{place}]", "an object")
+    return found
+
+
+def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
+    found: set[int] = set()
+    for place, one in enumerate(ids):
+        if _whole(one, f"{where}[{place}].{key}") in found:
+            raise Damaged(f"{where}[{place}].{key} is {one}, and another one of {where} has the same")
+        found.add(one)
+    return found
+
+
+def _named(value: Any, ids: set[int], where: str, among: str) -> None:
+    if _whole(value, where) not in ids:
+        there = f"{len(ids):,} others" if len(ids) > 1 else "one other" if ids else "nothing at all"
+        raise Damaged(f"{where} is {value}, which {among} does not have ({there})")
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON has it, and not all of a long one."""
+    text = {None: "missing or null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
+    text = text or ("a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,7 +1,6 @@
 """Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the conversion of equality deletes whole."""
 
 from icekit.run.attempt import Limits, sampled
-from icekit.run.checkpointed import clear
-from icekit.run.service import convert_equality_deletes, finish_with_compaction, resume, run
+from icekit.run.checkpointed import clear, convert_equality_deletes, finish_with_compaction, resume, run
 
 __all__ = ["Limits", "clear", "convert_equality_deletes", "finish_with_compaction", "resume", "run", "sampled"]

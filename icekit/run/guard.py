@@ -28,7 +28,7 @@ from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_conversion
 from icekit.prove.proof import PLAIN, Check, prove_entries, prove_history, prove_live, referenced
-from icekit.sandbox.scratch import ownership
+from icekit.sandbox.clones import ownership
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 

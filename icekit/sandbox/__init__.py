@@ -6,8 +6,19 @@ is all that is removed with it. A :class:`Trial` lends such tables within a budg
 samples where a catalog takes no clones.
 """
 
-from icekit.sandbox.clones import Clone, StaleClone, clone, remove_folders, remove_stale, stale_clones
-from icekit.sandbox.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.clones import (
+    NAMESPACE,
+    Clone,
+    StaleClone,
+    clone,
+    owned,
+    owner_properties,
+    remove_folders,
+    remove_stale,
+    scratch_folder,
+    scratch_name,
+    stale_clones,
+)
 from icekit.sandbox.trial import Budget, Sandbox, Trial
 
 __all__ = [

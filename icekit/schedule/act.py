@@ -16,13 +16,12 @@ from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
 from icekit.report import FactsCache
 from icekit.run import Limits, resume, run, sampled
-from icekit.run.checkpointed import CLEARED, plan_of
-from icekit.run.service import new_run_id
+from icekit.run.checkpointed import CLEARED, new_run_id, plan_of
 from icekit.saving import slug, write_text
 from icekit.schedule.policy import ACTIONS, PassBudget, Rule
 from icekit.schedule.result import Status, Step, TableHealth, most_serious, planned, ran
+from icekit.schedule.state import StartedRun, TableRecord, TableState, how_to_clear, mark
 from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
-from icekit.schedule.table_state import StartedRun, TableRecord, TableState, how_to_clear, mark
 from icekit.schedule.triggers import Permit, Watermark, stopping_at
 from icekit.sql import Identifier, display_name
 

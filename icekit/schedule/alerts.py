@@ -15,7 +15,7 @@ from icekit import secrets
 from icekit.errors import ParameterError, require
 from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, TableResult
-from icekit.schedule.table_state import how_to_clear
+from icekit.schedule.state import how_to_clear
 from icekit.secrets import mask, scrub
 from icekit.units import count, span
 

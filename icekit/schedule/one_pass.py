@@ -25,9 +25,8 @@ from icekit.schedule.alerts import check_places, check_receivers, messages, send
 from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import Pass, PastAction, Step, TableResult, health_in, kept, ranked, reported, same_report, unread
-from icekit.schedule.state import LONGEST, State, one_at_a_time, state_path
+from icekit.schedule.state import LONGEST, Event, Failure, State, TableState, mark, one_at_a_time, state_path
 from icekit.schedule.study import PlanTimedOut, Share, study, timely
-from icekit.schedule.table_state import Event, Failure, TableState, mark
 from icekit.schedule.triggers import Assigned, Permit, Watermark, assign, due, permit, quiet
 from icekit.units import count
 

@@ -12,7 +12,7 @@ from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severi
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import delete_ratio
-from icekit.show.sizes import SizeClass, size_classes
+from icekit.show.tables import SizeClass, size_classes
 from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
 WIDTH = 80

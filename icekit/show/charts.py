@@ -45,7 +45,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.show.history_charts import commits, manifests
-from icekit.show.sizes import in_band, left_alone, size_bars, target_of
+from icekit.show.tables import in_band, left_alone, size_bars, target_of
 from icekit.units import count, percent, size, size_range
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from icekit.show.chart import (
     styled,
     whole_numbers,
 )
-from icekit.show.sizes import class_limits, cut_at, left_alone
+from icekit.show.tables import class_limits, cut_at, left_alone
 from icekit.units import at, count, moment, percent, size
 
 if TYPE_CHECKING:
@@ -454,7 +454,7 @@ def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds 
 
 
 def _classes(facts: TableFacts, sizes: Sequence[SizesAt], band: tuple[int, int]) -> tuple[list[str], list[list[int]]]:
-    """The ranges of :func:`icekit.show.sizes.class_limits`, and the files of each at each snapshot."""
+    """The ranges of :func:`icekit.show.tables.class_limits`, and the files of each at each snapshot."""
     limits, labels = class_limits(facts.target_bytes, band)
     names = [f"{label} (left alone)" if limit == band[0] else label for limit, label in zip(limits, labels, strict=True)]
     counts = [[0] * len(sizes) for _ in limits]

@@ -17,8 +17,7 @@ from icekit.api import Lake
 from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
 from icekit.errors import MetadataUnreadable
-from icekit.facts.checking import check
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import check, load_metadata
 from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
 from icekit.show.card import lines
 

@@ -20,8 +20,8 @@ from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
 from icekit.prove.proof import prove_entries, prove_live, referenced
+from icekit.run.checkpointed import run
 from icekit.run.guard import guard_of
-from icekit.run.service import run
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

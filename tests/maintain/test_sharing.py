@@ -20,7 +20,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import prove_erased
-from icekit.run.service import run
+from icekit.run.checkpointed import run
 from icekit.sandbox import clone
 from icekit.sql import identifier
 from tests.commits import in_order

@@ -14,8 +14,7 @@ from pyiceberg.types import LongType, NestedField
 from icekit.api import Lake, connect
 from icekit.schedule.one_pass import _OnePass
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.state import State, state_path
-from icekit.schedule.table_state import StartedRun, TableRecord
+from icekit.schedule.state import StartedRun, State, TableRecord, state_path
 from tests.schedule.making import NOW, policy
 
 

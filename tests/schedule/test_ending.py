@@ -22,8 +22,7 @@ from icekit.errors import CatalogUnreachable
 from icekit.schedule.act import Table, while_ending
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.result import EXIT_STOPPED, Step
-from icekit.schedule.state import State, state_path
-from icekit.schedule.table_state import StartedRun, TableState, mark
+from icekit.schedule.state import StartedRun, State, TableState, mark, state_path
 from tests.schedule.lakes import begin, by, lake, one_pass
 from tests.schedule.making import policy
 

@@ -17,8 +17,7 @@ from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import Pass, TableResult
-from icekit.schedule.state import State, state_path
-from icekit.schedule.table_state import StartedRun, TableState, mark
+from icekit.schedule.state import StartedRun, State, TableState, mark, state_path
 from tests.compact.tables import Table
 from tests.schedule.lakes import begin
 

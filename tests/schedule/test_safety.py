@@ -24,9 +24,8 @@ from icekit.schedule.act import stop as stop_all
 from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.result import Step, ran
-from icekit.schedule.state import State, state_path
+from icekit.schedule.state import Failure, StartedRun, State, TableRecord, TableState, mark, state_path
 from icekit.schedule.study import Offer, Share, Studied
-from icekit.schedule.table_state import Failure, StartedRun, TableRecord, TableState, mark
 from icekit.schedule.triggers import Permit
 from tests.schedule.lakes import begin, by, lake, one_pass
 from tests.schedule.making import NOW, NOW_MS, health, policy

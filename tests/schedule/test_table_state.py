@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from icekit.schedule.table_state import TRANSITIONS, Event, Failure, StartedRun, TableRecord, TableState, after
+from icekit.schedule.state import TRANSITIONS, Event, Failure, StartedRun, TableRecord, TableState, after
 from icekit.schedule.triggers import Watermark
 
 EVENTS: tuple[Event, ...] = get_args(Event)

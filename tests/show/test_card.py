@@ -10,7 +10,7 @@ from icekit.diagnose.findings import Context, Findings, Severity, Thresholds
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, RangeOverlap
 from icekit.show.card import card, card_html
-from icekit.show.sizes import size_classes
+from icekit.show.tables import size_classes
 from tests import factories as make
 
 SMALL = make.table_facts(groups=(make.file_group(*[make.MIB] * 150),))

@@ -16,7 +16,7 @@ from icekit.compact.service import plan_table
 from icekit.facts.head import head
 from icekit.facts.model import Scalar
 from icekit.prove import Fingerprint, fingerprint
-from icekit.run.service import UNFINISHED, resume, run
+from icekit.run.checkpointed import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier
 from tests.soak.table import folder
 from tests.soak.victim import policy

@@ -7,7 +7,7 @@ import sys
 import icekit
 from icekit.compact.model import Policy, Scope
 from icekit.compact.service import plan_table
-from icekit.run.service import run
+from icekit.run.checkpointed import run
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3

@@ -15,7 +15,7 @@ from icekit.compact.ledger import SqliteLedger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
 from icekit.run.attempt import Limits, Retry
-from icekit.run.service import run
+from icekit.run.checkpointed import run
 from icekit.sql import identifier
 from tests.soak.child import Child
 from tests.soak.table import NAMESPACE, create, desk, fill
