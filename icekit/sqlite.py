@@ -1,4 +1,7 @@
-"""Keep records in a SQLite file that is icekit's own: one transaction a call, and nothing is written over that is somebody else's."""
+"""Keep records in a SQLite file that is icekit's own: one transaction a call, and nothing is written over that is somebody else's.
+
+A write is tried again while others are in its way.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
-from icekit.retry import patiently
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 T = TypeVar("T")
 
@@ -142,3 +145,19 @@ def is_sqlite(path: Path) -> bool:
 
 def _is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+# --- Try a write again while others are in its way, each wait longer than the last and partly random
+
+
+def patiently(
+    work: Callable[[], T], is_in_the_way: Callable[[BaseException], bool], *, seconds: float, first_wait: float, longest_wait: float
+) -> T:
+    """Do work, again for so many seconds while it raises what is only in the way; raises what it last raised."""
+    retrying = Retrying(
+        retry=retry_if_exception(is_in_the_way),
+        stop=stop_after_delay(seconds),
+        wait=wait_random_exponential(multiplier=first_wait, max=longest_wait),
+        reraise=True,
+    )
+    return retrying(work)

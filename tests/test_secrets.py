@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from icekit import secrets
-from icekit.answer.pages import render
+from icekit.answer.html import render
 from icekit.errors import ParameterError
 from icekit.terminal import say
 

@@ -1,11 +1,13 @@
-"""Small pieces of HTML that look the same in JupyterLab, light or dark, and in a report; no pandas."""
+"""Small pieces of HTML that look the same in JupyterLab, light or dark, and in a report, and whole pages made of templates; no pandas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
+from typing import Any
 
-from icekit.units import unbroken
+from icekit.units import count, size, span, unbroken
 
 # Colours of text keep a contrast of at least 4.5 to their ground (WCAG AA). Ground and text
 # are both set, since JupyterLab's dark theme would otherwise lend us white text.
@@ -94,3 +96,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     """Names and what is said of them; values are HTML."""
     return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"
+
+
+# --- Whole pages that open offline, on a phone too; their templates lie in ``templates``, and escape what they are given
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of a template; what is HTML already comes as :class:`markupsafe.Markup`."""
+    return str(_environment().get_template(template).render(**values))
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("icekit.answer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
+    return made

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
 
 def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Say what went wrong; returns the exit status."""
-    from icekit.engine.boundary import outside
+    from icekit.engine.errors import outside
     from icekit.errors import first_line, trace
 
     known = outside(problem)

@@ -239,7 +239,7 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
     ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.checkpointed` takes.
     """
     from icekit.api import connect
-    from icekit.catalog.deadline import let_go
+    from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
     from icekit.run import Limits, clear, resume, run, sampled
 

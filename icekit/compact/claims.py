@@ -16,9 +16,9 @@ from icekit.catalog import Lake
 from icekit.engine.errors import explain, reason
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.retry import patiently
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, call, display_name, identifier, literal
+from icekit.sqlite import patiently
 from icekit.units import span
 
 #: Seconds that a claim holds after its last heartbeat, and seconds between heartbeats.

@@ -1,9 +1,4 @@
-"""Read table metadata JSON: schema, specs, sort order, properties, snapshots.
-
-The JSON itself is read, not a library's model of it: both collectors hold the same text,
-it costs no import, and a table with a type that a library does not know yet can still be
-diagnosed. Format versions 1 to 3 (table spec, "Table Metadata Fields").
-"""
+"""Read table metadata JSON: schema, specs, sort order, properties, snapshots; write a sort order as SQL."""
 
 from __future__ import annotations
 
@@ -25,8 +20,10 @@ from icekit.facts.model import (
     Ref,
     Setting,
     SortField,
+    TableFacts,
     result_type,
 )
+from icekit.sql import Identifier, identifier, set_properties, transform_of, unset_properties
 
 Json = Mapping[str, Any]
 
@@ -410,3 +407,36 @@ def _writer(summary: Mapping[str, str]) -> str | None:
     if "spark.app.id" in summary:
         return f"spark {summary['spark.app.id']}"
     return summary.get("iceberg-version")
+
+
+# --- Write a table's sort order as SQL, and the statements that bring it back; pure
+
+
+DISTRIBUTION = "write.distribution-mode"
+
+
+def quoted(columns: Mapping[str, Column], name: str) -> str:
+    """A column's path as SQL, by its dotted name."""
+    found = columns.get(name)
+    return identifier(*(found.names if found is not None else (name,)))
+
+
+def undo_order(table: Identifier, facts: TableFacts) -> str:
+    """The statements that bring back the order and the distribution that are there now.
+
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
+    extensions), so the way back puts that property back as well.
+    """
+    name = identifier(*table)
+    if facts.sort_order:
+        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+    else:
+        order = f"ALTER TABLE {name} WRITE UNORDERED"
+    there = facts.properties.get(DISTRIBUTION)
+    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
+    return f"{order}; {mode}"
+
+
+def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_of(quoted(columns, field.source), field.transform)
+    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"

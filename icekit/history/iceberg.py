@@ -25,8 +25,8 @@ from icekit.history.store import (
     newest_streamed,
     scan,
 )
-from icekit.retry import patiently
 from icekit.sql import call, identifier, literal
+from icekit.sqlite import patiently
 from icekit.units import at
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.report.journal import Options, ReportRun, Row, exit_status
+from icekit.report.index import Options, ReportRun, Row, exit_status
 from icekit.report.rendering import FactsCache, notebook_path
 from icekit.report.running import Part, report
 

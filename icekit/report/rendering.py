@@ -22,7 +22,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
 from icekit.catalog import Lake
-from icekit.catalog.deadline import DeadlineExceeded, Waited, in_time, tagged
+from icekit.catalog.lake import DeadlineExceeded, Waited, in_time, tagged
 from icekit.diagnose import diagnose
 from icekit.diagnose.document import ReportedHealth, load_facts, read, save_facts
 from icekit.diagnose.findings import Findings
@@ -30,8 +30,7 @@ from icekit.engine import interrupting
 from icekit.errors import IcekitError, MetadataUnreadable
 from icekit.facts.model import TableFacts
 from icekit.notebook import limits
-from icekit.report.index import write_page
-from icekit.report.journal import Options
+from icekit.report.index import Options, write_page
 from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
@@ -61,7 +60,7 @@ def observed(
 ) -> Observed:
     """A table's facts and findings; raises :class:`TimedOut` after so many seconds, its Spark work cancelled.
 
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.deadline.in_time`). ``collect`` stands for
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` stands for
     :meth:`icekit.catalog.Lake.observe`.
     """
     chosen, waited = limits(options.thresholds), Waited()

@@ -20,15 +20,14 @@ from typing import Any, TypeVar
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
 from icekit.compact.candidates import Savings, wins
-from icekit.engine.boundary import outside
+from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import IcekitError, first_line, trace
 from icekit.facts.model import TableFacts
 from icekit.history.store import Health, Store, health
 from icekit.history.trend import handed_over, opened
 from icekit.notebook import limits
-from icekit.report.index import Index, write_index
-from icekit.report.journal import KERNELS, NAME, Journal, Options, ReportRun, Row, begin, exit_status
+from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, exit_status, write_index
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, observed, rendered
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name

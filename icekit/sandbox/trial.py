@@ -19,9 +19,8 @@ from icekit.errors import CloneRefused, ParameterError, SparkUnavailable, requir
 from icekit.facts.collect import observe
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since
-from icekit.facts.metadata import Json
+from icekit.facts.metadata import DISTRIBUTION, Json, undo_order
 from icekit.facts.model import TableFacts
-from icekit.facts.order import DISTRIBUTION, undo_order
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name

@@ -21,8 +21,7 @@ from icekit.saving import slug, write_text
 from icekit.schedule.policy import ACTIONS, PassBudget, Rule
 from icekit.schedule.result import Status, Step, TableHealth, most_serious, planned, ran
 from icekit.schedule.state import StartedRun, TableRecord, TableState, how_to_clear, mark
-from icekit.schedule.study import Share, Studied, compaction, less, maintenance, observed, share_out, timely
-from icekit.schedule.triggers import Permit, Watermark, stopping_at
+from icekit.schedule.study import Permit, Share, Studied, Watermark, compaction, less, maintenance, observed, share_out, stopping_at, timely
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]

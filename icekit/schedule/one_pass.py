@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from icekit.catalog import EMBEDDED, Lake, connect
-from icekit.catalog.deadline import let_go
-from icekit.engine.boundary import outside
+from icekit.catalog.lake import let_go
+from icekit.engine.errors import outside
 from icekit.engine.interrupting import Ending, ended_like_interrupted
 from icekit.errors import EXIT_CRASHED, EXIT_MISCONFIGURED, IcekitError, LedgerUnusable, first_line
 from icekit.facts.head import head
@@ -26,8 +26,7 @@ from icekit.schedule.monitoring import Writers, of_pass, writers
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import Pass, PastAction, Step, TableResult, health_in, kept, ranked, reported, same_report, unread
 from icekit.schedule.state import LONGEST, Event, Failure, State, TableState, mark, one_at_a_time, state_path
-from icekit.schedule.study import PlanTimedOut, Share, study, timely
-from icekit.schedule.triggers import Assigned, Permit, Watermark, assign, due, permit, quiet
+from icekit.schedule.study import Assigned, Permit, PlanTimedOut, Share, Watermark, assign, due, permit, quiet, study, timely
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]

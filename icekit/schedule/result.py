@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from icekit.answer.pages import render
+from icekit.answer.html import render
 from icekit.compact import Outcome, Plan
 from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY

@@ -23,7 +23,7 @@ from icekit.compact.ledger import default_path
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, LedgerUnusable, require
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import PastAction
-from icekit.schedule.triggers import Watermark
+from icekit.schedule.study import Watermark
 from icekit.secrets import mask_data
 from icekit.sqlite import EarlierSchema, SqliteFile
 from icekit.units import count, moment, span

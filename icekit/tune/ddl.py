@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind, Partition, Scalar
+from icekit.facts.metadata import quoted
 from icekit.facts.model import Column, TableFacts
-from icekit.facts.order import quoted
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 

@@ -28,8 +28,7 @@ from pyspark.errors import AnalysisException
 import icekit
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.engine.boundary import outside
-from icekit.engine.errors import reason
+from icekit.engine.errors import outside, reason
 from icekit.errors import CatalogUnreachable, DiskUnusable, IcekitError
 from icekit.saving import write_text
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.deadline import cancel, tagged
+from icekit.catalog.lake import cancel, tagged
 from icekit.history.iceberg import SparkStore
 from icekit.history.store import RecentRuns
 from icekit.history.trend import table_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog.deadline import Cancelled, in_time
+from icekit.catalog.lake import Cancelled, in_time
 from icekit.errors import IcekitError
 from icekit.report import Options
 from icekit.report.rendering import observed

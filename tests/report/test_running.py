@@ -29,7 +29,7 @@ from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
 from icekit.report import Options, Row, exit_status, notebook_path, report
-from icekit.report.journal import Journal, StartedReport, begin
+from icekit.report.index import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from icekit.report.running import Workers, next_index, remember
 from tests.history.test_stores import record

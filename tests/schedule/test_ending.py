@@ -15,8 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 import icekit.schedule.one_pass
 from icekit.api import Lake
-from icekit.catalog import deadline
-from icekit.catalog.deadline import let_go
+from icekit.catalog.lake import let_go
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, handler_kept, heeded
 from icekit.errors import CatalogUnreachable
 from icekit.schedule.act import Table, while_ending
@@ -155,7 +154,7 @@ def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.Log
 
 
 def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "_GOING_SECONDS", 0.1)
+    monkeypatch.setattr("icekit.catalog.lake._GOING_SECONDS", 0.1)
     hanging, ended = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit.facts
 from icekit.catalog import Lake
-from icekit.catalog.deadline import DeadlineExceeded, Waited, in_time
+from icekit.catalog.lake import DeadlineExceeded, Waited, in_time
 from icekit.report import FactsCache
 from icekit.schedule import study as studying
 from icekit.schedule.act import Table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.triggers import assign
+from icekit.schedule.study import assign
 from tests.schedule.making import HERE
 
 NAMES = [("db", "a"), ("db", "b"), ("db", "tmp_x"), ("icekit", "ledger"), ("icekit_scratch", "c"), ("logs", "deep", "t")]

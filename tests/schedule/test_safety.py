@@ -25,8 +25,7 @@ from icekit.schedule.one_pass import run_policy
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.result import Step, ran
 from icekit.schedule.state import Failure, StartedRun, State, TableRecord, TableState, mark, state_path
-from icekit.schedule.study import Offer, Share, Studied
-from icekit.schedule.triggers import Permit
+from icekit.schedule.study import Offer, Permit, Share, Studied
 from tests.schedule.lakes import begin, by, lake, one_pass
 from tests.schedule.making import NOW, NOW_MS, health, policy
 

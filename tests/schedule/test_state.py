@@ -15,7 +15,7 @@ import pytest
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, LedgerUnusable
 from icekit.schedule.result import PastAction, health_in, kept, same_report
 from icekit.schedule.state import AnotherPass, Failure, StartedRun, State, TableRecord, TableState, one_at_a_time, state_path
-from icekit.schedule.triggers import Watermark
+from icekit.schedule.study import Watermark
 from tests.schedule.lakes import begin
 from tests.schedule.making import health, policy, result, step
 

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from icekit.schedule.state import TRANSITIONS, Event, Failure, StartedRun, TableRecord, TableState, after
-from icekit.schedule.triggers import Watermark
+from icekit.schedule.study import Watermark
 
 EVENTS: tuple[Event, ...] = get_args(Event)
 #: The state after each event, for each state before; a dash is no event of that state.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.schedule.policy import Trigger
-from icekit.schedule.triggers import Since, Watermark, due, since
+from icekit.schedule.study import Since, Watermark, due, since
 from tests.schedule.making import NOW_MS, metadata, snapshot
 
 SMALL = {"added_data_files": 4, "added_files_size": 400}

@@ -10,7 +10,7 @@ import pytest
 from icekit.engine.interrupting import Stopped
 from icekit.errors import ParameterError
 from icekit.schedule.policy import Hours, begins, is_within, until
-from icekit.schedule.triggers import permit, quiet, stopping_at
+from icekit.schedule.study import permit, quiet, stopping_at
 from tests.schedule.making import NOW, policy
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from icekit.show.layout_charts import levels_chart, orders_chart, specs_chart
+from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
 from icekit.tune.layout import Layout
 from icekit.tune.layout.advise import LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.model import (

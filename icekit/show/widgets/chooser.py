@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from icekit.api import Lake, connect
-from icekit.catalog.deadline import known_catalogs
+from icekit.catalog.lake import known_catalogs
 from icekit.catalog.tables import EmbeddedTables
 from icekit.diagnose.compare import Comparison, compare, comparison_html
 from icekit.engine.interrupting import Stop, Stopped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from icekit.facts.metadata import undo_order
 from icekit.facts.model import TableFacts
-from icekit.facts.order import undo_order
 from icekit.facts.where import where
 from icekit.tune import ddl
 from icekit.tune.answer import Advice

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.deadline import known_catalogs
+from icekit.catalog.lake import known_catalogs
 from icekit.compact import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.engine.planner import PlannedScan
-from icekit.facts.metadata import ROW_GROUP
+from icekit.facts.metadata import ROW_GROUP, undo_order
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
-from icekit.facts.order import undo_order
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
 from icekit.tune.filters.model import All, Filter, Leaf

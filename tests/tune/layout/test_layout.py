@@ -14,8 +14,8 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import ParameterError
+from icekit.facts.metadata import undo_order
 from icekit.facts.model import TableFacts
-from icekit.facts.order import undo_order
 from icekit.sandbox import NAMESPACE
 from icekit.sql import Identifier, identifier
 from icekit.tune.ddl import rewrite, write_order
