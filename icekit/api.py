@@ -70,9 +70,9 @@ class Lake(catalog.Lake):
     def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
         """Measure how a table should be written or laid out; the table is only read.
 
-        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.questions.tune`.
+        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.tune`.
         """
-        from icekit.tune.questions import tune
+        from icekit.tune import tune
 
         return tune(self, question, table, **options)
 

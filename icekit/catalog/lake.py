@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from icekit import secrets
 from icekit.catalog import session
-from icekit.catalog.profile import SparkCatalogConf, spark_conf
+from icekit.catalog.session import SparkCatalogConf, spark_conf
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables, within
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog

@@ -1,4 +1,9 @@
-"""Start, or borrow, the Spark session; nothing else in icekit makes one."""
+"""Translate a pyiceberg catalog profile into Spark's settings, and start, or borrow, the Spark session; nothing else in icekit makes one.
+
+pyiceberg's own configuration is the one profile; nothing is configured twice. Keys that
+mean the same carry over, keys that mean nothing to Spark are left, and every other key is
+refused by name: a setting that silently did nothing would be worse.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +14,185 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from icekit.catalog.profile import SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
-from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, nearest
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import stderr_to_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ICEBERG = "1.12.0"
+SPARK_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}"
+SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.50.3.0"
+AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG}"
+GCP_BUNDLE = f"org.apache.iceberg:iceberg-gcp-bundle:{ICEBERG}"
+AZURE_BUNDLE = f"org.apache.iceberg:iceberg-azure-bundle:{ICEBERG}"
+JDBC_DRIVERS = {
+    "sqlite": SQLITE_JDBC,
+    "postgresql": "org.postgresql:postgresql:42.7.8",
+    "mysql": "com.mysql:mysql-connector-j:9.4.0",
+}
+
+# Keys that Iceberg's Java side spells as pyiceberg does.
+_SAME = frozenset(
+    "warehouse uri credential token oauth2-server-uri scope audience resource prefix "
+    "rest.sigv4-enabled rest.signing-name rest.signing-region "
+    "rest-metrics-reporting-enabled snapshot-loading-mode "
+    "s3.endpoint s3.access-key-id s3.secret-access-key s3.session-token "
+    "client.region glue.id glue.endpoint glue.skip-archive glue.skip-name-validation gcs.project-id gcs.oauth2.token "
+    "gcs.oauth2.token-expires-at gcs.service.host adls.connection-string".split()
+)
+_RENAMED = {
+    "s3.region": "client.region",
+    "glue.region": "client.region",
+    "s3.role-arn": "client.assume-role.arn",
+    "client.role-arn": "client.assume-role.arn",
+    "s3.role-session-name": "client.assume-role.session-name",
+    "client.session-name": "client.assume-role.session-name",
+    "s3.proxy-uri": "http-client.proxy-endpoint",
+    "adls.account-name": "adls.auth.shared-key.account.name",
+    "adls.account-key": "adls.auth.shared-key.account.key",
+    "client.access-key-id": "s3.access-key-id",
+    "client.secret-access-key": "s3.secret-access-key",
+    "client.session-token": "s3.session-token",
+}
+# They steer pyiceberg itself and mean nothing to Spark.
+_PYTHON_ONLY = frozenset("py-io-impl type init_catalog_tables echo pool_pre_ping s3.resolve-region".split())
+_SCALED_TO_MS = {
+    "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
+    "s3.request-timeout": "http-client.apache.socket-timeout-ms",
+}
+_KNOWN = _SAME | set(_RENAMED) | _PYTHON_ONLY | set(_SCALED_TO_MS) | {"s3.force-virtual-addressing"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCatalogConf:
+    """What Spark needs for one catalog.
+
+    ``settings`` are ``spark.sql.catalog.<name>`` and what is under it; ``packages`` the
+    Maven coordinates for ``spark.jars.packages``.
+    """
+
+    settings: Mapping[str, str] = field(repr=False)
+    packages: tuple[str, ...]
+
+
+def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
+    """Derive Spark's settings for the profile ``name``.
+
+    Keys starting with ``spark.`` are handed to Spark as they are, without that prefix:
+    the way out for what has no equal in pyiceberg. Raises
+    :class:`~icekit.errors.ProfileError` naming each key that cannot be translated.
+    """
+    kind = catalog_type(name, properties)
+    settings, packages = _catalog_settings(name, kind, properties)
+    refused = []
+    for key, value in properties.items():
+        if key in {"type", "uri"} or key in _PYTHON_ONLY:
+            continue
+        translated = _translate(key, value)
+        if translated is None:
+            refused.append(key)
+        else:
+            settings[translated[0]] = translated[1]
+    if refused:
+        hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
+        raise ProfileError(
+            f"Profile {name!r} has keys with no Spark equivalent: {', '.join(sorted(refused))}{hints or '.'} "
+            f"Remove them, or write what Spark needs as spark.<key>."
+        )
+    if "client.assume-role.arn" in settings:
+        settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+        settings.setdefault("client.assume-role.region", settings.get("client.region", "us-east-1"))
+    packages += _file_io(settings)
+    base = f"spark.sql.catalog.{name}"
+    conf = {base: "org.apache.iceberg.spark.SparkCatalog"}
+    conf.update({f"{base}.{key}": value for key, value in settings.items()})
+    return SparkCatalogConf(conf, tuple(dict.fromkeys(packages)))
+
+
+def catalog_type(name: str, properties: Mapping[str, str]) -> str:
+    """The profile's catalog type: as stated, or from its URI as pyiceberg infers it."""
+    uri = properties.get("uri", "")
+    inferred = {"http": "rest", "https": "rest", "thrift": "hive"}.get(uri.partition(":")[0])
+    if inferred is None and uri.partition(":")[0].partition("+")[0] in JDBC_DRIVERS:
+        inferred = "sql"
+    kind = properties.get("type", inferred)
+    if kind not in {"rest", "sql", "hive", "glue"}:
+        stated = f"type {kind!r}" if kind else "neither a type nor a uri that tells it"
+        raise ProfileError(f"Profile {name!r} has {stated}; set type to rest, sql, hive or glue.")
+    if kind != "glue" and not uri:
+        raise ProfileError(f"Profile {name!r} is of type {kind} and has no uri; add one.")
+    return kind
+
+
+def _catalog_settings(name: str, kind: str, properties: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    packages = [SPARK_RUNTIME]
+    if kind == "glue":
+        return {"type": "glue"}, [*packages, AWS_BUNDLE]
+    uri = properties["uri"]
+    if kind != "sql":
+        return {"type": kind, "uri": uri}, packages
+    scheme = urlsplit(uri).scheme.partition("+")[0]
+    if scheme not in JDBC_DRIVERS:
+        raise ProfileError(f"Profile {name!r} uses {scheme!r}; Spark's JDBC catalog works here with {', '.join(JDBC_DRIVERS)}.")
+    settings = {"type": "jdbc", "jdbc.schema-version": "V1"}
+    if scheme == "sqlite":
+        settings["uri"] = f"jdbc:sqlite:file:{uri.partition('://')[2].removeprefix('/')}?busy_timeout=30000"
+    else:
+        parts = urlsplit(uri)
+        settings["uri"] = f"jdbc:{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + (f"?{parts.query}" if parts.query else "")
+        if parts.username:
+            settings["jdbc.user"] = unquote(parts.username)
+        if parts.password:
+            settings["jdbc.password"] = unquote(parts.password)
+    return settings, [*packages, JDBC_DRIVERS[scheme]]
+
+
+def _translate(key: str, value: str) -> tuple[str, str] | None:
+    if key.startswith("spark."):
+        return key.removeprefix("spark."), value
+    if key in _SAME or key.startswith("header."):
+        return key, value
+    if key in _RENAMED:
+        return _RENAMED[key], value
+    if key in _SCALED_TO_MS:
+        return _SCALED_TO_MS[key], str(int(float(value) * 1000))
+    if key == "s3.force-virtual-addressing":
+        return "s3.path-style-access", "false" if value.lower() in {"true", "1", "yes", "y"} else "true"
+    return None
+
+
+def _file_io(settings: dict[str, str]) -> list[str]:
+    """Choose the FileIO that goes with the storage the profile names; its packages."""
+    warehouse = settings.get("warehouse", "")
+    for prefix, schemes, io_impl, package in (
+        ("s3.", ("s3:", "s3a:", "s3n:"), "org.apache.iceberg.aws.s3.S3FileIO", AWS_BUNDLE),
+        ("gcs.", ("gs:",), "org.apache.iceberg.gcp.gcs.GCSFileIO", GCP_BUNDLE),
+        ("adls.", ("abfs:", "abfss:", "wasb:", "wasbs:"), "org.apache.iceberg.azure.adlsv2.ADLSFileIO", AZURE_BUNDLE),
+    ):
+        if warehouse.startswith(schemes) or any(key.startswith(prefix) for key in settings):
+            settings.setdefault("io-impl", io_impl)
+            # pyiceberg addresses an S3 endpoint of one's own by path unless told otherwise.
+            if prefix == "s3." and "s3.endpoint" in settings:
+                settings.setdefault("s3.path-style-access", "true")
+                # Java's client does not start without a region; an endpoint of one's own seldom has one.
+                if "AWS_REGION" not in os.environ:
+                    settings.setdefault("client.region", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1")
+            return [package]
+    return []
+
+
+# --- Start, or borrow, the Spark session; nothing else in icekit makes one
+
 
 #: Marks a catalog of the session as one that icekit has configured.
 ADDED = "icekit.added"

@@ -12,7 +12,7 @@ from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.report import ReportRun
-    from icekit.schedule.monitoring import Writers
+    from icekit.schedule.alerts import Writers
     from icekit.schedule.policy import SchedulePolicy
 
 _POLICY = """\
@@ -82,7 +82,7 @@ def monitors(arguments: argparse.Namespace) -> Writers:
     """What writes the files that ``report`` is asked for; asked before the tables are read, which may take hours."""
     if arguments.junit is None and arguments.prometheus is None:
         return ()
-    from icekit.schedule.monitoring import writers
+    from icekit.schedule.alerts import writers
 
     return writers(arguments.junit, arguments.prometheus)
 
@@ -91,7 +91,7 @@ def write_monitoring(run: ReportRun, arguments: argparse.Namespace, monitors: Wr
     """Write the files that ``report`` was asked for."""
     if not monitors:
         return
-    from icekit.schedule.monitoring import of_report
+    from icekit.schedule.alerts import of_report
 
     watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
     for write, path in monitors:

@@ -9,7 +9,7 @@ from typing import Any
 from icekit.cli.running import say_saved
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.terminal import say
-from icekit.tune.questions import QUESTIONS
+from icekit.tune import QUESTIONS
 
 _TUNE = f"""\
 {chr(10).join(f"  {name:<16} {what}" for name, what in QUESTIONS.items())}

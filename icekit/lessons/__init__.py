@@ -1,6 +1,201 @@
-"""What the lessons' cells call beside the package itself: begin on fresh tables, measure, compare, check an exercise."""
+"""What the lessons' cells call beside the package itself: begin on fresh tables, measure what a query costs, compare; exercises are in ``check``."""
 
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icekit.answer import html
+from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.engine.planner import kind, nodes, query_of_frame
+from icekit.errors import ParameterError
+from icekit.lab.workbench import embedded
 from icekit.lessons.check import begin
-from icekit.lessons.measure import BeforeAfter, FolderSize, QueryCost, compare, measure, storage
+from icekit.sql import Identifier
+from icekit.units import count, elapsed, size
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+
+#: Runs that count, after one that warms up and does not.
+RUNS = 3
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QueryCost:
+    """What a query took: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is what its last run opened.
+
+    A delete file counts in ``delete_files`` once for each data file that it is opened beside. ``bytes`` is
+    the size of the data files opened: columns that are not asked for are skipped within them. ``manifests`` are data
+    manifests. ``rows`` is the answer, as sorted texts.
+    """
+
+    query: str
+    seconds: float
+    runs: tuple[float, ...]
+    planning_seconds: float
+    data_files: int
+    delete_files: int
+    manifests: int
+    bytes: int
+    rows: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        runs = f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
+        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
+        return f"The query takes {elapsed(self.seconds)} ({runs}), {elapsed(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
+
+    def _repr_html_(self) -> str:
+        return html.framed(f"<p>{html.prose(repr(self))}</p>")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FolderSize:
+    """What lies in a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
+
+    data_files: int
+    data_bytes: int
+    metadata_files: int
+    metadata_bytes: int
+
+    def __repr__(self) -> str:
+        data, metadata = count(self.data_files, "data or delete file"), count(self.metadata_files, "metadata file")
+        return f"In the folder are {data} of {size(self.data_bytes)} and {metadata} of {size(self.metadata_bytes)}."
+
+    def _repr_html_(self) -> str:
+        return html.framed(f"<p>{html.prose(repr(self))}</p>")
+
+
+def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
+    """Run a query ``runs`` times, after once to warm up, and say what it costs.
+
+    ``query`` must have few rows as its answer, which come to the driver. The files, manifests and the planning time are
+    Iceberg's own (ScanMetrics, as Spark shows them of a scan). Raises
+    :class:`~icekit.errors.ParameterError` for a query that opens no files of an Iceberg table, such as one that Iceberg answers
+    from metadata alone; errors of the query are Spark's own.
+    """
+    took, planning = [], []
+    for run in range(runs + 1):
+        frame = lake.spark.sql(query)
+        started = time.monotonic()
+        rows = frame.collect()
+        if run:
+            took.append(time.monotonic() - started)
+        scans = [said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))]
+        if not scans:
+            raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; let it read a column.")
+        if run:
+            planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
+    opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
+    return QueryCost(
+        query=query,
+        seconds=statistics.median(took),
+        runs=tuple(took),
+        planning_seconds=statistics.median(planning),
+        data_files=opened["resultDataFiles"],
+        delete_files=opened["resultDeleteFiles"],
+        manifests=opened["scannedDataManifests"],
+        bytes=opened["totalDataFileSize"],
+        rows=tuple(sorted(str(tuple(row)) for row in rows)),
+    )
+
+
+_METRICS = ("totalPlanningDuration", "resultDataFiles", "resultDeleteFiles", "scannedDataManifests", "totalDataFileSize")
+
+
+def _metrics(node: Any) -> dict[str, int]:
+    """What Iceberg reported of a scan; empty for any other node."""
+    if kind(node) != "BatchScanExec":
+        return {}
+    metrics = node.metrics()
+    return {name: int(metrics.apply(name).value()) for name in _METRICS if metrics.contains(name)}
+
+
+def storage(lake: Lake, table: str | Identifier) -> FolderSize:
+    """Count what lies in the folder of a table of the embedded lake, also what no snapshot references any more."""
+    name = lake.identifier(table) if isinstance(table, str) else table
+    home = embedded(lake).joinpath("warehouse", *name)
+    data, metadata = ([p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata"))
+    return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
+
+
+def _files(folder: Path) -> list[Path]:
+    # Hadoop writes a hidden checksum beside each file of a local disk, which no object store has.
+    return [Path(home, name) for home, _, names in os.walk(folder) for name in names if not name.startswith(".")]
+
+
+# --- Two measurements beside each other: what changed, and by how much
+
+
+_COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
+_Figure = tuple[str, float, Callable[[float], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """Before and after of one query or one folder; displays as a small table. ``is_same_answer`` is None for a folder."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    is_same_answer: bool | None
+    note: str
+
+    def __repr__(self) -> str:
+        return "\n".join([*Grid("", _COLUMNS, self.rows).lines(), self.note])
+
+    def _repr_html_(self) -> str:
+        return html.framed(Grid("", _COLUMNS, self.rows).html(), f"<p>{html.prose(self.note)}</p>")
+
+
+def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
+    """Set two measurements of the same query, or of the same table's folder, beside each other."""
+    pairs = zip(_figures(before), _figures(after), strict=True)
+    rows = tuple((name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs)
+    if isinstance(before, QueryCost) and isinstance(after, QueryCost):
+        same = before.rows == after.rows
+        runs = f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, {elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
+        answer = "The answer is the same." if same else "The answer is not the same: rows have changed in between."
+        return BeforeAfter(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
+    return BeforeAfter(rows, None, "All files in the table's folder, referenced or not.")
+
+
+def _warm(found: QueryCost) -> str:
+    return count(len(found.runs), "warm run")
+
+
+def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
+    if isinstance(found, FolderSize):
+        return (
+            ("data and delete files", found.data_files, _count),
+            ("bytes of data", found.data_bytes, size),
+            ("metadata files", found.metadata_files, _count),
+            ("bytes of metadata", found.metadata_bytes, size),
+        )
+    return (
+        ("the query", found.seconds, elapsed),
+        ("planning it", found.planning_seconds, elapsed),
+        ("data files opened", found.data_files, _count),
+        ("delete files opened beside them", found.delete_files, _count),
+        ("manifests read", found.manifests, _count),
+        ("size of the data files opened", found.bytes, size),
+    )
+
+
+def _factor(old: float, new: float) -> str:
+    """How many times less or more; nothing where that says nothing."""
+    if old == new or not old or not new:
+        return ""
+    factor, word = (old / new, "less") if old > new else (new / old, "more")
+    return f"{factor:.0f} × {word}" if factor >= 10 else f"{factor:.1f} × {word}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
 
 __all__ = ["BeforeAfter", "FolderSize", "QueryCost", "begin", "compare", "measure", "storage"]

@@ -1,9 +1,333 @@
-"""Run the diagnosis notebook unattended: HTML, JSON, an index, an exit status."""
+"""Run the diagnosis notebook unattended, on many tables at once: HTML, JSON, an index, an exit status; what is done is kept."""
 
 from __future__ import annotations
 
-from icekit.report.index import Options, ReportRun, Row, exit_status
-from icekit.report.rendering import FactsCache, notebook_path
-from icekit.report.running import Part, report
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from icekit.catalog import Lake, connect
+from icekit.catalog.lake import embedded_path
+from icekit.compact.candidates import Savings, wins
+from icekit.engine.errors import outside
+from icekit.engine.interrupting import ended_like_interrupted
+from icekit.errors import IcekitError, first_line, trace
+from icekit.facts.model import TableFacts
+from icekit.history.store import Health, Store, health
+from icekit.history.trend import handed_over, opened
+from icekit.notebook import limits
+from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, exit_status, write_index
+from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered
+from icekit.saving import slug, write_text
+from icekit.sql import Identifier, display_name
+from icekit.terminal import stderr_to_file
+from icekit.units import count
+
+# --- Work on many tables at once: threads that observe, threads that draw, and a row for each table as it is done
+
+
+T = TypeVar("T")
+
+#: How long a thread waits, in seconds, before it looks whether it was told to stop.
+_PATIENCE = 0.5
+#: How long it is waited for, in seconds, when it was told; what is stuck is left behind.
+_LEAVE = 5.0
+# That a kernel is given to start and import what notebooks do.
+_START = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A table whose facts are there and whose notebook is to be run."""
+
+    name: Identifier
+    facts_file: Path
+    seconds: float
+    wins: Savings
+    health: Health
+
+
+class Workers:
+    """Threads that report on tables; use it in a ``with`` block, which ends them and their kernels.
+
+    ``history_of`` gives the file of what is remembered of a table, or an empty text; it is asked by one thread at a time.
+    ``known`` gives the facts of tables that were observed before, and keeps those that are now.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        names: Sequence[Identifier],
+        options: Options,
+        run_id: str,
+        *,
+        history_of: Callable[[str, Path], str],
+        known: FactsCache | None = None,
+    ) -> None:
+        self._lake, self._options, self._run_id, self._history_of = lake, options, run_id, history_of
+        self._known = known or FactsCache()
+        self._output = options.output.resolve()
+        self._count = len(names)
+        self._stopped = threading.Event()
+        self._remembering = threading.Lock()
+        self._todo: queue.SimpleQueue[Identifier] = queue.SimpleQueue()
+        for name in names:
+            self._todo.put(name)
+        # Short, so that facts do not pile up before the notebooks.
+        self._ready: queue.Queue[_Observed] = queue.Queue(maxsize=2 * KERNELS)
+        self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
+        self._kernels = Kernels(reuse=not options.fresh_kernels)
+        self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
+        # Daemons: a storage that does not answer must not keep the process.
+        workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(KERNELS, self._count)
+        self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
+
+    def __enter__(self) -> Workers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopped.set()
+        if kind is not None:
+            # Whoever interrupts does not want to wait for the notebooks at work.
+            self._kernels.kill()
+        for thread in self._threads:
+            thread.join(timeout=_LEAVE)
+        with contextlib.suppress(OSError):  # a thread that was left behind may still write there
+            self._scratch.cleanup()
+
+    def rows(self) -> Iterator[Row]:
+        """The row of each table, as it is done."""
+        for _ in range(self._count):
+            yield self._done.get()
+
+    def _observe(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                name = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            made = self._guarded(name, self._observe_one)
+            if isinstance(made, Row):
+                self._done.put(made)
+                continue
+            while not self._stopped.is_set():
+                with contextlib.suppress(queue.Full):
+                    self._ready.put(made, timeout=_PATIENCE)
+                    break
+
+    def _observe_one(self, name: Identifier) -> _Observed:
+        started = time.monotonic()
+        clear(self._output, name)
+        facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect)
+        chosen = limits(self._options.thresholds)
+        won = wins(facts, findings, chosen)
+        known = health(facts, findings, won, self._run_id, chosen)
+        return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started - waited, won, known)
+
+    def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
+        from icekit.facts import observe
+
+        return self._known.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
+
+    def _render(self) -> None:
+        with self._kernels.own() as kernel:
+            while not self._stopped.is_set():
+                with contextlib.suppress(queue.Empty):
+                    item = self._ready.get(timeout=_PATIENCE)
+                    _start(kernel)
+                    row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
+                    # What was observed is known, whatever became of the notebook.
+                    self._done.put(replace(row, wins=item.wins, health=item.health))
+                    with contextlib.suppress(OSError):  # its folder goes with the run
+                        item.facts_file.unlink(missing_ok=True)
+
+    def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
+        table, limit = display_name(item.name), self._options.timeout_seconds
+        left = None if limit is None else limit - item.seconds
+        with self._remembering:
+            started = time.monotonic()
+            history = self._history_of(table, Path(self._scratch.name))
+        page, outcome, error, stages = rendered(kernel, item.name, item.facts_file, self._options, left, history=history)
+        return Row(
+            table,
+            outcome.status if outcome else "crashed",
+            item.seconds + time.monotonic() - started,
+            outcome,
+            page.name,
+            error,
+            stages={"observe": item.seconds, **stages},
+        )
+
+    def _guarded(self, name: Identifier, step: Callable[[Identifier], T]) -> T | Row:
+        """Take a step for one table; whatever goes wrong becomes its row."""
+        table, started = display_name(name), time.monotonic()
+        try:
+            return step(name)
+        except TimedOut as problem:
+            return Row(table, "timed out", time.monotonic() - started, error=str(problem))
+        except IcekitError as problem:
+            return Row(table, "misconfigured", time.monotonic() - started, error=str(problem))
+        except Exception as problem:
+            known = outside(problem)
+            if known is None:
+                return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
+            return Row(table, "misconfigured", time.monotonic() - started, error=str(known))
+        except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait forever
+            return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
+
+    def _traced(self, table: str, problem: BaseException) -> str:
+        """Keep the whole of an error in a file, and say where; a disk that is full must not take the row too."""
+        first = f"{type(problem).__name__}: {first_line(problem)}"
+        try:
+            kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
+        except (OSError, ValueError) as refused:
+            return f"{first}; its trace could not be kept ({type(refused).__name__})"
+        return f"{first}; for details see {kept_in.name}"
+
+
+def _start(kernel: Kernel) -> None:
+    """Start a kernel if it has not; what does not start fails again with its first notebook, where it becomes a row."""
+    # A cancelled task is no Exception.
+    with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
+        kernel.ready(imports())
+
+
+#: The index is written again when so many seconds have gone by,
+_INDEX_SECONDS = 2.0
+#: and so many times as long as writing it took: of thousands of tables it is not written all the time.
+_INDEX_PATIENCE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A report that is part of something larger, which has ``before`` tables done of ``altogether``, and facts of some."""
+
+    before: int
+    altogether: int
+    known: FactsCache | None = None
+
+
+def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> ReportRun:
+    """Report on tables (names or globs); every report is written before the gate fails.
+
+    One connection, and one Spark session where one is needed, serve all tables. Facts are collected
+    here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
+    kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
+    gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
+    as anything is found, nor a history that cannot be written. When the run is interrupted (Ctrl-C, or a
+    signal to end) the tables that are done keep their reports, and ``index.html`` lists them. ``part``
+    numbers them on from what came before. Raises
+    :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
+    """
+    chosen = limits(options.thresholds, options.fail_on)
+    lake = connect(options.catalog or None)
+    lost: list[str] = []
+    names = lake.match(tables, lost)
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    asked = [display_name(name) for name in names]
+    begun = begin(asked, options, output / NAME, dt.datetime.now(dt.UTC))
+    for problem in lost:
+        progress(problem)
+    if part is None:
+        progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+    before, altogether = (part.before, part.altogether) if part else (0, len(names))
+    if begun.done:
+        progress(f"going on with run {begun.run_id}: {count(len(begun.done), 'table')} done already")
+    # The kernel's and papermill's own notes; what matters of them is in the rows.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    there = {row.table for row in begun.done}
+    todo = [name for name in names if display_name(name) not in there]
+    rows = list(begun.done)
+    with opened(options.history, lake) as store, _absolute_lake(), ended_like_interrupted():
+        remembered = store.lately(asked, other_than=begun.run_id) if store else {}
+
+        def history_of(table: str, folder: Path) -> str:
+            """All that is kept of one table, read when its notebook is next."""
+            if store is None or table not in remembered:
+                return ""
+            return handed_over(store.last([table], other_than=begun.run_id).get(table), table, folder)
+
+        def index() -> Path:
+            made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+            shown = Index(
+                rows=rows,
+                made_at=made_at,
+                catalog=lake.name,
+                pending=len(names) - len(rows),
+                remembered=remembered,
+                thresholds=chosen,
+                problems=lost,
+            )
+            return write_index(shown, output / "index.html")
+
+        try:
+            with (
+                Journal(begun, asked, options, output / NAME) as journal,
+                stderr_to_file(),
+                Workers(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
+            ):
+                due = time.monotonic() + _INDEX_SECONDS
+                for row in crew.rows():
+                    rows.append(row)
+                    journal.add(row)
+                    told = f": {row.error}" if row.error else ""
+                    progress(f"[{before + len(rows)}/{altogether}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
+                    if (began := time.monotonic()) > due:
+                        index()
+                        due = next_index(began, time.monotonic())
+                journal.end()
+        finally:
+            lost += remember(store, rows, progress)
+            page = index()
+    return ReportRun(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
+
+
+def next_index(began: float, ended: float) -> float:
+    """When the index is written next, by when it was last: a small share of the run's time goes into it."""
+    return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
+
+
+def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
+    """Append what this run has observed, in one commit; returns what is to be said where that failed."""
+    if store is None:
+        return []
+    try:
+        store.append([row.health for row in rows if row.health is not None])
+    except Exception as error:
+        if (problem := outside(error)) is None:
+            raise
+        # The reports are there: a history that cannot be written must not take them away.
+        progress(said := f"The history was not written: {problem}")
+        return [said]
+    return []
+
+
+@contextlib.contextmanager
+def _absolute_lake() -> Iterator[None]:
+    """Let kernels find the same embedded lake whatever folder they run in."""
+    before = os.environ.get("ICEKIT_LAKE")
+    os.environ["ICEKIT_LAKE"] = str(embedded_path())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["ICEKIT_LAKE"]
+        else:
+            os.environ["ICEKIT_LAKE"] = before
+
 
 __all__ = ["FactsCache", "Options", "Part", "ReportRun", "Row", "exit_status", "notebook_path", "report"]

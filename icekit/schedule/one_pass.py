@@ -21,8 +21,7 @@ from icekit.facts.head import head
 from icekit.report import FactsCache, Part
 from icekit.schedule import result as document
 from icekit.schedule.act import Say, Table, TableWork, act, shares, stop, unfinished, while_ending
-from icekit.schedule.alerts import check_places, check_receivers, messages, send, urls
-from icekit.schedule.monitoring import Writers, of_pass, writers
+from icekit.schedule.alerts import Writers, check_places, check_receivers, messages, of_pass, send, urls, writers
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import Pass, PastAction, Step, TableResult, health_in, kept, ranked, reported, same_report, unread
 from icekit.schedule.state import LONGEST, Event, Failure, State, TableState, mark, one_at_a_time, state_path

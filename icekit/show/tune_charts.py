@@ -31,8 +31,8 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.sql import display_name
-from icekit.tune.advisory_size.written import Written
 from icekit.tune.file_sizes import commits, made
+from icekit.tune.file_sizes.written import Written
 from icekit.tune.layout.model import HILBERT, ZORDER
 from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review, summary

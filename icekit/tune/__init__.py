@@ -1,1 +1,56 @@
-"""How a table is written and read: what a setting or a statement costs, measured before it is advised."""
+"""How a table is written and read: the questions that are asked in one way, by name; what a setting costs is measured before it is advised."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from icekit.errors import ParameterError, nearest
+from icekit.sql import Identifier
+from icekit.tune.answer import Answer
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+#: By name: what is asked.
+QUESTIONS = {
+    "file-sizes": "why files miss their target size: advisory partition size and distribution",
+    "metrics-columns": "which column statistics earn their keep",
+    "layout": "partitioning, sort order and bloom filters, by what queries filter by",
+    "planning": "where scans are planned, manifests, object store paths, compression",
+}
+
+
+def answering(question: str) -> Callable[..., Answer]:
+    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for one that is not there."""
+    if question == "file-sizes":
+        from icekit.tune.file_sizes import tune_file_sizes
+
+        return tune_file_sizes
+    if question == "metrics-columns":
+        from icekit.tune.metrics_columns import tune_metrics_columns
+
+        return tune_metrics_columns
+    if question == "layout":
+        from icekit.tune.layout import tune_layout
+
+        return tune_layout
+    if question == "planning":
+        from icekit.tune.planning import tune_planning
+
+        return tune_planning
+    raise ParameterError(f"There is no question {question!r}{nearest(question, QUESTIONS) or '; there are ' + ', '.join(QUESTIONS) + '.'}")
+
+
+def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Answer:
+    """Answer one of :data:`QUESTIONS` about a table, which is only read.
+
+    The options are those of the function that answers; raises :class:`~icekit.errors.ParameterError` for another.
+    """
+    answer = answering(question)
+    known = [name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise ParameterError(f"{question} takes no {name}{nearest(name, known) or '; it takes ' + ', '.join(known) + '.'}")
+    return answer(lake, table, **options)

@@ -9,8 +9,8 @@ import icekit
 from icekit.api import Lake
 from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import identifier, literal
-from icekit.tune.advisory_size.trial import PROPERTY, SizeTrial, try_sizes
-from icekit.tune.advisory_size.written import aim, large
+from icekit.tune.file_sizes.advisory_size import PROPERTY, SizeTrial, try_sizes
+from icekit.tune.file_sizes.written import aim, large
 from icekit.units import size
 from tests.bench.measure import Others, show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.catalog.profile import AWS_BUNDLE, SQLITE_JDBC, spark_conf
+from icekit.catalog.session import AWS_BUNDLE, SQLITE_JDBC, spark_conf
 from icekit.errors import ProfileError
 
 

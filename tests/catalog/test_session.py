@@ -14,8 +14,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.catalog.lake import known_catalogs, session_catalogs
-from icekit.catalog.profile import spark_conf
-from icekit.catalog.session import add_catalog, check_settings
+from icekit.catalog.session import add_catalog, check_settings, spark_conf
 from icekit.catalog.tables import SessionTables
 from icekit.engine.errors import outside
 from icekit.errors import (

@@ -12,7 +12,7 @@ from icekit.compact.equality_deletes import plan_conversion
 from icekit.engine.predicate import LONGEST, read_predicate
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.sql import identifier
-from icekit.tune.filters import read_filters
+from icekit.tune.queries import read_filters
 from icekit.tune.write_mode import choose_write_mode
 from icekit.units import shorten
 

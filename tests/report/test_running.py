@@ -28,10 +28,9 @@ from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
-from icekit.report import Options, Row, exit_status, notebook_path, report
+from icekit.report import Options, Row, Workers, exit_status, next_index, notebook_path, remember, report
 from icekit.report.index import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
-from icekit.report.running import Workers, next_index, remember
 from tests.history.test_stores import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog.profile import ICEBERG, SPARK_RUNTIME, SQLITE_JDBC
+from icekit.catalog.session import ICEBERG, SPARK_RUNTIME, SQLITE_JDBC
 from icekit.sql import display_name
 from tests.resolve.tables import Table
 

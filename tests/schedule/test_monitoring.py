@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Severity
 from icekit.report import ReportRun, Row
-from icekit.schedule.monitoring import of_pass, of_report, write_junit, write_prometheus
+from icekit.schedule.alerts import of_pass, of_report, write_junit, write_prometheus
 from icekit.schedule.result import Pass, PastAction, document, page, text, write
 from tests.schedule.making import NOW_MS, health, made, result, step
 

@@ -7,15 +7,14 @@ from typing import Any
 
 from icekit.facts.model import TableFacts
 from icekit.show import tune_charts as charts
-from icekit.tune.advisory_size.trial import SizeCandidate, SizeTrial, chain
-from icekit.tune.advisory_size.written import TrialRows, Written
 from icekit.tune.answer import Advice, answer_html, answer_text, to_set
-from icekit.tune.distribution.advise import ModeTrial, TriedMode
-from icekit.tune.distribution.modes import Cohort, Cohorts, Predicted, cadence, modes, until_sick
 from icekit.tune.file_sizes import FileSizes, interval
+from icekit.tune.file_sizes.advisory_size import SizeCandidate, SizeTrial, chain
+from icekit.tune.file_sizes.distribution import Cohort, Cohorts, ModeTrial, Predicted, TriedMode, cadence, modes, until_sick
+from icekit.tune.file_sizes.written import TrialRows, Written
 from tests.factories import MIB, TARGET, commit, history, partition, table_facts
 from tests.factories import file_group as group
-from tests.tune.advisory_size.making import CLUSTER, written
+from tests.tune.file_sizes.making import CLUSTER, written
 
 SMALL = written(*[TARGET // 4] * 60)
 TABLE = ("prod", "db", "events")

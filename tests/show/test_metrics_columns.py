@@ -8,10 +8,11 @@ from pathlib import Path
 
 from icekit.show.tune_charts import length_chart, skipping_chart
 from icekit.show.tune_charts import metrics_bytes_chart as bytes_chart
-from icekit.tune.filters import Filter, Filters, Leaf
+from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import MetricsColumns
 from icekit.tune.metrics_columns.advise import advise, confirmed, roles, undeclared
 from icekit.tune.metrics_columns.model import EntryBytes, Prefix
+from icekit.tune.queries import Filters
 from tests import factories
 from tests.tune.metrics_columns.made import TABLE, entry, measures, skip, trial, wide
 

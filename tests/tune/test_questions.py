@@ -6,7 +6,7 @@ import pytest
 
 import icekit
 from icekit.errors import ParameterError
-from icekit.tune.questions import QUESTIONS, answering
+from icekit.tune import QUESTIONS, answering
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -111,7 +111,7 @@ def _submit(policy: SchedulePolicy, name: str, paths: Mapping[str, Path], fill: 
     import pyspark
 
     from icekit.catalog import connect
-    from icekit.catalog.profile import SPARK_RUNTIME
+    from icekit.catalog.session import SPARK_RUNTIME
 
     conf = connect(policy.catalog or None)._conf
     quoted = {

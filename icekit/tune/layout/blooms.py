@@ -15,7 +15,7 @@ from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties, unset_properties
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters.model import EQUALITY, Filter, leaves
+from icekit.tune.filters import EQUALITY, Filter, leaves
 from icekit.tune.layout.model import BloomCheck, BloomTrial
 from icekit.tune.layout.rows import SampleColumn
 from icekit.units import count, percent, size

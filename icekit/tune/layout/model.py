@@ -15,7 +15,7 @@ from pyiceberg.types import BinaryType, DateType, IntegerType, LongType, StringT
 
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.model import PartitionSpec, TableFacts
-from icekit.tune.filters.model import All, Either, Filter, Leaf, Node
+from icekit.tune.filters import All, Either, Filter, Leaf, Node
 from icekit.units import percent
 
 # --- Partition transforms on values as facts keep them, and which partitions a filter may match; pure

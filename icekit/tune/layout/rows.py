@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from icekit.facts.model import TableFacts
-from icekit.tune.filters.model import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, may_match, truncated
-from icekit.tune.filters.read import Sample
+from icekit.tune.filters import EQUALITY, PREFIX, RANGE, Bounds, Filter, leaves, may_match, truncated
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -30,6 +29,7 @@ from icekit.tune.layout.model import (
     partitions_that_may_match,
     weighted,
 )
+from icekit.tune.queries import Sample
 
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
 #

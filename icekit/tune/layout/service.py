@@ -20,9 +20,7 @@ from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpe
 from icekit.sql import Identifier, identifier, set_properties, unset_properties
 from icekit.tune.answer import Answer
 from icekit.tune.ddl import change_spec, rewrite
-from icekit.tune.filters import Filters, Sample, read_filters
-from icekit.tune.filters.model import Filter, Leaf, sql
-from icekit.tune.filters.read import bind, sample
+from icekit.tune.filters import Filter, Leaf, sql
 from icekit.tune.layout import blooms as blooming
 from icekit.tune.layout import clustering
 from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
@@ -43,6 +41,7 @@ from icekit.tune.layout.model import (
     own_order,
 )
 from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
+from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from icekit.facts.model import Column, TableFacts, from_bytes
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters.model import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
-from icekit.tune.filters.read import names_ever
+from icekit.tune.filters import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.metrics_columns.model import (
     COUNTS,
     DEFAULT_LENGTH,
@@ -42,6 +41,7 @@ from icekit.tune.metrics_columns.model import (
     rank,
     truncate,
 )
+from icekit.tune.queries import names_ever
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:

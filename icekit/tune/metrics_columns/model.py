@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from icekit.answer.grid import COUNT, FIGURE, NAME, NUMBER, SHARE, TEXT, Grid, Unit
 from icekit.tune.answer import Answer
-from icekit.tune.filters import Filters
+from icekit.tune.queries import Filters
 from icekit.units import count, percent, size
 
 NONE, COUNTS, FULL = "none", "counts", "full"

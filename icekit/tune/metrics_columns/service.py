@@ -15,9 +15,7 @@ from icekit.facts.metadata import choose_snapshot
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties
-from icekit.tune.filters import Filter, Filters, Sample, bind, read_filters, sample
-from icekit.tune.filters.model import NO_BOUNDS, Bounds, predicates
-from icekit.tune.filters.read import EVENT_LOG, STATED, names_ever
+from icekit.tune.filters import NO_BOUNDS, Bounds, Filter, predicates
 from icekit.tune.metrics_columns.advise import (
     DrawnColumn,
     Footers,
@@ -33,6 +31,7 @@ from icekit.tune.metrics_columns.advise import (
     undeclared,
 )
 from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, MetricsTrial, Prefix, Skipping
+from icekit.tune.queries import EVENT_LOG, STATED, Filters, Sample, bind, names_ever, read_filters, sample
 from icekit.units import count, percent
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from icekit.facts.model import Kind, TableFacts
 from icekit.sandbox.trial import Budget, Committed, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
 from icekit.tune.answer import InForce, in_force
-from icekit.tune.filters.model import Filter, predicates
+from icekit.tune.filters import Filter, predicates
 from icekit.units import count, size
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, call, display_name, reset_session
 from icekit.tune.answer import SESSION, Advice, Answer, overriding, to_set
-from icekit.tune.filters import Filter, bind, leaves, read_filters, sample
+from icekit.tune.filters import Filter, leaves
 from icekit.tune.planning.measure import (
     AUTO,
     DISTRIBUTED,
@@ -41,6 +41,7 @@ from icekit.tune.planning.measure import (
     try_rewrite,
     with_threads,
 )
+from icekit.tune.queries import bind, read_filters, sample
 from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:

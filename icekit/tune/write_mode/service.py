@@ -17,7 +17,7 @@ from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Trial
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Advice, Answer
-from icekit.tune.event_log import reads_per_day as read_from_log
+from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.history import (
     COPY_ON_WRITE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icekit.facts.model import Column
-from icekit.tune.filters.model import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
+from icekit.tune.filters import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
 
 COLUMNS = {
     c.name: c

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.tune.filters.model import Anything, Filter, Leaf
-from icekit.tune.filters.read import MOST_FILTERS, MOST_VALUES, _Merged, read_filters
+from icekit.tune.filters import Anything, Filter, Leaf
+from icekit.tune.queries import MOST_FILTERS, MOST_VALUES, _Merged, read_filters
 from tests.factories import table_facts
 
 

@@ -10,9 +10,8 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
-from icekit.tune.event_log import _START
-from icekit.tune.filters import Leaf, bind, read_filters, sample
-from icekit.tune.filters.model import sql
+from icekit.tune.filters import Leaf, sql
+from icekit.tune.queries import _START, bind, read_filters, sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"

@@ -9,8 +9,8 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.facts.model import Column
-from icekit.tune.filters.model import All, Anything, Either, Leaf
-from icekit.tune.filters.read import filters_in
+from icekit.tune.filters import All, Anything, Either, Leaf
+from icekit.tune.queries import filters_in
 
 COLUMNS = {c.name: c for c in (Column(1, "id", "long", False, 0, "full"), Column(2, "day", "date", False, 1, "full"))}
 EQUAL = {"type": "eq", "term": "id", "value": "(2-digit-int)"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from icekit.tune.filters.model import All, Anything, Either, Leaf, Node, bounds_of, may_match, truncated
+from icekit.tune.filters import All, Anything, Either, Leaf, Node, bounds_of, may_match, truncated
 
 NUMBERS: list[list[Any]] = [[1, 2, 3], [10, None], [None], []]
 

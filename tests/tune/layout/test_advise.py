@@ -12,7 +12,7 @@ from icekit.facts.metadata import ROW_GROUP, undo_order
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
-from icekit.tune.filters.model import All, Filter, Leaf
+from icekit.tune.filters import All, Filter, Leaf
 from icekit.tune.layout import blooms, clustering
 from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.clustering import levels, partition_shares

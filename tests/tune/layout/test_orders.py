@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from icekit.sandbox.trial import Budget, BudgetSpent
-from icekit.tune.filters.model import All, Filter, Leaf
-from icekit.tune.filters.read import Sample
+from icekit.tune.filters import All, Filter, Leaf
 from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, LayoutOrder
 from icekit.tune.layout.rows import SampleColumn, SampleRows, Search, best, candidates, is_tiny, pays
+from icekit.tune.queries import Sample
 
 MIB = 1 << 20
 DAY = 86_400_000_000

@@ -15,7 +15,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from icekit.tune.filters.model import All, Either, Leaf
+from icekit.tune.filters import All, Either, Leaf
 from icekit.tune.layout.model import Field, FieldValues, function, partitions_that_may_match
 
 TYPES: dict[str, Any] = {"long": LongType(), "string": StringType(), "timestamp": TimestampType(), "date": DateType()}

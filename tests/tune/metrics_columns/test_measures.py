@@ -8,8 +8,7 @@ import fastavro
 import pytest
 
 from icekit.facts.model import Column
-from icekit.tune.filters import Filter, Leaf
-from icekit.tune.filters.model import All, bounds_of
+from icekit.tune.filters import All, Filter, Leaf, bounds_of
 from icekit.tune.metrics_columns.advise import DrawnColumn, colliding, layout, measure, prefix_of, skipping
 from icekit.tune.metrics_columns.model import rank
 from tests.tune.metrics_columns.made import skip, trial

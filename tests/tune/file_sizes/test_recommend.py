@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.trial import best, next_candidate, rolled_bytes, rounded, scaled, spill_limit
-from icekit.tune.advisory_size.written import Written
-from tests.tune.advisory_size.making import MIB, TARGET, shuffle, written
+from icekit.tune.file_sizes.advisory_size import best, next_candidate, rolled_bytes, rounded, scaled, spill_limit
+from icekit.tune.file_sizes.written import Written
+from tests.tune.file_sizes.making import MIB, TARGET, shuffle, written
 
 SMALL = written(*[TARGET // 4] * 60)
 

@@ -14,8 +14,8 @@ from icekit.errors import ParameterError
 from icekit.sandbox import NAMESPACE
 from icekit.show import tune_charts
 from icekit.sql import identifier
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
 from icekit.tune.file_sizes import FileSizes, tune_file_sizes
+from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION
 from tests.bench.file_sizes import CODECS, KINDS, measure
 
 pytestmark = pytest.mark.spark

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, advise, chain, limits
-from icekit.tune.advisory_size.written import TrialRows, Written
+from icekit.tune.file_sizes.advisory_size import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, advise, chain, limits
+from icekit.tune.file_sizes.written import TrialRows, Written
 from tests.factories import MIB, table_facts
-from tests.tune.advisory_size.making import CLUSTER, TARGET, shuffle, written
+from tests.tune.file_sizes.making import CLUSTER, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
 SOURCE = TrialRows("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.tune.distribution.modes import cadence, commits_for, until_sick
+from icekit.tune.file_sizes.distribution import cadence, commits_for, until_sick
 from tests.factories import MIB, commit, empty_facts, history, table_facts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.written import aim, large, usual
+from icekit.tune.file_sizes.written import aim, large, usual
 from tests.factories import GIB, KIB, MIB, TARGET, commit, file_group, history, partition, table_facts
 
 TABLE = ("prod", "db", "events")

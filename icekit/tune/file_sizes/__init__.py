@@ -20,10 +20,10 @@ from icekit.facts.head import head
 from icekit.facts.model import Commit
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, display_name
-from icekit.tune import advisory_size as sizes
-from icekit.tune import distribution as spreading
-from icekit.tune.advisory_size import trial as size_advice
-from icekit.tune.advisory_size.trial import (
+from icekit.tune.answer import Advice, Answer
+from icekit.tune.file_sizes import advisory_size as sizes
+from icekit.tune.file_sizes import distribution as spreading
+from icekit.tune.file_sizes.advisory_size import (
     DISTRIBUTION_SESSION,
     ICEBERG_SESSION,
     Chain,
@@ -34,11 +34,21 @@ from icekit.tune.advisory_size.trial import (
     steps,
     try_sizes,
 )
-from icekit.tune.advisory_size.written import TOLERANCE, Written, aim, large, usual, write
-from icekit.tune.answer import Advice, Answer
-from icekit.tune.distribution import advise as mode_advice
-from icekit.tune.distribution.advise import ModeTrial, advised_mode, skew, try_modes, try_statement
-from icekit.tune.distribution.modes import Cadence, Cohorts, Mode, Until, cadence, commits_for, until_sick
+from icekit.tune.file_sizes.distribution import (
+    Cadence,
+    Cohorts,
+    Mode,
+    ModeTrial,
+    Until,
+    advised_mode,
+    cadence,
+    commits_for,
+    skew,
+    try_modes,
+    try_statement,
+    until_sick,
+)
+from icekit.tune.file_sizes.written import TOLERANCE, Written, aim, large, usual, write
 from icekit.tune.write_mode.history import OPERATIONS, shaped_like, synthetic, write_history
 from icekit.units import count, percent, size, span
 
@@ -360,7 +370,7 @@ def tune_file_sizes(
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is nothing to measure")
     facts = attempt.facts
     with session_of(lake):
-        session = {name: session_value(lake.spark, name) for name in sizes.SESSION}
+        session = {name: session_value(lake.spark, name) for name in sizes.SESSION_SETTINGS}
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
         run = Trials(attempt, chain, found)
@@ -374,14 +384,14 @@ def tune_file_sizes(
 def _answer(run: Trials, cohorts: Cohorts) -> FileSizes:
     """Put the answer together from what was measured."""
     facts, appends = run.facts, run.mode_trials[0] if run.mode_trials else None
-    mode = mode_advice.advised_mode(facts, run.modes[0], appends)
+    mode = spreading.advised_mode(facts, run.modes[0], appends)
     unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
     rhythm = cadence(facts)
     before, after = _file_sizes_until(rhythm, run.before), _file_sizes_until(rhythm, run.after)
     advice = (
-        *mode_advice.advise(facts, run.modes[0], appends),
-        *size_advice.advise(facts, run.chain, mode, run.size_trial),
-        *mode_advice.advise_order(facts, facts.filter_columns if unclustered else ()),
+        *spreading.advise(facts, run.modes[0], appends),
+        *sizes.advise(facts, run.chain, mode, run.size_trial),
+        *spreading.advise_order(facts, facts.filter_columns if unclustered else ()),
         *_interval(facts, rhythm, run.after),
     )
     return FileSizes(

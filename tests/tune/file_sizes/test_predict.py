@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from icekit.tune.advisory_size.trial import Chain, chain
-from icekit.tune.distribution.modes import CommitSpread, predict
+from icekit.tune.file_sizes.advisory_size import Chain, chain
+from icekit.tune.file_sizes.distribution import CommitSpread, predict
 from tests.factories import MIB, TARGET, table_facts
-from tests.tune.advisory_size.making import CLUSTER
+from tests.tune.file_sizes.making import CLUSTER
 
 SCATTERED = CommitSpread(16, 2, 32_000, 32, 32, 2, 0.5, 100.0)
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from icekit.facts.model import SortField, TableFacts
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
-from icekit.tune.distribution.advise import ModeTrial, TriedMode, advise, advise_order, advised_mode, skew
-from icekit.tune.distribution.modes import CommitSpread, Predicted, modes
+from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION
+from icekit.tune.file_sizes.distribution import (
+    CommitSpread,
+    ModeTrial,
+    Predicted,
+    TriedMode,
+    advise,
+    advise_order,
+    advised_mode,
+    modes,
+    skew,
+)
 from tests.factories import KIB, UNPARTITIONED, table_facts
-from tests.tune.advisory_size.making import written
+from tests.tune.file_sizes.making import written
 
 TABLE = ("prod", "db", "events")
 NONE = {"write.distribution-mode": "none"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.tune.advisory_size.trial import ICEBERG_SESSION, PROPERTY, SPARK_ADVISORY, Chain, chain, compression_ratio, spark_bytes
+from icekit.tune.file_sizes.advisory_size import ICEBERG_SESSION, PROPERTY, SPARK_ADVISORY, Chain, chain, compression_ratio, spark_bytes
 from tests.factories import MIB, table_facts
-from tests.tune.advisory_size.making import CLUSTER
+from tests.tune.file_sizes.making import CLUSTER
 
 
 def of(

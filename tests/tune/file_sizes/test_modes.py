@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from icekit.facts.model import SortField
-from icekit.tune.advisory_size.trial import DISTRIBUTION_SESSION
-from icekit.tune.distribution.modes import Mode, modes
+from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION
+from icekit.tune.file_sizes.distribution import Mode, modes
 from tests.factories import UNPARTITIONED, table_facts
 
 ORDER = (SortField("carrier", "identity", "asc", "nulls-first"),)

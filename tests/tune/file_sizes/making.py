@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.engine.cluster import Cluster
-from icekit.tune.advisory_size.written import Shuffle, Written
+from icekit.tune.file_sizes.written import Shuffle, Written
 from tests.factories import GIB, MIB, TARGET
 
 CLUSTER = Cluster(8, 4, 8 * GIB, "2 executors of 4 cores")

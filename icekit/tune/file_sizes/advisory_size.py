@@ -12,8 +12,8 @@ from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import set_properties, set_session
-from icekit.tune.advisory_size.written import TOLERANCE, TrialRows, Written, write
 from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
+from icekit.tune.file_sizes.written import TOLERANCE, TrialRows, Written, write
 from icekit.units import count, percent, size
 
 # --- Follow the chain of settings from the target size to the files, try other advisory sizes, and recommend one
