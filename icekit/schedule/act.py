@@ -10,7 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from icekit.catalog import Lake
-from icekit.compact import Plan
+from icekit.compact import Plan, plan_table
 from icekit.compact.ledger import Ledger, opened
 from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
@@ -21,7 +21,19 @@ from icekit.saving import slug, write_text
 from icekit.schedule.policy import ACTIONS, PassBudget, Rule
 from icekit.schedule.result import Status, Step, TableHealth, most_serious, planned, ran
 from icekit.schedule.state import StartedRun, TableRecord, TableState, how_to_clear, mark
-from icekit.schedule.study import Permit, Share, Studied, Watermark, compaction, less, maintenance, observed, share_out, stopping_at, timely
+from icekit.schedule.study import (
+    Permit,
+    Share,
+    Studied,
+    Watermark,
+    compaction_policy,
+    less,
+    maintenance,
+    observed,
+    share_out,
+    stopping_at,
+    timely,
+)
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
@@ -188,29 +200,47 @@ def _again(work: TableWork, action: str, share: Share) -> Plan | None:
     """The plan of an action for the table as it is now; what was done just now is not left alone."""
 
     def plan(lake: Lake) -> Plan | None:
-        facts, findings = observed(lake, work.table, work.rule, work.known)
         if action == "compact":
-            return compaction(lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share)
+            return _compaction(work, lake, share)
+        facts, findings = observed(lake, work.table, work.rule, work.known)
         return maintenance(lake, facts, findings, work.rule)
 
     return timely(work.lake, work.timeout, plan)
 
 
-def _tried(work: TableWork, share: Share, stop: Stop) -> Plan | None:
-    """The plan of a compaction, tried on a clone; raises :class:`~icekit.engine.interrupting.Stopped`."""
-    facts, findings = observed(work.lake, work.table, work.rule, work.known)
-    return compaction(work.lake, facts, findings, work.rule, ledger=work.ledger, now=work.now(), share=share, trial=True, stop=stop)
+def _compaction(work: TableWork, lake: Lake, share: Share, trial: Stop | None = None) -> Plan | None:
+    """The plan of a compaction for the table as it is now; None where nothing can be worth it.
+
+    With what ends a ``trial`` it is tried on a clone beside the table, so only by who may work on the table now; raises
+    :class:`~icekit.engine.interrupting.Stopped`.
+    """
+    facts, findings = observed(lake, work.table, work.rule, work.known)
+    policy = compaction_policy(work.rule, findings, share)
+    if policy is None:
+        return None
+    return plan_table(
+        lake,
+        facts,
+        findings,
+        policy,
+        thresholds=work.rule.limits,
+        ledger=work.ledger or None,
+        trial=trial is not None,
+        now=work.now(),
+        stop=trial,
+        progress=lambda _: None,
+    )
 
 
 def _tried_only(work: TableWork, plan: Plan, share: Share, leave: Permit, why: str) -> Step:
-    return _guarded("compact", leave, work, lambda stop: planned("compact", _tried(work, share, stop) or plan, why))
+    return _guarded("compact", leave, work, lambda stop: planned("compact", _compaction(work, work.lake, share, trial=stop) or plan, why))
 
 
 def _run(work: TableWork, action: str, plan: Plan, share: Share, leave: Permit) -> Step:
     work.say(f"{plan!r}\n")
 
     def go(stop: Stop) -> Step:
-        tried = _tried(work, share, stop) if work.is_tried(action) else plan
+        tried = _compaction(work, work.lake, share, trial=stop) if work.is_tried(action) else plan
         if tried is None or not tried.actions:
             return Step(action, "reported", "its trial leaves nothing to do")
         run_id = new_run_id()

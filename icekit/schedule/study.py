@@ -14,7 +14,7 @@ from icekit.catalog import Lake
 from icekit.catalog.lake import DeadlineExceeded, in_time
 from icekit.compact import candidates, plan_table
 from icekit.compact.candidates import Candidate
-from icekit.compact.model import Plan
+from icekit.compact.model import Plan, Policy
 from icekit.compact.outcome import RUN_TAG
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings
@@ -347,9 +347,11 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
     bought: tuple[Offer, ...] = ()
     if rule.convert and (converting := _convert(lake, table, findings, rule.convert, ledger)).actions:
         plans["convert"] = converting
-    if rule.compact:
-        compacting = compaction(lake, facts, findings, rule, ledger=ledger, now=now)
-        if compacting is not None and compacting.actions:
+    if rule.compact and (policy := compaction_policy(rule, findings)) is not None:
+        compacting = plan_table(
+            lake, facts, findings, policy, thresholds=rule.limits, ledger=ledger or None, now=now, progress=lambda _: None
+        )
+        if compacting.actions:
             plans["compact"] = compacting
             bought = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
     if rule.maintain and (maintaining := maintenance(lake, facts, findings, rule)).actions:
@@ -378,42 +380,16 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())
 
 
-def compaction(
-    lake: Lake,
-    facts: TableFacts,
-    findings: Findings,
-    rule: Rule,
-    *,
-    ledger: str,
-    now: dt.datetime,
-    share: Share | None = None,
-    trial: bool = False,
-    stop: Stop | None = None,
-) -> Plan | None:
-    """The plan of a rule's compaction, within a share of the pass's budget; None where nothing can be worth it.
+def compaction_policy(rule: Rule, findings: Findings, share: Share | None = None) -> Policy | None:
+    """What a rule's compaction may take, within a share of the pass's budget; None where nothing can be worth it.
 
-    A ``trial`` rewrites on a clone beside the table, so it is only for who may work on the table now; ``stop`` ends it.
-
-    Starts no Spark for a table without findings, unless the rule rewrites or sorts what is well, too.
+    A table without findings needs no plan, and thus no Spark, unless the rule rewrites or sorts what is well, too.
     """
     wanted: Compact | None = rule.compact
     if wanted is None:
         return None
     policy = wanted.settings(share.bytes if share else None, share.files if share else None)
-    if not findings and policy.scope == "minor":
-        return None
-    return plan_table(
-        lake,
-        facts,
-        findings,
-        policy,
-        thresholds=rule.limits,
-        ledger=ledger or None,
-        trial=trial,
-        now=now,
-        stop=stop,
-        progress=lambda _: None,
-    )
+    return policy if findings or policy.scope != "minor" else None
 
 
 def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -> Plan:

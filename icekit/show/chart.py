@@ -82,7 +82,7 @@ class Chart:
             # A partition name in a script that the font lacks shows as boxes; the table has it in full.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             agg.draw()
-        drawn = Image.frombuffer("RGBA", agg.get_width_height(), agg.buffer_rgba(), "raw", "RGBA", 0, 1)
+        drawn = Image.frombytes("RGBA", agg.get_width_height(), bytes(agg.buffer_rgba()))
         # A report of many tables holds many pictures; a palette makes each a third of the size.
         drawn.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
         return stream.getvalue()

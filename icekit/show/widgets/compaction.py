@@ -233,18 +233,9 @@ class CompactionExplorer(Explorer):
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        return column(
-            row(self.slider),
-            row(self.budget),
-            self.said,
-            self.buys,
-            self.trial,
-            row(self.ask, self.go, self.again, self.progress.cancel),
-            self.question.box,
-            self.progress.told,
-            self.planned,
-            self.came,
-        )
+        budget = (row(self.slider), row(self.budget), self.said, self.buys, self.trial)
+        run = (row(self.ask, self.go, self.again, self.progress.cancel), self.question.box, self.progress.told, self.planned, self.came)
+        return column(*budget, *run)
 
     # What the budget buys.
 
