@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -300,6 +299,9 @@ def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict
     }
 
 
+# --- Observe one table and plan what its rule asks for; reads metadata only, runs nothing
+
+
 T = TypeVar("T")
 
 
@@ -376,7 +378,7 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None
 
     facts = (known or FactsCache()).facts(lake, table, collect, storage=needs_storage)
     if not needs_storage:
-        facts = dataclasses.replace(facts, storage=None)
+        facts = replace(facts, storage=None)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())
 
 

@@ -16,9 +16,6 @@ from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overr
 from icekit.tune.file_sizes.written import TOLERANCE, TrialRows, Written, write
 from icekit.units import count, percent, size
 
-# --- Follow the chain of settings from the target size to the files, try other advisory sizes, and recommend one
-
-
 # --- From what a trial wrote to an advisory size. Pure
 #
 # A task's rows become one file when they fit under the size at which the writer begins another; a little more and
