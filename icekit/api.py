@@ -70,7 +70,7 @@ class Lake(catalog.Lake):
     def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
         """Measure how a table should be written or laid out; the table is only read.
 
-        ``question`` is file-sizes, metrics-columns, layout or planning. See :func:`icekit.tune.tune`.
+        ``question`` is file-sizes, metrics-columns, layout, write-mode or planning. See :func:`icekit.tune.tune`.
         """
         from icekit.tune import tune
 

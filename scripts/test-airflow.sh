@@ -1,5 +1,5 @@
 #!/bin/sh
-# Execute the DAG that `icekit recipe airflow` prints, in a real Airflow in an environment of its own.
+# Execute the DAG that `icekit schedule recipe airflow` prints, in a real Airflow in an environment of its own.
 # Not part of `make test`: installing Airflow takes minutes. Leaves everything under build/airflow.
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ tables:
   - match: [lab.healthy_partitioned, lab.healthy_unpartitioned]
     compact: {}
 POLICY
-"$python" -m icekit recipe airflow "$home/policy.yaml" --output "$home/dags"
+"$python" -m icekit schedule recipe airflow "$home/policy.yaml" --output "$home/dags"
 "$python" -m ipykernel install --prefix "$venv" --name icekit > "$home/kernel.log" 2>&1
 
 export AIRFLOW_HOME="$home" AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__DAGS_FOLDER="$home/dags"

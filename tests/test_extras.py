@@ -47,7 +47,9 @@ def test_every_module_is_imported_without_extras() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("command", ["--help", "look db.t", "tables", "policy policy.yaml", "recipe cron policy.yaml", "lab --list"])
+@pytest.mark.parametrize(
+    "command", ["--help", "look db.t", "admin tables", "schedule check policy.yaml", "schedule recipe cron policy.yaml", "lab --list"]
+)
 def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
     try:
         status = main(command.split())
@@ -59,10 +61,10 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("run policy.yaml", "A pass of a policy needs filelock"),
-        ("run telling.yaml", "A policy with `notify` needs apprise"),
-        ("policy telling.yaml", "A policy with `notify` needs apprise"),
-        ("run policy.yaml --junit j.xml", "A file of JUnit XML needs junitparser"),
+        ("schedule run policy.yaml", "A pass of a policy needs filelock"),
+        ("schedule run telling.yaml", "A policy with `notify` needs apprise"),
+        ("schedule check telling.yaml", "A policy with `notify` needs apprise"),
+        ("schedule run policy.yaml --junit j.xml", "A file of JUnit XML needs junitparser"),
         ("report db.t --junit j.xml", "A file of JUnit XML needs junitparser"),
         ("report db.t --prometheus p.prom", "A file for Prometheus needs prometheus_client"),
     ],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import icekit
-from icekit.cli import observe, running, schedule, tune
+from icekit.cli import admin, observe, running, schedule, tune
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
@@ -17,11 +19,55 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
+#: Commands of 0.1.0 that are in a group now.
+MOVED = {
+    "policy": "schedule check",
+    "run": "schedule run",
+    "recipe": "schedule recipe",
+    "write-mode": "tune write-mode",
+    "tables": "admin tables",
+    "clones": "admin clones",
+}
+
+
+class _Help(argparse.HelpFormatter):
+    """argparse's help, with paragraphs and lists of terms that are wrapped to the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  argparse's own signature
+        lines = []
+        for paragraph in text.strip("\n").split("\n\n"):
+            # A line that is indented by two spaces begins a term; its text begins after two spaces or more.
+            for piece in re.split(r"\n(?=  \S)", paragraph):
+                term = re.match(r"  \S+(?: \S+)*  +(?=\S)", piece)
+                hanging = " " * len(term[0]) if term else ""
+                rest = " ".join(piece[len(hanging) :].split())
+                lines += textwrap.wrap(
+                    rest,
+                    width,
+                    initial_indent=term[0] if term else "",
+                    subsequent_indent=hanging,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            lines.append("")
+        return "\n".join(lines[:-1])
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse, with the nearest known option for a misspelt one, and nothing that a terminal would obey."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _Help, **options})
+
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         write(harmless(message), file or sys.stderr)  # type: ignore[arg-type]
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an unknown argument here, where the options of the command that it was given to are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
@@ -32,26 +78,33 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             choices = list(map(str, action.choices))
             what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
-            hint = nearest(str(value), choices, count=1) or f"; there are {', '.join(choices)}."
+            moved = MOVED.get(str(value), "") if action.dest == "command" else ""
+            hint = (
+                f"; did you mean `{self.prog} {moved}`?"
+                if moved
+                else nearest(str(value), choices, count=1) or f"; there are {', '.join(choices)}."
+            )
             raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 
     def known(self) -> list[str]:
         """Every option of this parser and of its commands."""
         options = [o for a in self._actions for o in a.option_strings]
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                options += [o for sub in action.choices.values() for a in sub._actions for o in a.option_strings]
-        return options
+        return options + [option for command in self.commands().values() for option in command.known()]
+
+    def commands(self) -> dict[str, _Parser]:
+        """The parsers of this parser's commands, by name."""
+        return {name: sub for a in self._actions if isinstance(a, argparse._SubParsersAction) for name, sub in a.choices.items()}
 
 
 def _parser(prog: str = "icekit") -> _Parser:
-    parser = _Parser(prog=prog, description="Diagnose Apache Iceberg tables.")
+    parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
     parser.add_argument("--version", action="version", version=f"icekit {icekit.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    common = _Parser(add_help=False)
+    debugging = _Parser(add_help=False)
+    debugging.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
+    common = _Parser(add_help=False, parents=[debugging])
     common.add_argument("--catalog", default="", help="a profile of pyiceberg's configuration (default: the embedded lake)")
-    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     observing = _Parser(add_help=False)
     observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
     observing.add_argument("--collector", default="auto", help="auto, spark or local (default: auto)")
@@ -61,8 +114,9 @@ def _parser(prog: str = "icekit") -> _Parser:
     observe.add_parsers(commands, common, observing, judging)
     running.add_parsers(commands, common, observing, judging)
     tune.add_parsers(commands, common)
-    schedule.add_parsers(commands)
-    observe.add_lake_parsers(commands, common)
+    schedule.add_parsers(commands, debugging)
+    observe.add_lab(commands, common)
+    admin.add_parsers(commands, common)
     return parser
 
 

@@ -91,7 +91,6 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
         help="plan the rewrites that pay back; with --execute run them under a checkpoint and prove them",
         description="Plan the rewrites of data files that pay back on a table, and run them if told.",
         epilog=_COMPACT + _EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     running = _add_running(parser)
     running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict by what comes out")
@@ -120,7 +119,6 @@ def _add_convert(commands: Any, common: argparse.ArgumentParser) -> None:
         help="forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
         description="Plan the conversion of a table's equality deletes, and run it if told.",
         epilog=_CONVERT + _EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     running = _add_running(parser)
     running.add_argument("--then-compact", action="store_true", help="with --execute: afterwards rewrite the data files that it pays to")
@@ -140,7 +138,6 @@ def _add_maintain(commands: Any, *parents: argparse.ArgumentParser) -> None:
         help="plan deletes, manifests, expiry and orphan removal; with --execute run them and prove them",
         description="Plan the maintenance that findings ask for on a table, and run it if told.",
         epilog=_MAINTAIN + _EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_running(parser)
     parser.add_argument("--keep", metavar="TIME", help='how long snapshots are kept: "7 days" (default: the table\'s, or 5 days)')
@@ -158,7 +155,7 @@ def _add_maintain(commands: Any, *parents: argparse.ArgumentParser) -> None:
 
 def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the table and the options that every one of the commands reads; returns their group, for a command's own."""
-    parser.add_argument("table")
+    parser.add_argument("table", help="such as db.events")
     running = parser.add_argument_group("running")
     running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
     running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")

@@ -1,4 +1,4 @@
-"""``icekit policy``, ``run`` and ``recipe``: many tables looked after on a schedule."""
+"""``icekit schedule``: look after many tables by a policy, on a schedule."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from icekit.schedule.alerts import Writers
     from icekit.schedule.policy import SchedulePolicy
 
-_POLICY = """\
+_CHECK = """\
 A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
-may be done to them, budgets, hours, and who is told. `policy --example > policy.yaml` writes one with a comment
-for every key; `policy FILE` checks it and says in words what it would allow. Errors come all at once, each with
-its line and the nearest known key.
+may be done to them, budgets, hours, and who is told. `icekit schedule example > policy.yaml` writes one with a comment
+for every key. This command checks a policy and says in words what it would allow. Errors come all at once, each
+with its line and the nearest known key.
 """
 _RUN = """\
 One pass: unfinished runs of an earlier pass go on first; tables that are due by their metadata are reported on and
@@ -27,7 +27,7 @@ planned; what the policy says `execute: true` for is run under a checkpoint, pro
 receivers are told, each once per change. It may be called every hour: it does what is due and nothing twice. A pass
 that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0; with 1,
 once that one has run for a day. What failed on a table is tried again after some hours; after a run that was not
-proved nothing more is run on the table until a person says so by `policy FILE --clear TABLE`.
+proved nothing more is run on the table until a person says so with `icekit schedule clear FILE TABLE`.
 
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, of those tables that were changed.
@@ -36,44 +36,50 @@ Exit status, the most serious: 0 done, 1 a table is unhealthy by its rule's fail
 not be told, 2 misconfigured (also a pattern that matches no table), 3 a bug in icekit, or timed out, 130 stopped by Ctrl-C
 or by a signal to end (SIGTERM); the next pass goes on.
 """
+_CLEAR = """\
+A pass keeps back a table on which a run failed or was not proved. Look at the table first; then this command lets
+the next pass work on it again.
+"""
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the three commands and their options."""
-    form = argparse.RawDescriptionHelpFormatter
-    policy = commands.add_parser(
-        "policy", help="check a policy and say what it allows, or print one to begin with", description=_POLICY, formatter_class=form
+def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
+    """Add the group, its commands and their options."""
+    schedule = commands.add_parser("schedule", help="look after many tables by a policy: check it, run one pass, print a recipe for cron")
+    group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
+    check = group.add_parser("check", parents=[debugging], help="check a policy and say what it allows", description=_CHECK)
+    check.add_argument("file", type=Path, metavar="POLICY")
+    check.set_defaults(verb=check_policy)
+    group.add_parser("example", parents=[debugging], help="print a policy to begin with, with a comment for every key").set_defaults(
+        verb=print_example
     )
-    policy.add_argument("file", nargs="?", type=Path, metavar="FILE")
-    policy.add_argument("--example", action="store_true", help="print a commented policy")
-    policy.add_argument(
-        "--clear",
-        metavar="TABLE",
-        help="let a table be worked on again that is kept back, as a run on it was not proved or failed",
-    )
-    policy.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
-    policy.set_defaults(verb=check_policy)
-    run = commands.add_parser(
-        "run", help="one pass of a policy: report, plan, run what is allowed, prove, report, tell", description=_RUN, formatter_class=form
+    run = group.add_parser(
+        "run",
+        parents=[debugging],
+        help="one pass of a policy: report, plan, run what is allowed, prove, report, notify",
+        description=_RUN,
     )
     run.add_argument("file", type=Path, metavar="POLICY")
     run.add_argument("--dry-run", action="store_true", help="print what would be done to each table, or why nothing; writes nothing")
     add_monitoring(run)
-    run.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     run.set_defaults(verb=run_pass)
-    recipe = commands.add_parser(
-        "recipe", help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
+    clear = group.add_parser(
+        "clear", parents=[debugging], help="let a table be worked on again that a failed run keeps back", description=_CLEAR
+    )
+    clear.add_argument("file", type=Path, metavar="POLICY")
+    clear.add_argument("table", help="such as db.events")
+    clear.set_defaults(verb=clear_table)
+    recipe = group.add_parser(
+        "recipe", parents=[debugging], help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
     )
     recipe.add_argument("kind", choices=_RECIPES, metavar="KIND", help=", ".join(_RECIPES))
     recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
     recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
-    recipe.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     recipe.set_defaults(verb=write_recipe)
 
 
 def add_monitoring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the two files that monitoring reads; report and run share them."""
+    """Add the options of the two files that monitoring reads; `report` and `schedule run` share them."""
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
     parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
 
@@ -99,26 +105,30 @@ def write_monitoring(run: ReportRun, arguments: argparse.Namespace, monitors: Wr
 
 
 def check_policy(arguments: argparse.Namespace) -> int:
-    """Check a policy, or print the example."""
-    from icekit.schedule.reading import in_words
-    from icekit.schedule.recipes import example
-
-    if arguments.example:
-        say(example(), end="")
-        return EXIT_HEALTHY
-    if arguments.file is None:
-        raise ParameterError("Name the policy to check, or print one with --example.")
-    from icekit.schedule.reading import read_policy
+    """Check a policy; returns the exit status."""
+    from icekit.schedule.alerts import check_places, check_receivers
+    from icekit.schedule.reading import in_words, read_policy
 
     wanted = read_policy(arguments.file)
-    if arguments.clear is not None:
-        say(_cleared(wanted, arguments.clear))
-        return EXIT_HEALTHY
-    from icekit.schedule.alerts import check_places, check_receivers
-
     unchecked = check_receivers(wanted)
     check_places(wanted)
     say("\n".join([in_words(wanted), *unchecked]))
+    return EXIT_HEALTHY
+
+
+def print_example(_arguments: argparse.Namespace) -> int:
+    """Print a commented policy; returns the exit status."""
+    from icekit.schedule.recipes import example
+
+    say(example(), end="")
+    return EXIT_HEALTHY
+
+
+def clear_table(arguments: argparse.Namespace) -> int:
+    """Let a table be worked on again; returns the exit status."""
+    from icekit.schedule.reading import read_policy
+
+    say(_cleared(read_policy(arguments.file), arguments.table))
     return EXIT_HEALTHY
 
 

@@ -7,7 +7,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``icekit run`` in a session that is there; returns the exit status."""
+    """Run ``icekit schedule run`` in a session that is there; returns the exit status."""
     from pyspark.sql import SparkSession
 
     from icekit.cli.main import main as icekit
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        return icekit(["run", *arguments])
+        return icekit(["schedule", "run", *arguments])
     finally:
         # Asked to end, it may be gone already; the status is the pass's own.
         with contextlib.suppress(Exception):

@@ -1,8 +1,9 @@
-"""``icekit tune``, ``write-mode`` and ``review-merge``: how a table should be written and laid out, measured on clones and samples."""
+"""``icekit tune`` and ``review-merge``: how a table should be written and laid out, measured on clones and samples."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,26 @@ from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.terminal import say
 from icekit.tune import QUESTIONS
 
-_TUNE = f"""\
-{chr(10).join(f"  {name:<16} {what}" for name, what in QUESTIONS.items())}
+# Of each question but write-mode.
+_FILTERS = """\
+What queries filter by is stated (--filter, also a whole query), read from a Spark event log or from Iceberg's scan reports, or
+declared by the table property icekit.filter-columns.
 
-Each answers with what was measured and one script to paste, with its undo, or with "leave it". What queries filter by
-is stated (--filter, also a whole query), read from a Spark event log or from Iceberg's scan reports, or declared by the table
-property icekit.filter-columns. The table itself is only read. Nothing is set.
+"""
+# Ends the help of each question.
+_TUNE = """\
+The answer is what was measured and one script to paste, with its undo, or "leave it". The table itself is only read. Nothing is set.
 
 Exit status: 0 answered (also when the answer is to leave it), 2 misconfigured, 3 crashed.
 """
 _WRITE_MODE = """\
 A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost for reads)
-or writes deletes beside them (merge-on-read: cheap writes, more expensive reads, a compaction now and then). This
+or writes deletes next to them (merge-on-read: cheap writes, more expensive reads, a compaction now and then). This
 command tries both on zero-copy clones of the table, with a statement of yours (--statement FILE, or - for
 standard input) or with synthetic ones shaped like the table's history; measures commits, scans and
 compaction; and says which mode costs less at the table's reads per commit, where the two break even, and
-what to set. The table itself is only read. Nothing is set.
+what to set.
 
-Exit status: 0 answered (also when the answer is to leave it), 2 misconfigured, 3 crashed.
 """
 _REVIEW_MERGE = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its
@@ -46,64 +49,74 @@ differ or cannot be compared, or the budget was spent; 2 misconfigured, or a sta
 
 
 def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the three commands and their options."""
-    _add_tune(commands, common)
-    _add_write_mode(commands, common)
+    """Add the two commands, a command for each question, and their options."""
+    tuning = commands.add_parser(
+        "tune",
+        help="how a table should be written and laid out: measured, with the ALTER TABLE and its undo",
+        description="Measure one question about how a table is written, and say what to set.",
+    )
+    questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
+    parsers = {
+        name: questions.add_parser(
+            name,
+            parents=[common],
+            help=what,
+            description=f"Answer one question about a table: {what}.",
+            epilog=_WRITE_MODE + _TUNE if name == "write-mode" else _TUNE if name == "file-sizes" else _FILTERS + _TUNE,
+        )
+        for name, what in QUESTIONS.items()
+    }
+    for name, parser in parsers.items():
+        parser.add_argument("table", help="such as db.events")
+        parser.set_defaults(verb=choose_write_mode if name == "write-mode" else tune)
+    parsers["file-sizes"].add_argument(
+        "--operation", metavar="NAME", help="also look at delete, update or merge (default: those of the history)"
+    )
+    for name in ("metrics-columns", "layout", "planning"):
+        _add_filters(parsers[name])
+    parsers["layout"].add_argument("--max-sort-columns", type=int, metavar="N", help="the most columns of a sort order to try (default: 4)")
+    parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="times that each plan is measured (default: 2)")
+    _add_write_mode(parsers["write-mode"])
+    for name in ("file-sizes", "metrics-columns", "layout", "planning"):
+        parsers[name].add_argument("--no-trial", action="store_true", help="measure what is there, and try nothing on a clone or a sample")
+        sample = "256 MB" if name == "planning" else "1 GB"
+        parsers[name].add_argument("--sample-bytes", metavar="SIZE", help=f'how much of the table is tried (default: "{sample}")')
+        _add_budget(parsers[name], 900)
+    _add_budget(parsers["write-mode"], 1800)
     _add_review_merge(commands, common)
 
 
-def _add_tune(commands: Any, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
-        "tune",
-        parents=[common],
-        help="file sizes, metrics columns, layout or planning: measured, with the ALTER TABLE and its undo",
-        description="Measure one question about how a table is written, and say what to set.",
-        epilog=_TUNE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("question", choices=list(QUESTIONS), metavar="QUESTION", help=", ".join(QUESTIONS))
-    parser.add_argument("table")
+def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--filter", action="append", default=[], metavar="SQL", help="what queries ask for: a predicate or a query; may be repeated"
+        "--filter", dest="filters", action="append", metavar="SQL", help="what queries ask for: a predicate or a query; may be repeated"
     )
-    parser.add_argument("--event-log", default="", metavar="PATH", help="read filters from a Spark event log, or a folder of them")
-    parser.add_argument("--scan-reports", default="", metavar="FILE", help="read filters from Iceberg scan reports (JSON)")
-    parser.add_argument("--no-trial", action="store_true", help="measure what is there, and try nothing on a clone or a sample")
-    parser.add_argument("--sample-bytes", metavar="SIZE", help="how much of the table is tried (default: as the question needs)")
-    parser.add_argument("--budget-seconds", type=float, default=900, help="end the trial after so long (default: 900)")
-    parser.add_argument("--budget-bytes", default="20 GB", metavar="SIZE", help="end it before it writes more (default: 20 GB)")
+    parser.add_argument("--event-log", metavar="PATH", help="read filters from a Spark event log, or a folder of them")
+    parser.add_argument("--scan-reports", metavar="FILE", help="read filters from Iceberg scan reports (JSON)")
+
+
+def _add_budget(parser: argparse.ArgumentParser, seconds: int) -> None:
+    parser.add_argument("--budget-seconds", type=float, metavar="N", help=f"end the trial after so long (default: {seconds:,})")
+    parser.add_argument("--budget-bytes", metavar="SIZE", help='end it before it writes more (default: "20 GB")')
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the answer as JSON")
-    parser.set_defaults(verb=tune)
 
 
-def _add_write_mode(commands: Any, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
-        "write-mode",
-        parents=[common],
-        help="merge-on-read or copy-on-write: measured on clones of a table, with the ALTER TABLE",
-        description="Measure what each write mode costs a table, and say which to set.",
-        epilog=_WRITE_MODE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("table")
+def _add_write_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--statement", metavar="FILE", help="the DELETE, UPDATE or MERGE to try; - reads standard input")
-    parser.add_argument("--operation", help="of synthetic statements: delete, update or merge (default: as in the history)")
+    parser.add_argument("--operation", metavar="NAME", help="of synthetic statements: delete, update or merge (default: as in the history)")
     parser.add_argument("--share", type=float, help="rows that a synthetic statement changes (default: as in the history, else 0.01)")
     parser.add_argument("--spread", help="of synthetic statements: scattered over all files, or clustered in some")
     parser.add_argument("--file-share", type=float, help="files that a clustered statement touches")
-    parser.add_argument("--reads-per-day", type=float, help="queries that read the table; divided by the commits of the history")
-    parser.add_argument("--reads-per-commit", type=float, help="the same, stated per DELETE, UPDATE or MERGE")
+    parser.add_argument(
+        "--reads-per-day", type=float, metavar="N", help="queries that read the table; divided by the commits of the history"
+    )
+    parser.add_argument("--reads-per-commit", type=float, metavar="N", help="the same, stated per DELETE, UPDATE or MERGE")
     parser.add_argument("--event-log", metavar="PATH", help="count the reads in a Spark event log, or a folder of them")
-    parser.add_argument("--filter", metavar="SQL", help="what reads ask for (default: full scans)")
+    parser.add_argument("--filter", dest="read_filter", metavar="SQL", help="what reads ask for (default: full scans)")
     parser.add_argument("--compact-every", type=int, metavar="N", help="commits between compactions (default: as in the history)")
-    parser.add_argument("--commits", type=int, default=2, help="synthetic statements to try (default: 2)")
-    parser.add_argument("--repeats", type=int, default=3, help="scans of each clone (default: 3; the shortest counts)")
-    parser.add_argument("--margin", type=float, default=0.1, help="advise a change that saves this share of all cost (default: 0.1)")
-    parser.add_argument("--budget-seconds", type=float, default=1800, help="end the trial after so long (default: 1800)")
-    parser.add_argument("--budget-bytes", default="20 GB", metavar="SIZE", help='end it before it writes more (default: "20 GB")')
+    parser.add_argument("--commits", type=int, metavar="N", help="synthetic statements to try (default: 2)")
+    parser.add_argument("--repeats", type=int, metavar="N", help="scans of each clone (default: 3; the shortest counts)")
+    parser.add_argument("--margin", type=float, help="advise a change that saves this share of all cost (default: 0.1)")
     parser.add_argument("--sample", metavar="SIZE", help="try a copied sample of this size instead of clones, and scale")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the answer as JSON")
-    parser.set_defaults(verb=write_mode)
 
 
 def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -113,7 +126,6 @@ def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
         help="explain a MERGE without running it: what it reads and shuffles, and the same with a narrower ON",
         description="Review one MERGE statement.",
         epilog=_REVIEW_MERGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE.sql", help="a file with one MERGE statement; - for standard input")
     parser.add_argument("--prove", action="store_true", help="also run it both ways on clones and compare")
@@ -125,50 +137,43 @@ def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(verb=review_merge)
 
 
+_OF_QUESTIONS = "filters event_log scan_reports operation max_sort_columns repeats sample_bytes budget_seconds budget_bytes".split()
+_OF_WRITE_MODE = (
+    "operation share spread file_share reads_per_day reads_per_commit event_log read_filter compact_every commits repeats margin "
+    "budget_seconds budget_bytes"
+).split()
+
+
 def tune(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Answer a question; returns the exit status."""
+    return _answered(arguments, {"trial": not arguments.no_trial, **_given(arguments, _OF_QUESTIONS)})
+
+
+def choose_write_mode(arguments: argparse.Namespace) -> int:
+    """Choose a table's write mode; returns the exit status."""
+    from icekit.tune.statement import read_file
+
+    options = _given(arguments, _OF_WRITE_MODE)
+    if arguments.sample:
+        options |= {"sample": True, "sample_bytes": arguments.sample}
+    if arguments.statement:
+        options["statement"] = read_file(arguments.statement)
+    return _answered(arguments, options)
+
+
+def _given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The options that were given; the question's own defaults stand for the others."""
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
+
+
+def _answered(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
     from icekit.api import connect
 
-    options: dict[str, Any] = {
-        "trial": not arguments.no_trial,
-        "budget_seconds": arguments.budget_seconds,
-        "budget_bytes": arguments.budget_bytes,
-        "progress": say,
-    }
-    if arguments.sample_bytes:
-        options["sample_bytes"] = arguments.sample_bytes
-    asked = {"filters": arguments.filter, "event_log": arguments.event_log, "scan_reports": arguments.scan_reports}
     lake = connect(arguments.catalog or None)
     try:
-        answer = lake.tune(arguments.question, arguments.table, **options, **{k: v for k, v in asked.items() if v})
+        answer = lake.tune(arguments.question, arguments.table, progress=say, **options)
         say(f"\n{answer!r}")
         say_saved(answer, arguments.output)
-        return EXIT_HEALTHY
-    finally:
-        lake.close()
-
-
-def write_mode(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
-    from icekit.api import connect
-    from icekit.tune.statement import read_file
-    from icekit.tune.write_mode import choose_write_mode
-
-    given = {
-        name: getattr(arguments, name)
-        for name in (
-            "operation share spread file_share reads_per_day reads_per_commit event_log compact_every "
-            "commits repeats margin budget_seconds budget_bytes"
-        ).split()
-    }
-    if arguments.sample:
-        given |= {"sample": True, "sample_bytes": arguments.sample}
-    lake = connect(arguments.catalog or None)
-    try:
-        statement = read_file(arguments.statement) if arguments.statement else None
-        choice = choose_write_mode(lake, arguments.table, statement=statement, read_filter=arguments.filter, progress=say, **given)
-        say(f"\n{choice!r}")
-        say_saved(choice, arguments.output)
         return EXIT_HEALTHY
     finally:
         lake.close()

@@ -74,7 +74,7 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
         near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
-    return TableNotFound(f"There is no table {name}{near or '; list them with `icekit tables`.'}")
+    return TableNotFound(f"There is no table {name}{near or '; list them with `icekit admin tables`.'}")
 
 
 def view_given(table: Identifier) -> NotATable:

@@ -281,7 +281,7 @@ class Sharing:
             return (
                 f"Orphan files are not removed: {self.told}, so a file that this table does not name may be one of theirs. "
                 "Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT) first; "
-                "`icekit clones` lists clones that were left behind."
+                "`icekit admin clones` lists clones that were left behind."
             )
         if self.unchecked:
             return (

@@ -544,4 +544,4 @@ def _tell_of_stale(lake: Lake, table: Identifier) -> None:
         dead = sum(stale.is_dead for stale in stale_clones(lake, table))
         if dead:
             said = f"{count(dead, 'clone')} of {display_name(table)} were left by processes that have ended"
-            warnings.warn(f"{said}: list and remove them with `icekit clones`.", stacklevel=4)
+            warnings.warn(f"{said}: list and remove them with `icekit admin clones`.", stacklevel=4)

@@ -97,7 +97,7 @@ def news(made: Pass, policy: SchedulePolicy) -> list[News]:
         found.append(News(_POLICY, "failed", f"the pass itself failed: {made.failure}", policy.name, following, _first(made.failure)))
     elif made.problems:
         # One piece of news, as a receiver's memory holds one mark for each name.
-        following = "fix the policy, and check it with `icekit policy`"
+        following = "fix the policy, and check it with `icekit schedule check`"
         found.append(News(_POLICY, "failed", "\n  ".join(made.problems), policy.name, following, "\n".join(sorted(made.problems))))
     return found
 

@@ -85,7 +85,7 @@ def read_text(path: Path) -> str:
         raise ParameterError(f"{path} is not UTF-8 text; save it as that.") from None
     except OSError as error:
         raise ParameterError(
-            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `icekit policy --example > policy.yaml`."
+            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `icekit schedule example > policy.yaml`."
         ) from None
 
 
@@ -144,7 +144,7 @@ class PolicyError(ParameterError):
         super().__init__(
             "\n".join(
                 [
-                    f"{path} has {count(len(lines), 'error')}; fix what is named and check it again with `icekit policy {path}`.",
+                    f"{path} has {count(len(lines), 'error')}; fix what is named and check it again with `icekit schedule check {path}`.",
                     *lines,
                 ]
             )
@@ -164,7 +164,7 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
     if marked.problems and marked.data is None:
         raise PolicyError(path, problems)
     if not isinstance(marked.data, dict):
-        raise PolicyError(path, [Problem(1, "", "it holds no keys; `icekit policy --example` prints a policy to begin with")])
+        raise PolicyError(path, [Problem(1, "", "it holds no keys; `icekit schedule example` prints a policy to begin with")])
     data = dict(marked.data)
     defaults = data.pop(_DEFAULTS, None) or {}
     problems += _of(Settings, defaults, marked, (_DEFAULTS,))

@@ -146,7 +146,7 @@ def mark(rule: Rule, action: str) -> str:
 
 def how_to_clear(table: str) -> str:
     """The command that lets a table be worked on again."""
-    return f"`icekit policy FILE --clear {table}`"
+    return f"`icekit schedule clear POLICY {table}`"
 
 
 # --- Remember what passes did, in a small SQLite file, and let one pass of a policy run at a time

@@ -18,6 +18,7 @@ QUESTIONS = {
     "file-sizes": "why files miss their target size: advisory partition size and distribution",
     "metrics-columns": "which column statistics earn their keep",
     "layout": "partitioning, sort order and bloom filters, by what queries filter by",
+    "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
     "planning": "where scans are planned, manifests, object store paths, compression",
 }
 
@@ -36,6 +37,10 @@ def answering(question: str) -> Callable[..., Answer]:
         from icekit.tune.layout import tune_layout
 
         return tune_layout
+    if question == "write-mode":
+        from icekit.tune.write_mode import choose_write_mode
+
+        return choose_write_mode
     if question == "planning":
         from icekit.tune.planning import tune_planning
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 import icekit
-from icekit.cli.main import main
+from icekit.cli.main import MOVED, _Parser, _parser, main
+from icekit.tune import QUESTIONS, answering
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +34,11 @@ def test_help_has_the_name_that_the_command_was_called_by(capsys: pytest.Capture
     [
         (["lok", "db.t"], "There is no command 'lok'; did you mean look?"),
         (["tune", "laiout", "db.t"], "There is no question 'laiout'; did you mean layout?"),
+        (["schedule", "chek"], "There is no command 'chek'; did you mean check?"),
+        (["policy", "p.yaml"], "There is no command 'policy'; did you mean `icekit schedule check`?"),
+        (["write-mode", "db.t"], "There is no command 'write-mode'; did you mean `icekit tune write-mode`?"),
         (["xyzzy"], "There is no command 'xyzzy'; there are look, report, "),
+        (["tune", "file-sizes", "db.t", "--filter", "a = 1"], "unrecognized arguments: --filter a = 1\n"),
     ],
 )
 def test_the_nearest_command_and_question_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
@@ -40,3 +47,35 @@ def test_the_nearest_command_and_question_are_named(capsys: pytest.CaptureFixtur
 
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith(f"icekit: {said}")
+
+
+def parsers(parser: _Parser) -> Iterator[_Parser]:
+    """A parser and those of all its commands."""
+    yield parser
+    for command in parser.commands().values():
+        yield from parsers(command)
+
+
+ALL = [pytest.param(parser, id=parser.prog) for parser in parsers(_parser())]
+
+
+@pytest.mark.parametrize("parser", ALL)
+def test_help_fits_80_columns(parser: _Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("moved", MOVED.values())
+def test_a_command_that_moved_is_where_the_hint_says(moved: str) -> None:
+    assert f"icekit {moved}" in {parser.prog for parser in parsers(_parser())}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_has_only_options_that_it_takes(question: str) -> None:
+    taken = set(inspect.signature(answering(question)).parameters)
+    of_the_command = {"help", "debug", "catalog", "table", "output", "no_trial"}
+    options = {action.dest for action in _parser().commands()["tune"].commands()[question]._actions}
+
+    assert options - of_the_command <= taken
+    assert ("trial" in taken) == ("no_trial" in options)

@@ -171,7 +171,7 @@ def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
 def test_a_name_cannot_command_the_terminal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.table(ODD)
 
-    for arguments in (["tables"], ["look", f"db.{ODD}"], ["look", f"db.{ODD}x"], ["look", "db.t", f"--{ODD}"]):
+    for arguments in (["admin", "tables"], ["look", f"db.{ODD}"], ["look", f"db.{ODD}x"], ["look", "db.t", f"--{ODD}"]):
         with contextlib.suppress(SystemExit):
             main(arguments)
         said = capsys.readouterr()
@@ -276,7 +276,7 @@ def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Pl
         ("look f.nope 2>/dev/full", 2),
         ("look 2>/dev/full", 2),
         ("--help >/dev/full", 2),
-        ("tables >&-", 0),
+        ("admin tables >&-", 0),
         ("look db.t >&-", 0),
         ("look f.nope 2>&-", 2),
         pytest.param("report db.t --output out >&-", 0, marks=pytest.mark.slow),

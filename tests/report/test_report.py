@@ -168,7 +168,7 @@ def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(sma
         (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),
         (["report", "nodb.*"], 2, "No table of catalog 'lake' matches 'nodb.*'"),
         (["report", "nodb.*", "none.*"], 2, "matches 'none.*'"),
-        (["tables"], 0, "db.fine"),
+        (["admin", "tables"], 0, "db.fine"),
         (["lab", "small_fils"], 2, "did you mean small_files"),
         (["lab", "--list"], 0, "lab.healthy_partitioned"),
     ],

@@ -102,7 +102,7 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     assert stale.drop == f"DROP TABLE IF EXISTS `lake`.`{NAMESPACE}`.`{name}`"
     assert Path(folder.removeprefix("file:")).exists()
 
-    assert main(["clones"]) == 0
+    assert main(["admin", "clones"]) == 0
     said = capsys.readouterr().out
     assert f"dead: process {victim.pid} has ended" in said
     assert stale.drop in said
@@ -111,7 +111,7 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     with pytest.warns(UserWarning, match="1 clone of scratch.cloned were left"), clone(lake, table.name):
         pass
 
-    assert main(["clones", "--remove"]) == 0
+    assert main(["admin", "clones", "--remove"]) == 0
     assert "1 clone removed" in capsys.readouterr().out
     assert lake.tables.names_in((NAMESPACE,)) == []
     assert not Path(folder.removeprefix("file:")).parent.exists()
@@ -236,7 +236,7 @@ def test_a_clone_whose_metadata_is_gone_is_listed_and_left(lake: Lake, table: Ta
 
 
 def test_there_is_nothing_to_list_where_nothing_was_cloned(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clones", "--remove"]) == 0
+    assert main(["admin", "clones", "--remove"]) == 0
     assert "There are no stale clones." in capsys.readouterr().out
 
 

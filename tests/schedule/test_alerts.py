@@ -103,7 +103,7 @@ def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
 
 def test_what_to_do_next_about_a_table_that_was_not_proved_is_to_look_and_to_clear_it() -> None:
     unproved = result("db.f", status="failed", steps=(step(status="failed", said="not proved", is_unproved=True),))
-    assert "`icekit policy FILE --clear db.f`; until then nothing is run on it" in told(made(unproved), policy(NOTIFY)).body
+    assert "`icekit schedule clear POLICY db.f`; until then nothing is run on it" in told(made(unproved), policy(NOTIFY)).body
 
 
 def test_what_is_wrong_with_the_policy_is_told_too() -> None:

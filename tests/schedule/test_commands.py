@@ -1,4 +1,4 @@
-"""``policy`` and ``run`` from the terminal's side."""
+"""``schedule`` from the terminal's side."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
 
 
 def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status, text = said(capsys, "policy", "--example")
+    status, text = said(capsys, "schedule", "example")
     assert text == example()
     (tmp_path / "p.yaml").write_text(text)
     assert status == 0
-    status, text = said(capsys, "policy", str(tmp_path / "p.yaml"))
+    status, text = said(capsys, "schedule", "check", str(tmp_path / "p.yaml"))
     assert status == 0
     assert "It changes tables of upserts, events." in text
 
@@ -34,12 +34,12 @@ def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["policy"], "print one with --example"),
-        (["policy", "none.yaml"], "cannot be read"),
-        (["run", "none.yaml"], "cannot be read"),
-        (["run"], "required: POLICY"),
-        (["recipe", "crn"], "did you mean cron?"),
-        (["run", "p", "--dryrun"], "did you mean --dry-run"),
+        (["schedule", "check"], "required: POLICY"),
+        (["schedule", "check", "none.yaml"], "cannot be read"),
+        (["schedule", "run", "none.yaml"], "cannot be read"),
+        (["schedule", "run"], "required: POLICY"),
+        (["schedule", "recipe", "crn"], "did you mean cron?"),
+        (["schedule", "run", "p", "--dryrun"], "did you mean --dry-run"),
     ],
 )
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
@@ -49,7 +49,7 @@ def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.Capt
 
 def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("version: 1\nstate: s.db\ntables: [{match: x}]\nnotify: [{to: 'json://${NOT_SET_ANYWHERE}'}]\n")
-    status, text = said(capsys, "run", str(tmp_path / "p.yaml"))
+    status, text = said(capsys, "schedule", "run", str(tmp_path / "p.yaml"))
     assert (status, "has no NOT_SET_ANYWHERE" in text) == (2, True)
     assert [p.name for p in tmp_path.iterdir()] == ["p.yaml"]
 

@@ -90,10 +90,10 @@ def test_an_address_is_checked_as_far_as_its_variables_are_set(tmp_path: Path) -
 def test_the_policy_command_refuses_what_a_pass_could_not_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (tmp_path / "taken").touch()
 
-    assert main(["policy", str(written(tmp_path, text))]) == EXIT_MISCONFIGURED
+    assert main(["schedule", "check", str(written(tmp_path, text))]) == EXIT_MISCONFIGURED
     assert "icekit: " in capsys.readouterr().err
-    assert main(["run", str(written(tmp_path, text)), "--dry-run"]) == EXIT_MISCONFIGURED
-    assert main(["policy", str(written(tmp_path, ""))]) == EXIT_HEALTHY
+    assert main(["schedule", "run", str(written(tmp_path, text)), "--dry-run"]) == EXIT_MISCONFIGURED
+    assert main(["schedule", "check", str(written(tmp_path, ""))]) == EXIT_HEALTHY
 
 
 @pytest.mark.parametrize(

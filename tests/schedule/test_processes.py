@@ -73,7 +73,7 @@ def environment(policy: Path, **more: str) -> dict[str, str]:
 
 def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
     before = state_of(policy)
-    command = [sys.executable, "-m", "icekit", "run", str(policy)]
+    command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
     first = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(policy), start_new_session=True
     )
@@ -122,7 +122,7 @@ MOMENTS = [
 def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_goes_on(policy: Path) -> None:
     seed = random.randrange(1_000_000)
     draw = random.Random(seed)
-    command = [sys.executable, "-m", "icekit", "run", str(policy)]
+    command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
     came: list[tuple[str, int]] = []
     for n, (sign, longest) in enumerate(MOMENTS, 1):
         # Spark's JVM is in the group, and is then asked at the same moment.

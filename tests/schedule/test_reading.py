@@ -164,7 +164,7 @@ def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="policy --example"):
+    with pytest.raises(ParameterError, match="icekit schedule example"):
         read_policy(tmp_path / "none.yaml")
 
 

@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import _parser, main
+from icekit.cli.schedule import run_pass
 from icekit.schedule.recipes import minute_of, recipe
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def is_a_run_of(command: list[str], file: Path) -> bool:
     """Tell whether words are an icekit command that the command line takes, for that policy."""
     assert command[1:3] == ["-m", "icekit"]
     arguments = _parser().parse_args(command[3:])
-    return (command[0], arguments.command, arguments.file) == (sys.executable, "run", file)
+    return (command[0], arguments.verb, arguments.file) == (sys.executable, run_pass, file)
 
 
 def test_cron_gets_a_line_that_a_shell_reads_as_the_command(file: Path) -> None:
@@ -182,22 +183,22 @@ def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
     file: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ICEKIT_SPARK_CONF", "spark.hadoop.fs.azure.account.key.x=hunter2")
-    assert main(["recipe", kind, str(file)]) == 0
+    assert main(["schedule", "recipe", kind, str(file)]) == 0
     said = capsys.readouterr()
     assert "hunter2" not in said.out + said.err
     assert (f"put it into {file.with_suffix('.env')}" in said.err) == (kind != "spark-submit")
 
 
 def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipe", "systemd", str(file)]) == 0
+    assert main(["schedule", "recipe", "systemd", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "# --- icekit-nightly.service" in printed
     assert "# --- icekit-nightly.timer" in printed
-    assert main(["recipe", "spark-submit", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert main(["schedule", "recipe", "spark-submit", str(file), "--output", str(tmp_path / "out")]) == 0
     assert os.access(tmp_path / "out" / "icekit-nightly-submit.sh", os.X_OK)
 
 
 def test_a_recipe_of_a_policy_that_is_wrong_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("version: 1\ntabels: []\n")
-    assert main(["recipe", "cron", str(file)]) == 2
+    assert main(["schedule", "recipe", "cron", str(file)]) == 2
     assert "did you mean tables?" in capsys.readouterr().err

@@ -106,16 +106,16 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
     passing._look(one)
     passing._work(one, Share())
     assert (state.table("db.a").state, one.is_over, passing._result(one).status) == (TableState.UNPROVED, False, "failed")
-    assert "--clear db.a" in one.why
+    assert "icekit schedule clear POLICY db.a" in one.why
     passing._keep(one)
     again = Table(("db", "a"), wanted.tables[0])
     passing._look(again)
     # Not due, and still no table that is well.
     assert (again.is_over, again.status, again.steps[0].said) == (True, "failed", one.steps[0].said)
 
-    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.x"]) == 2
+    assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.x"]) == 2
     assert "there is something against db.a" in capsys.readouterr().err
-    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
     # Due by its trigger or not.
     cleared = Table(("db", "a"), wanted.tables[0])
     passing._look(cleared)
@@ -437,7 +437,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     with opened(wanted.ledger, lake) as book:
         book.save_run(unseen)
 
-    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
     said = capsys.readouterr().out
     assert "may be worked on again" not in said
     assert "run unseen (two rows are missing), with `icekit compact lake.db.a --clear unseen`" in said
@@ -446,7 +446,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
         clear(lake, ("db", "a"), "unseen", ledger=book)
 
     passing.state.apply("db.a", "hold", failure=Failure("compact", "not proved", "m", 0, run_id="mine"))
-    assert main(["policy", str(tmp_path / "p.yaml"), "--clear", "db.a"]) == 0
+    assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
     assert "may be worked on again" in capsys.readouterr().out
 
 

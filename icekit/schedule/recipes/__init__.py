@@ -56,7 +56,7 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
             "FOLDER": str(file.parent).replace("%", "%%"),
             "ENV_FILE": str(env_file).replace("%", "%%"),
             "ENVIRONMENT": "\n".join(f"Environment={_unit(f'{k}={v}')}" for k, v in carried.items()),
-            "COMMAND": " ".join(_unit(word, command=True) for word in (str(python), "-m", "icekit", "run", str(file))),
+            "COMMAND": " ".join(_unit(word, command=True) for word in (str(python), "-m", "icekit", "schedule", "run", str(file))),
         }
         return {units["SERVICE"]: _filled("icekit.service.in", fill), units["TIMER"]: _filled("icekit.timer.in", fill)}
     if kind == "airflow":
@@ -142,7 +142,7 @@ def _sourced(env_file: Path) -> str:
 
 def _run(python: Path, file: Path) -> str:
     """Shell that runs a pass; by this Python's own path, as a scheduler has another PATH or none, and no ``icekit`` on it."""
-    return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit run {shlex.quote(str(file))}"
+    return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit schedule run {shlex.quote(str(file))}"
 
 
 def _unit(word: str, *, command: bool = False) -> str:

@@ -219,6 +219,7 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
 
     status = main(
         [
+            "tune",
             "write-mode",
             display_name(table.name),
             "--statement",

@@ -1,0 +1,72 @@
+"""``icekit admin``: what a catalog holds, and what killed runs have left in it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from icekit.errors import EXIT_HEALTHY
+from icekit.terminal import say
+from icekit.units import count
+
+_CLONES = """\
+A trial works on a clone of the table, and drops it at its end. A process that is killed leaves its
+clone behind: an entry in the namespace icekit_scratch and a folder beside the table. Both are harmless,
+and take space. Only clones whose process is known to have ended are removed: one that was made on another
+host, before a restart or in another container is listed with its age, for you to judge.
+
+Nothing is removed without --remove. Drop a clone by hand without PURGE, which would delete the table's files.
+"""
+
+
+def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the group and its commands."""
+    admin = commands.add_parser("admin", help="list a catalog's tables, or the clones that killed runs have left")
+    group = admin.add_subparsers(dest="admin", required=True, metavar="COMMAND")
+    group.add_parser("tables", parents=[common], help="list the tables of a catalog").set_defaults(verb=tables)
+    parser = group.add_parser(
+        "clones",
+        parents=[common],
+        help="list the clones that killed runs have left; with --remove drop them",
+        description="List stale clones, each with the statement that drops it.",
+        epilog=_CLONES,
+    )
+    parser.add_argument("--remove", action="store_true", help="drop those whose process has ended, and remove their folders")
+    parser.set_defaults(verb=clones)
+
+
+def tables(arguments: argparse.Namespace) -> int:
+    """List the tables of a catalog; returns the exit status."""
+    from icekit.api import connect
+    from icekit.sql import display_name
+
+    for name in connect(arguments.catalog or None).tables.names():
+        say(display_name(name))
+    return EXIT_HEALTHY
+
+
+def clones(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    from icekit.catalog import connect
+    from icekit.sandbox import remove_stale, stale_clones
+
+    lake = connect(arguments.catalog or None)
+    try:
+        found = stale_clones(lake)
+        now = time.time_ns() // 1_000_000
+        if not found:
+            say("There are no stale clones.")
+        for stale in found:
+            say(stale.line(now))
+            say(f"  {stale.drop};")
+            say(f"  folder {stale.scratch or 'unknown'}")
+        dead = [stale for stale in found if stale.is_dead]
+        if arguments.remove and dead:
+            removed = remove_stale(lake, dead)
+            say(f"\n{count(len(removed), 'clone')} removed.")
+        elif dead:
+            say(f"\nNothing was removed; --remove drops the {count(len(dead), 'clone')} whose process has ended.")
+        return EXIT_HEALTHY
+    finally:
+        lake.close()
