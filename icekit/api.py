@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from icekit.compact import Outcome, Plan
     from icekit.diagnose import Findings
     from icekit.facts import TableFacts
+    from icekit.maintain import Proposals
     from icekit.tune.answer import Answer
     from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
@@ -36,6 +37,16 @@ class Lake(catalog.Lake):
         from icekit.compact import Policy, plan_table
 
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
+
+    def propose(self, table: str | Identifier, *, executor: str = "", leave_alone: str = "", **thresholds: float) -> Proposals:
+        """Say what is worth doing on a table, of all kinds, with the commands; only reads. See :func:`icekit.maintain.propose`."""
+        from icekit.diagnose.findings import Thresholds
+        from icekit.maintain import propose
+
+        limits = Thresholds().with_changes(**thresholds)
+        return propose(
+            self, self.observe(table, size_ratios=limits.size_ratios), thresholds=limits, executor=executor, leave_alone=leave_alone
+        )
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan under a checkpoint and prove it; a dry run unless ``execute``. See :func:`icekit.run.run`."""

@@ -1,9 +1,10 @@
-"""Look at tables, report on them, compare them, and make or reset the lab."""
+"""Look at tables, say what is worth doing, report on tables, and make or reset the lab."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -19,19 +20,45 @@ if TYPE_CHECKING:
     from icekit.facts import TableFacts
 
 
-# --- ``icekit look`` and ``report``: observe and judge tables as the options say
+# --- ``icekit look``, ``plan`` and ``report``: observe and judge tables as the options say
+
+
+_PLAN = """\
+Four kinds of work are considered: conversion of equality deletes (where the forecast says that a stock rewrite may
+not fit the heap), compaction, maintenance (position deletes, manifests, expiry), and settings, each as the question of
+`icekit tune` that measures it. What no command fixes is listed with the statement to paste. Each command plans the same
+work again, more closely, before it runs anything.
+
+Exit status: 0 planned, also when nothing is worth doing; 2 misconfigured; 3 crashed.
+"""
 
 
 def add_parsers(
     commands: Any, common: argparse.ArgumentParser, observing: argparse.ArgumentParser, judging: argparse.ArgumentParser
 ) -> None:
-    """Add the two commands and their options."""
+    """Add the three commands and their options."""
     look = commands.add_parser(
         "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small ones"
     )
     look.add_argument("table", help="such as db.events")
     look.add_argument("--json", action="store_true", help="print the facts and findings as the JSON document that reports write")
     look.set_defaults(verb=look_at)
+    plan = commands.add_parser(
+        "plan",
+        parents=[common, judging],
+        help="what is worth doing on a table, of all kinds: what each wins and costs, and its command",
+        description="Say what is worth doing on a table, in the order to do it. Reads metadata only, and runs nothing.",
+        epilog=_PLAN,
+    )
+    plan.add_argument("table", help="such as db.events")
+    plan.add_argument(
+        "--executor", default="", metavar="SIZE", help='what must read the equality deletes: "4 cores 8g" (default: this session\'s)'
+    )
+    plan.add_argument(
+        "--leave-alone", default="", metavar="TIME", help='do not compact what was written within: "2 hours" (default: 60 minutes)'
+    )
+    plan.add_argument("--json", action="store_true", help="print the answer as a JSON document")
+    plan.set_defaults(verb=plan_all)
     report = commands.add_parser(
         "report",
         parents=[common, observing, judging],
@@ -76,12 +103,46 @@ def look_at(arguments: argparse.Namespace) -> int:
             say(as_json(document(facts, findings, limits)))
             return EXIT_HEALTHY
         is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        # COLUMNS, or those of the terminal; a pipe has no limit.
-        width = shutil.get_terminal_size((0, 0)).columns or None
-        say(card(facts, findings, limits, color=is_painted, width=width), is_painted=is_painted)
+        say(card(facts, findings, limits, color=is_painted, width=_width()), is_painted=is_painted)
     finally:
         lake.close()
     return EXIT_HEALTHY
+
+
+def plan_all(arguments: argparse.Namespace) -> int:
+    """Print what is worth doing on a table; returns the exit status."""
+    from icekit.api import connect
+    from icekit.maintain import propose
+
+    limits = limits_of(arguments)
+    given = [word for pair in arguments.threshold for word in ("--threshold", pair)]
+    given += ["--filter-columns", arguments.filter_columns] if arguments.filter_columns else []
+    lake = connect(arguments.catalog or None)
+    try:
+        facts, findings = diagnosed(lake, arguments, limits)
+        answer = propose(
+            lake,
+            facts,
+            findings,
+            thresholds=limits,
+            executor=arguments.executor,
+            leave_alone=arguments.leave_alone,
+            options=shlex.join(given),
+        )
+        if arguments.json:
+            from icekit.saving import as_json
+
+            say(as_json(answer.to_dict()))
+        else:
+            say(answer.text(_width()))
+    finally:
+        lake.close()
+    return EXIT_HEALTHY
+
+
+def _width() -> int | None:
+    """COLUMNS, or those of the terminal; a pipe has no limit."""
+    return shutil.get_terminal_size((0, 0)).columns or None
 
 
 def write_report(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,18 @@
 """Plan what keeps a table well beside its data files: deletes, manifests, snapshots, orphans."""
 
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, plan_maintenance, plan_maintenance_table
+from icekit.maintain.proposals import Proposal, Proposals, propose
 from icekit.maintain.retention import Expiry, Retention, expiry
 
-__all__ = ["DEFAULT_PROCEDURES", "PROCEDURES", "Expiry", "Retention", "expiry", "plan_maintenance", "plan_maintenance_table"]
+__all__ = [
+    "DEFAULT_PROCEDURES",
+    "PROCEDURES",
+    "Expiry",
+    "Proposal",
+    "Proposals",
+    "Retention",
+    "expiry",
+    "plan_maintenance",
+    "plan_maintenance_table",
+    "propose",
+]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog import Lake
@@ -410,7 +409,7 @@ def plan_maintenance_table(
         retention,
         metadata=at.metadata,
         now=now or dt.datetime.now(dt.UTC),
-        predict=partial(predict_deletes, lake.spark),
+        predict=lambda action: predict_deletes(lake.spark, action),
         manifests=manifest_layers(lake, facts.table),
         procedures=procedures,
     )

@@ -1,0 +1,372 @@
+"""Say what is worth doing on a table, of all kinds, in the order to do it; reads metadata only and runs nothing."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from icekit.answer import html
+from icekit.catalog import Lake
+from icekit.compact import Policy, candidates, plan_table
+from icekit.compact.candidates import Candidate, Savings, wins
+from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion, sample_keys
+from icekit.compact.model import Plan
+from icekit.diagnose import diagnose
+from icekit.diagnose.findings import Finding, Findings, Thresholds
+from icekit.errors import ConversionRefused
+from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.maintain.plan import plan_maintenance_table
+from icekit.secrets import mask
+from icekit.units import count, percent, size
+
+if TYPE_CHECKING:
+    from icekit.sql import Identifier
+
+#: The findings that come back unless a setting changes, each with the question of ``icekit tune`` that says which.
+TUNED = {
+    "small_files": "file-sizes",
+    "distribution_mode": "file-sizes",
+    "position_deletes": "write-mode",
+    "deletion_vectors": "write-mode",
+    "metrics_missing": "metrics-columns",
+    "columns_past_metrics_limit": "metrics-columns",
+    "too_many_metrics": "metrics-columns",
+    "unclustered_filter_columns": "layout",
+    "skewed_partitions": "layout",
+}
+_COMPACTED = frozenset(
+    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores".split()
+)
+_MAINTAINED = frozenset("position_deletes v2_position_deletes fragmented_manifests overlapping_manifests snapshots_piling_up".split())
+_UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
+
+#: Raised by one when a field of the JSON document changes its meaning or goes.
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One thing that is worth doing: what for, what it wins and costs in words and figures, and the command that does it.
+
+    ``share`` is the part of a full scan's cost that it saves (0.1 is 10 %), as :class:`~icekit.compact.candidates.Savings` counts it.
+    Figures that are not known are None.
+    """
+
+    kind: Literal["convert", "compact", "maintain", "tune"]
+    findings: tuple[str, ...]
+    wins: str
+    costs: str
+    command: str
+    file_opens_saved: int | None = None
+    delete_rows_gone: int | None = None
+    manifests_gone: int | None = None
+    rewrite_bytes: int | None = None
+    seconds: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What is worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
+
+    ``file_opens``, ``delete_rows`` and ``manifests`` are all that one full scan has; ``forecast`` is about equality deletes;
+    ``left_alone`` partitions would be compacted, but were written too lately.
+    """
+
+    catalog: str
+    table: str
+    proposals: tuple[Proposal, ...]
+    by_hand: tuple[Finding, ...]
+    findings: int
+    file_opens: int
+    delete_rows: int
+    manifests: int
+    forecast: str | None = None
+    notes: tuple[str, ...] = ()
+    left_alone: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """What there is to do, in one sentence."""
+        if not self.findings:
+            return f"{self.table} is healthy: nothing is worth doing."
+        if not self.proposals:
+            rest = f"; {count(len(self.by_hand), 'finding')} below to fix by hand" if self.by_hand else ""
+            return f"{self.table}: nothing that a command does is worth doing now{self._waits}{rest}."
+        number = f"{self.table}: {count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
+        best = max(self.proposals, key=lambda p: p.share or 0)
+        return f"{number}; {best.kind} wins most: {best.wins}." if best.share else f"{number}."
+
+    @property
+    def _waits(self) -> str:
+        return f"; compact waits for {count(self.left_alone, 'partition')} written lately" if self.left_alone else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that ``icekit plan --json`` prints."""
+        by_hand = [{"finding": f.name, "severity": f.severity.name.lower(), "remedy": f.remedy, "sql": list(f.sql)} for f in self.by_hand]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "catalog": self.catalog,
+            "table": self.table,
+            "verdict": self.verdict,
+            "file_opens": self.file_opens,
+            "delete_rows": self.delete_rows,
+            "manifests": self.manifests,
+            "proposals": [asdict(proposal) for proposal in self.proposals],
+            "by_hand": by_hand,
+            "forecast": self.forecast,
+            "notes": list(self.notes),
+        }
+
+    def text(self, width: int | None = None) -> str:
+        """The verdict and each proposal as lines; commands and statements are never wrapped."""
+        lines = _wrapped("", self.verdict, width)
+        for place, proposal in enumerate(self.proposals, 1):
+            lines += [
+                "",
+                *_wrapped(f"{place}  ", f"{proposal.kind}: {_titles(proposal.findings)}", width),
+                *_wrapped("   wins   ", proposal.wins, width),
+                *_wrapped("   costs  ", proposal.costs, width),
+                f"   run    {proposal.command}",
+            ]
+        if self.by_hand:
+            lines += ["", "by hand"]
+        for finding in self.by_hand:
+            lines += _wrapped("   ", f"{finding.title}: {finding.remedy}", width)
+            lines += [f"   {statement}" for statement in finding.sql]
+        if self.forecast or self.notes:
+            lines.append("")
+        for note in (*filter(None, [self.forecast]), *self.notes):
+            lines += _wrapped("", note, width)
+        return mask("\n".join(lines))
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        cards = [
+            f'<div class="finding info"><p class="title"><span class="badge">{place}</span> {html.text(p.kind)}: {html.text(_titles(p.findings))}</p>'
+            f"{html.definitions([('Wins', html.prose(p.wins)), ('Costs', html.prose(p.costs))])}{html.statements([p.command])}</div>"
+            for place, p in enumerate(self.proposals, 1)
+        ]
+        rest = [f"<p>{html.text(f.title)}: {html.prose(f.remedy)}</p>{html.statements(f.sql)}" for f in self.by_hand]
+        notes = [f"<p>{html.prose(note)}</p>" for note in (*filter(None, [self.forecast]), *self.notes)]
+        return mask(html.framed(f"<p>{html.prose(self.verdict)}</p>", *cards, *rest, *notes))
+
+
+def propose(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    executor: Executor | str = "",
+    leave_alone: str = "",
+    options: str = "",
+) -> Proposals:
+    """Plan everything that findings ask for, from one observation: conversion, compaction, maintenance, settings.
+
+    Equality deletes are converted first if a stock rewrite is not sure to fit the heap of the ``executor`` (default: that of the
+    session); otherwise the compaction resolves them. Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes) are not
+    compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
+    Starts Spark where a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
+    """
+    limits = thresholds or Thresholds()
+    findings = diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
+    all_there = wins(facts, findings, limits)
+    made: list[Proposal] = []
+    notes: list[str] = []
+    forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
+    if forecast is not None and forecast.verdict != "fits":
+        made += _conversion(lake, facts.table, forecast, notes)
+    policy = Policy.of({"leave_alone": leave_alone})
+    compaction = _compaction_plan(lake, facts, findings, policy, limits)
+    lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
+    if compaction is not None:
+        notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
+        given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
+        found = candidates(facts, findings, policy, limits)
+        made += _compaction(facts, findings, compaction, found, all_there, f"{options} {given}".strip(), converts=bool(made))
+    if lately and not leave_alone:
+        notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
+    before = len(notes)
+    made += _maintenance(lake, facts, findings, limits, all_there, notes, options)
+    # What compact or maintain leave alone stands in a note.
+    explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
+    made += _settings(facts, findings)
+    planned = explained.union(*(p.findings for p in made))
+    return Proposals(
+        facts.catalog,
+        facts.name,
+        tuple(made),
+        tuple(f for f in findings if f.name not in planned),
+        len(findings),
+        all_there.opens,
+        all_there.delete_rows,
+        all_there.manifests,
+        None if forecast is None else _said(forecast),
+        tuple(notes),
+        sum(skipped.partition_count for skipped in lately),
+    )
+
+
+def _forecast(lake: Lake, facts: TableFacts, executor: Executor | str) -> HeapForecast:
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(facts, wanted, sample_keys(lake, facts))
+
+
+def _said(forecast: HeapForecast) -> str:
+    return (
+        f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; a stock read needs about {size(forecast.read_bytes)} "
+        f"({forecast.read_verdict}), a stock rewrite about {size(forecast.rewrite_bytes)} ({forecast.rewrite_verdict})."
+    )
+
+
+def _conversion(lake: Lake, table: Identifier, forecast: HeapForecast, notes: list[str]) -> list[Proposal]:
+    try:
+        plan = plan_conversion(lake, table)
+    except ConversionRefused as refused:
+        notes.append(f"The equality deletes cannot be converted: {refused}")
+        return []
+    if not plan.actions:
+        return []
+    total = plan.prediction
+    now = "does not fit" if forecast.verdict == "will not fit" else "may not fit"
+    return [
+        Proposal(
+            "convert",
+            ("equality_deletes",),
+            f"{count(forecast.delete_record_count, 'equality delete record')} in {count(total.files_in, 'file')} become position deletes, so that "
+            f"the table is read and rewritten in little heap (a stock read or rewrite {now} the executor's)",
+            f"{size(total.bytes_in)} to read{total.about}",
+            plan.command_with("--execute"),
+            delete_rows_gone=0,
+            seconds=total.seconds,
+        )
+    ]
+
+
+def _compaction_plan(lake: Lake, facts: TableFacts, findings: Findings, policy: Policy, limits: Thresholds) -> Plan | None:
+    """The compaction's plan; None, without starting Spark, where no partition is worth it."""
+    if not candidates(facts, findings, policy, limits):
+        return None
+    return plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None)
+
+
+def _compaction(
+    facts: TableFacts, findings: Findings, plan: Plan, found: Sequence[Candidate], all_there: Savings, options: str, *, converts: bool
+) -> list[Proposal]:
+    if not plan.actions:
+        return []
+    planned = {partition for action in plan.actions for partition in action.partitions}
+    under = {p for c in found if c.mode in {"deletes", "vectors"} for p in c.partitions} & planned
+    rows = sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under)
+    total = plan.prediction
+    share = _share(total.file_opens_saved * all_there.open_file_cost + max(total.bytes_in - total.bytes_out, 0), all_there)
+    return [
+        Proposal(
+            "compact",
+            tuple(f.name for f in findings if f.name in _COMPACTED),
+            _list(
+                f"{total.file_opens_saved:,} of {count(all_there.opens, 'file open')} of a full scan",
+                f"{rows:,} of {count(all_there.delete_rows, 'delete row')} no longer applied" if rows else "",
+                f"{percent(share)} of its cost" if share else "",
+            ),
+            f"{size(total.bytes_in)} to rewrite{total.about}" + ("; after the conversion, which it needs" if converts else ""),
+            _command(plan, options),
+            file_opens_saved=total.file_opens_saved,
+            delete_rows_gone=rows,
+            rewrite_bytes=total.bytes_in,
+            seconds=total.seconds,
+            share=share,
+        )
+    ]
+
+
+def _maintenance(
+    lake: Lake, facts: TableFacts, findings: Findings, limits: Thresholds, all_there: Savings, notes: list[str], options: str
+) -> list[Proposal]:
+    if not _MAINTAINED & findings.names:
+        return []
+    plan = plan_maintenance_table(lake, facts, findings, thresholds=limits)
+    if not plan.actions:
+        notes += [f"Left alone by maintain: {note}" for note in plan.notes]
+        return []
+    change: dict[str, list[int]] = {}
+    for action in plan.actions:
+        before_and_after = change.setdefault(action.prediction.unit, [0, 0])
+        before_and_after[0] += action.prediction.files_in
+        before_and_after[1] += action.prediction.files_out
+    gone = {unit: max(before - after, 0) for unit, (before, after) in change.items()}
+    manifests = gone.get("manifest", 0)
+    share = _share((manifests + gone.get("delete file", 0)) * all_there.open_file_cost, all_there)
+    rewritten = sum(a.prediction.bytes_in for a in plan.actions)
+    why = [name for name in findings.names if name in _MAINTAINED and any(name in a.why for a in plan.actions)]
+    return [
+        Proposal(
+            "maintain",
+            tuple(f.name for f in findings if f.name in why),
+            _list(
+                *(f"{before:,} {_UNITS[unit]} become {after:,}" for unit, (before, after) in change.items() if unit != "snapshot"),
+                f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire" if "snapshot" in change else "",
+                f"{percent(share)} of a full scan's cost" if share else "",
+            ),
+            (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
+            + ("; time travel to what expires" if "snapshot" in change else ""),
+            _command(plan, options),
+            manifests_gone=manifests,
+            rewrite_bytes=rewritten,
+            share=share,
+        )
+    ]
+
+
+def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
+    """A question for each setting that findings call for, the most serious finding first."""
+    asked: dict[str, list[str]] = {}
+    for finding in findings:
+        if (question := TUNED.get(finding.name)) is not None:
+            asked.setdefault(question, []).append(finding.name)
+    catalog = "" if facts.catalog == "lake" else f" --catalog {shlex.quote(facts.catalog)}"
+    return [
+        Proposal(
+            "tune",
+            tuple(names),
+            "a measurement says which setting would prevent this",
+            "a trial on a clone or a sample; nothing is set",
+            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}",
+        )
+        for question, names in asked.items()
+    ]
+
+
+def _command(plan: Plan, options: str) -> str:
+    return " ".join(filter(None, [plan.command_with("--execute"), options]))
+
+
+def _share(saved: int, all_there: Savings) -> float | None:
+    return min(saved / all_there.scan_cost, 1.0) if all_there.scan_cost and saved else None
+
+
+def _list(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _titles(names: Sequence[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in names)
+
+
+def _wrapped(head: str, text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [head + text]
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,113 @@
+"""``icekit plan``: what is worth doing, of all kinds, with what it wins and costs and the command that does it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+
+import icekit
+from icekit.api import Lake
+from icekit.cli.main import _parser, main
+from icekit.diagnose import SYMPTOMS
+from icekit.diagnose.findings import Severity
+from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals
+from icekit.tune.questions import QUESTIONS
+from tests import factories as make
+from tests.compact.tables import Table
+
+COMPACT = Proposal(
+    "compact", ("small_files",), "88 of 100 file opens of a full scan", "2 MiB to rewrite", "icekit compact db.t --execute", share=0.5
+)
+TUNE = Proposal("tune", ("small_files",), "a measurement says which setting would prevent this", "a trial", "icekit tune file-sizes db.t")
+
+
+def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals:
+    return Proposals("lake", "db.t", made, (), findings, 100, 0, 3, **others)  # type: ignore[arg-type]
+
+
+def test_the_verdict_comes_first_and_says_what_wins_most() -> None:
+    assert proposals(findings=0).verdict == "db.t is healthy: nothing is worth doing."
+    assert proposals(COMPACT, TUNE).verdict == ("db.t: 2 things are worth doing; compact wins most: 88 of 100 file opens of a full scan.")
+    assert proposals(TUNE, left_alone=4).verdict == "db.t: 1 thing is worth doing; compact waits for 4 partitions written lately."
+    assert proposals(COMPACT).text().splitlines()[0] == proposals(COMPACT).verdict
+
+
+def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
+    long = Proposal("compact", ("small_files",), "many words " * 20, "none", "icekit compact " + "x" * 100)
+    lines = proposals(long).text(60).splitlines()
+
+    assert [line for line in lines if len(line) > 60] == [f"   run    {long.command}"]
+
+
+def test_every_question_and_finding_that_is_named_is_one() -> None:
+    assert set(TUNED.values()) <= QUESTIONS.keys()
+    assert TUNED.keys() | _COMPACTED | _MAINTAINED <= SYMPTOMS.keys()
+
+
+def test_what_no_command_fixes_is_listed_with_its_statement() -> None:
+    finding = make.finding("metadata_files_piling_up", Severity.INFO, remedy="Keep fewer.", sql=("ALTER TABLE x",))
+    said = Proposals("lake", "db.t", (), (finding,), 1, 1, 0, 1)
+
+    assert said.text().endswith("by hand\n   metadata files piling up: Keep fewer.\n   ALTER TABLE x")
+    assert said.to_dict()["by_hand"] == [
+        {"finding": "metadata_files_piling_up", "severity": "info", "remedy": "Keep fewer.", "sql": ["ALTER TABLE x"]}
+    ]
+
+
+def test_a_healthy_table_is_planned_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse"))
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", Schema())
+    catalog.close()
+
+    lake = icekit.connect()
+    assert not lake.propose("db.t").proposals
+    assert not lake.spark_is_running
+    assert main(["plan", "db.t"]) == 0
+    assert capsys.readouterr().out == "db.t is healthy: nothing is worth doing.\n"
+
+
+@pytest.mark.spark
+def test_small_files_are_planned_as_the_printed_command_plans_them(
+    lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sick = Table(lake, scratch, "sick", tmp_path).create().fill()
+    here = sick.snapshot_id()
+
+    assert main(["plan", "scratch.sick"]) == 0
+    text = capsys.readouterr().out
+    assert "compact waits for" in text.splitlines()[0]
+    assert "add --leave-alone '0 minutes'" in text
+
+    assert main(["plan", "scratch.sick", "--leave-alone", "0 minutes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    [compact] = [p for p in document["proposals"] if p["kind"] == "compact"]
+    command = shlex.split(compact["command"])
+    assert command == ["icekit", "compact", "scratch.sick", "--execute", "--leave-alone", "0 minutes"]
+    # The command is one that the command line takes, and plans the same.
+    assert _parser().parse_args(command[1:]).leave_alone == "0 minutes"
+    assert main([*(word for word in command[1:] if word != "--execute"), "--ledger", str(sick.book)]) == 0
+    assert f"a full scan opens {compact['file_opens_saved']} files fewer" in capsys.readouterr().out
+    assert (sick.snapshot_id(), sick.book.exists()) == (here, False)
+
+
+@pytest.mark.spark
+@pytest.mark.lab("equality_deletes")
+def test_the_forecast_decides_between_a_conversion_and_a_rewrite(lake: Lake) -> None:
+    fits = lake.propose("lab.equality_deletes", executor="2 cores 16g", leave_alone="0 minutes")
+    tight = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="0 minutes")
+
+    assert fits.proposals[0].kind == "compact"
+    assert [p.kind for p in tight.proposals][:2] == ["convert", "compact"]
+    assert fits.proposals[0].delete_rows_gone == fits.delete_rows > 0
+    assert "icekit convert lab.equality_deletes --execute" in tight.text()
+    assert "after the conversion" in tight.text()
