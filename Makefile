@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
+.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -8,8 +8,12 @@ PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icek
 	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
 	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
+# A target for people who use icekit has ##, one for who develops it has #+.
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
+
+help-dev:  ## list the targets for who develops icekit
+	@sed -n 's/^\([a-z-]*\):.*#+ /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
 report:  ## report on the lab's tables into reports/ (makes those that are not there)
 	@scripts/setup.sh
@@ -28,7 +32,7 @@ notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --po
 	@# A notebook runs in its own folder, and finds the same lake there.
 	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
 
-check:  ## lint, types, and every test that needs no Spark; takes two minutes
+check:  #+ lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh check
 
@@ -36,27 +40,27 @@ test:  ## what a change must pass: check, the Spark tests that protect data, fou
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh gate
 
-test-all:  ## everything, before a release: also the other Spark tests, notebooks, lessons and browser tests; 25 minutes
+test-all:  #+ everything, before a release: also the other Spark tests, notebooks, lessons and browser tests; 25 minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh all
 
-test-browser:  ## use the notebooks' controls in JupyterLab and Chromium
+test-browser:  #+ use the notebooks' controls in JupyterLab and Chromium
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-browser.sh
 
-screenshots:  ## picture every notebook, as its page and in JupyterLab, into build/screenshots
+screenshots:  #+ picture every notebook, as its page and in JupyterLab, into build/screenshots
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-browser.sh --screenshots
 
-bench:  ## measure on large tables
+bench:  #+ measure on large tables
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench
 
-bench-equality-deletes:  ## measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
+bench-equality-deletes:  #+ measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench.equality_deletes --long
 
-soak:  ## kill compactions at random moments, write while they run, and run long random histories
+soak:  #+ kill compactions at random moments, write while they run, and run long random histories
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.soak
 	$(RUN) python -m tests.soak --writer
@@ -64,7 +68,7 @@ soak:  ## kill compactions at random moments, write while they run, and run long
 	$(RUN) python -m tests.model
 	$(RUN) python -m pytest -m soak
 
-mutants:  ## change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
+mutants:  #+ change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
 	@scripts/setup.sh dev
 	@# An editable install would bring the code as it is; the changed copy comes first.
 	@# Python takes a folder that is not there when it starts for one that never will be.
@@ -73,27 +77,27 @@ mutants:  ## change the pure rooms a little, one change at a time, and list what
 	@echo 'python -m mutmut show NAME tells what was changed:'
 	@$(RUN) python -m mutmut results
 
-test-airflow:  ## execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
+test-airflow:  #+ execute the recipe's DAG in a real Airflow, in an environment of its own; installing it takes minutes
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-airflow.sh
 
-test-lowest:  ## install the lowest versions that pyproject.toml allows into an environment of its own, and run the tests without Spark and a report there
+test-lowest:  #+ install the lowest versions that pyproject.toml allows into an environment of its own, and run the tests without Spark and a report there
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-lowest.sh
 
-lock:  ## put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
+lock:  #+ put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
 	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.
 	@test -x .venv/bin/uv || scripts/setup.sh dev
 	.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
-api:  ## write the reference of the public packages, from their docstrings, to build/api
+api:  #+ write the reference of the public packages, from their docstrings, to build/api
 	@scripts/setup.sh dev
 	rm -rf build/api
 	$(RUN) python -m pdoc --docformat restructuredtext --output-directory build/api $(PUBLIC)
 	@echo "HTML  $(CURDIR)/build/api/index.html"
 
-test-wheel:  ## install the wheel into an empty environment and report on the lab from there
+test-wheel:  #+ install the wheel into an empty environment and report on the lab from there
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-wheel.sh
 

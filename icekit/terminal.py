@@ -7,6 +7,8 @@ import os
 import re
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -15,6 +17,13 @@ from icekit.secrets import own_words
 
 # Control characters but line ends and tabs, halves of characters, and those that turn or break a line.
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+#: How long a terminal stays silent, in seconds, before it is told what is waited for.
+PATIENCE = 10.0
+_last_written = 0.0
+# What is waited for, and since when; the innermost comes last.
+_waiting: list[tuple[str, float]] = []
 
 
 def harmless(text: str) -> str:
@@ -32,8 +41,10 @@ def write(text: str, stream: TextIO | None) -> None:
 
     Standard error that cannot be written to is left alone: there is nowhere to report it.
     """
+    global _last_written
     if stream is None:
         return
+    _last_written = time.monotonic()
     is_error, stream = stream is sys.stderr, own_words(stream)
     try:
         try:
@@ -61,6 +72,48 @@ def open_closed_streams() -> None:
         except OSError:
             with contextlib.suppress(OSError):
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+@contextlib.contextmanager
+def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE) -> Iterator[None]:
+    """Say on standard error what is waited for, whenever nothing was said for so many seconds; only at a terminal.
+
+    ``at_once`` also says it now. Of waits inside each other the innermost is named.
+    """
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield
+        return
+    if at_once:
+        say(f"icekit: {what}…", error=True)
+    waiting = (what, time.monotonic())
+    _waiting.append(waiting)
+    try:
+        if len(_waiting) > 1:
+            yield
+            return
+        # A descriptor of its own: meanwhile standard error may point at a file.
+        with os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace") as terminal:
+            is_over = threading.Event()
+            watching = threading.Thread(target=_watch, args=(terminal, is_over, patience), daemon=True)
+            watching.start()
+            try:
+                yield
+            finally:
+                is_over.set()
+                watching.join()
+    finally:
+        _waiting.remove(waiting)
+
+
+def _watch(terminal: TextIO, is_over: threading.Event, patience: float) -> None:
+    begun = time.monotonic()
+    while not is_over.wait(max(max(_last_written, begun) + patience - time.monotonic(), 0.01)):
+        now, waiting = time.monotonic(), _waiting[-1:]
+        if waiting and now - max(_last_written, begun) >= patience:
+            what, since = waiting[0]
+            with contextlib.suppress(OSError):
+                write(harmless(f"icekit: {what}… {now - since:.0f} s\n"), terminal)
 
 
 # --- Keep off the terminal what child processes print while they start, and what PySpark logs of an error that is caught

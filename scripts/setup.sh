@@ -24,6 +24,20 @@ stop() {
 
 seconds_since() { echo $(($(date +%s) - $1)); }
 
+# Say what is waited for every ten seconds, at a terminal, until tock. It ends with this script, however that ends.
+ticker=
+tick() {
+    [ -t 2 ] || return 0
+    ticking=$(date +%s)
+    (while sleep 10 && kill -0 $$ 2>/dev/null; do say "still $1 ($(seconds_since "$ticking") s)"; done) >&2 &
+    ticker=$!
+}
+tock() {
+    [ -z "$ticker" ] || kill "$ticker" 2>/dev/null || true
+    ticker=
+}
+trap tock EXIT
+
 # --- apt, where there is one and we may use it -----------------------------------------------
 
 as_root() {
@@ -38,12 +52,16 @@ can_apt() {
 apt_updated=
 apt_install() {
     say "installing $* with apt-get"
+    tick "installing $*"
     if [ -z "$apt_updated" ]; then
         as_root apt-get update -qq >/dev/null 2>&1 || true  # one broken source does not spoil the others
         apt_updated=yes
     fi
+    apt_failed=
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 "$@" >/dev/null 2>&1
+        apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 "$@" >/dev/null 2>&1 || apt_failed=yes
+    tock
+    [ -z "$apt_failed" ]
 }
 
 # --- Python ----------------------------------------------------------------------------------
@@ -101,6 +119,7 @@ install_packages() {
     done
     start=$(date +%s)
     say "installing Python packages${extra:+ ($extra)}; the first time takes a few minutes"
+    tick "installing Python packages"
     .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
     # dev has all extras; who explores or reports has those that commands need.
     case $extra in dev) extras=dev ;; *) extras=schedule,lab${extra:+,$extra} ;; esac
@@ -121,6 +140,7 @@ install_packages() {
         if [ "$failed" ]; then say "Not all packages could be installed next to each other; pip tries again, one after the other"; fi
     fi
     pip_install --constraint constraints.txt --editable ".[$extras]" >&2
+    tock
     installed_for >"$stamp"
     say "Python packages are installed ($(seconds_since "$start") s)"
 }

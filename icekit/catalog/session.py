@@ -24,7 +24,7 @@ from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, nearest
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
-from icekit.terminal import stderr_to_file
+from icekit.terminal import never_silent, stderr_to_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,7 +259,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
 
     shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
-    with stderr_to_file() as log, handler_kept():
+    with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
         try:
             # The JVM's command line is for all to read; what is secret follows by the bridge's socket.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))

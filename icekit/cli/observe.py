@@ -147,7 +147,7 @@ def _width() -> int | None:
 
 def write_report(arguments: argparse.Namespace) -> int:
     """Report on tables; returns the exit status."""
-    from icekit.report import Options, report
+    from icekit.report import Options, closing, report
 
     options = Options(
         catalog=arguments.catalog,
@@ -167,6 +167,7 @@ def write_report(arguments: argparse.Namespace) -> int:
     run = report(arguments.tables, options, progress=say)
     write_monitoring(run, arguments, monitoring)
     say("".join(f"\n{problem}" for problem in run.problems), end="")
+    say(f"\n{closing(run, arguments.catalog)}")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 

@@ -71,7 +71,7 @@ days is removed.
 # Ends the help of each of these commands.
 _EXIT_STATUS = """
 Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
-could not be proved; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+could not be proved, or a removal of orphan files that was asked for by name is refused; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 

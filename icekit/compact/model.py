@@ -207,7 +207,7 @@ class Plan:
     """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing.
 
     ``rehearsed`` is what the proof said of a trial on a clone, None without one; ``converts`` tells
-    a conversion of equality deletes.
+    a conversion of equality deletes. ``refused`` is a procedure that was asked for by name and is not planned; a note says why.
     """
 
     catalog: str
@@ -222,6 +222,7 @@ class Plan:
     made_at_ms: int = 0
     rehearsed: str | None = None
     converts: bool = False
+    refused: str | None = None
 
     @property
     def name(self) -> str:
@@ -282,7 +283,7 @@ _SOURCES = {
 def plan_text(plan: Plan) -> str:
     """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
     summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else _nothing(plan)
-    lines = [f"{plan.name}: {summary}"]
+    lines = [f"{plan.name}: {f'{plan.refused} is refused; ' if plan.refused else ''}{summary}"]
     for action in plan.actions:
         lines += [
             f"\n{action.action_id}  {action.title}",
@@ -302,6 +303,8 @@ def plan_text(plan: Plan) -> str:
 
 
 def _nothing(plan: Plan) -> str:
+    if plan.refused:
+        return "nothing else is worth doing"
     return NOTHING if plan.command != "convert" else "No equality deletes to convert."
 
 
@@ -315,6 +318,8 @@ def plan_html(plan: Plan) -> str:
     if plan.parallelism:
         said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
         parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
+    if plan.refused:
+        parts.append(f'<div class="finding warning"><span class="badge">▲ refused</span> {html.text(plan.refused)} is not planned.</div>')
     if plan.rehearsed:
         parts.append(
             f'<div class="finding fine"><span class="badge">✔ tried on a zero-copy clone</span> {html.prose(plan.rehearsed)}</div>'

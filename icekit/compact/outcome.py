@@ -160,9 +160,12 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``nothing to do``, ``dry run``, ``done``, ``failed``, ``stopped`` or ``not proved``."""
+        """``nothing to do``, ``dry run``, ``done``, ``failed``, ``stopped``, ``not proved`` or ``refused``.
+
+        ``refused``: all else is done, and a procedure that was asked for by name is not.
+        """
         if not self.actions:
-            return "nothing to do"
+            return "refused" if self.plan.refused else "nothing to do"
         if self.is_dry_run:
             return "dry run"
         if self.proof is not None and self.proof.ok is False:
@@ -172,7 +175,9 @@ class Outcome:
             return "stopped" if "failed" not in found else "failed"
         if "failed" in found:
             return "failed"
-        return "done" if self.proof is None or self.proof.ok else "not proved"
+        if self.proof is not None and not self.proof.ok:
+            return "not proved"
+        return "refused" if self.plan.refused else "done"
 
     @property
     def exit_status(self) -> int:

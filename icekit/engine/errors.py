@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import ssl
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,6 +154,47 @@ def first_sentence(error: BaseException) -> str:
     return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")
 
 
+def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
+    """What Spark has against a person's own SQL, in a clause without its codes: a name that is not there with the nearest ones.
+
+    ``columns`` are those that there are; without them the nearest are those that Spark names.
+    """
+    said = first_sentence(error)
+    code, given = condition_of(error), _parameters(error)
+    if code.startswith("UNRESOLVED_COLUMN"):
+        name = _plain(given.get("objectName", "")) or "of that name"
+        known = list(columns) or [_plain(one) for one in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))]
+        there = f"; the columns are {', '.join(known[:10])}{', …' if len(known) > 10 else ''}" if known else ""
+        return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or there}"
+    if code.startswith("UNRESOLVED_ROUTINE"):
+        return f"there is no function {_plain(given.get('routineName', ''))}"
+    if code.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        return f"there is no table or view {_plain(given.get('relationName', ''))}"
+    if code.startswith("UNSUPPORTED_MERGE_CONDITION.SUBQUERY"):
+        return "Spark takes no subquery in a condition of a MERGE"
+    if code.startswith("PARSE_SYNTAX_ERROR") and (place := re.search(r"\(line (\d+), pos (\d+)\)", str(error))):
+        return f"{said} in line {place[1]}, column {int(place[2]) + 1}"
+    return said
+
+
+def condition_of(error: Any) -> str:
+    """The name that Spark gives an error, or an empty text; its method has another name before Spark 4."""
+    with contextlib.suppress(Exception):
+        return str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")
+    return ""
+
+
+def _parameters(error: Any) -> dict[str, str]:
+    with contextlib.suppress(Exception):
+        return dict(error.getMessageParameters() or {})
+    return {}
+
+
+def _plain(name: str) -> str:
+    """A name as a person writes it: ``t.flight_id`` of `` `t`.`flight_id` ``."""
+    return name.replace("``", "\0").replace("`", "").replace("\0", "`")
+
+
 def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     text = described(error)
@@ -285,7 +326,7 @@ def _of_engine(error: BaseException) -> IcekitError | None:
     # read, and refused, where it is stated.
     if not kinds & {"Py4JJavaError", "Py4JNetworkError", "CapturedException", "SparkConnectException"} or "ParseException" in kinds:
         return None
-    if "AnalysisException" in kinds and _condition(error).startswith(("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")):
+    if "AnalysisException" in kinds and condition_of(error).startswith(("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")):
         return None
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(
@@ -296,8 +337,3 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         if re.search(pattern, text):
             return EngineFailed(f"{what[0].upper()}{what[1:]}: {said}; {then}.", detail=trace(error))
     return EngineFailed(f"Spark failed: {said}. Run again with --debug for details.", detail=trace(error))
-
-
-def _condition(error: Any) -> str:
-    """The name that Spark gives an error; its method has another name before Spark 4."""
-    return str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, is_case_sensitive, load_now
-from icekit.engine.errors import explain, reason
+from icekit.engine.errors import complaint, explain
 from icekit.errors import StatementRefused
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
+from icekit.terminal import quiet_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,21 +167,26 @@ def partitions_with_files_up_to(spark: SparkSession, plan: Any, sequence_number:
 # --- Read Spark's plan of a statement: its nodes, its scans of Iceberg tables and, after it was run, their metrics
 
 
-def query_of(spark: SparkSession, sql: str) -> Any:
-    """The execution of a statement, analysed and not run; raises StatementRefused for what Spark cannot analyse."""
+def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
+    """The execution of a statement, analysed, planned unless that is not wanted, and not run.
+
+    Raises :class:`~icekit.errors.StatementRefused` for what Spark cannot analyse or plan.
+    """
     from pyspark.errors import PySparkException
 
     jvm: Any = spark._jvm
     state = spark._jsparkSession.sessionState()
     try:
-        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
-        query.assertAnalyzed()
-        query.executedPlan()
+        with quiet_errors():
+            skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+            query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
+            query.assertAnalyzed()
+            if is_planned:
+                query.executedPlan()
         return query
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {reason(error)}; fix it, or what it reads.",
+            f"Spark cannot plan the statement: {complaint(error)}; fix it, or what it reads.",
             detail=scrub(str(error)),
         ) from None
 

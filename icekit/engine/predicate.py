@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, has_bridge, java_list, load_table, scala_seq
-from icekit.engine.errors import engine_errors, explain, first_sentence, reason
+from icekit.engine.errors import complaint, condition_of, engine_errors, explain, reason
 from icekit.engine.planner import query_of_frame
-from icekit.errors import IcekitError, ParameterError, StatementRefused, nearest
+from icekit.errors import IcekitError, ParameterError, StatementRefused
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, unquoted, without_texts
 from icekit.terminal import quiet_errors
@@ -44,12 +44,15 @@ _OF_SESSION = re.compile(
     r"(?<![\w.])(?:(?:current_(?:user|catalog|schema|database|timezone)|session_user|user)\s*\(|(?:current_user|session_user|user)\b)", re.I
 )
 _OF_SEVERAL_ROWS = "it has an aggregate, a window function or a generator, which has no value for a single row"
+_SUBQUERY = "it has a subquery, and a filter is asked of each row of this table alone; write the values in its place"
 # Why Spark refuses a filter, by what its error's name begins with.
 _REASONS = {
     "INVALID_WHERE_CONDITION": _OF_SEVERAL_ROWS,
     "UNSUPPORTED_EXPR_FOR_OPERATOR": _OF_SEVERAL_ROWS,
     "_LEGACY_ERROR_TEMP_1034": _OF_SEVERAL_ROWS,
     "UNSUPPORTED_GENERATOR": _OF_SEVERAL_ROWS,
+    # Only a subquery names a table.
+    "TABLE_OR_VIEW_NOT_FOUND": _SUBQUERY,
     "UNBOUND_SQL_PARAMETER": "it has a parameter marker, whose value is not known here; write the value in its place",
 }
 
@@ -175,7 +178,6 @@ def _parse(spark: SparkSession, rows: DataFrame, text: str) -> None:
 
 def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, text: str) -> str | None:
     """What the value depends on besides the row; None if on nothing."""
-    subquery = "it has a subquery, and a filter is asked of each row of this table alone; write the values in its place"
     random = "it has another value each time it is asked, as rand() and uuid() have"
     if has_bridge(spark):
         from py4j.protocol import Py4JError
@@ -184,7 +186,7 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
         condition = _condition(found)
         patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         if condition.containsPattern(patterns.PLAN_EXPRESSION()):
-            return subquery
+            return _SUBQUERY
         if not condition.deterministic():
             return random
         for pattern in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
@@ -202,7 +204,7 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
     try:
         rows.select(F.exists(F.array(F.lit(1)), lambda _: F.expr(text))).schema  # noqa: B018
     except AnalysisException:
-        return subquery
+        return _SUBQUERY
     try:
         rows.join(spark.range(1).toDF("icekit_other"), F.expr(text)).schema  # noqa: B018
     except AnalysisException:
@@ -224,24 +226,15 @@ def _columns(found: DataFrame) -> frozenset[str]:
 
 
 def _why(error: Any, columns: Sequence[str]) -> str:
-    """What Spark objects to, and the nearest columns where it knows no such column."""
-    from pyspark.errors import ParseException, PySparkException
+    """What Spark objects to, and the nearest column where it knows no such column."""
+    from pyspark.errors import ParseException
 
-    said = first_sentence(error)
-    if not isinstance(error, PySparkException):
-        return said
-    code = str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")
+    said, code = complaint(error, columns), condition_of(error)
     if isinstance(error, ParseException):
         return f"Spark's parser does not take it as one expression ({said})"
     if "NOT_BOOLEAN" in code:
         return f"it is not true or false for a row ({said})"
-    if why := next((why for start, why in _REASONS.items() if code.startswith(start)), None):
-        return why
-    if not code.startswith("UNRESOLVED_COLUMN"):
-        return said
-    name = str((error.getMessageParameters() or {}).get("objectName", ""))
-    there = ", ".join(columns[:10]) + (", …" if len(columns) > 10 else "")
-    return said + (nearest(name.replace("`", ""), columns).rstrip("?") or f"; the columns are {there}")
+    return next((why for start, why in _REASONS.items() if code.startswith(start)), said)
 
 
 # --- Find the parts of a statement in its text with the grammar of Spark's own parser, and its table by the session's own rules for
@@ -413,9 +406,10 @@ def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
 
     session: Any = spark._jsparkSession
     try:
-        return getattr(session.sessionState().sqlParser(), how)(text)
+        with quiet_errors():
+            return getattr(session.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        raise StatementRefused(f"Spark cannot parse the statement: {reason(error)}; fix it and try again.", detail=str(error)) from None
+        raise StatementRefused(f"Spark cannot parse the statement: {complaint(error)}; fix it and try again.", detail=str(error)) from None
 
 
 def with_variables(spark: SparkSession, sql: str) -> str:

@@ -26,6 +26,8 @@ from icekit.lab import flights
 from icekit.lab.registry import TABLES, is_kept, keep, reset, table_of
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, Lab, LabTable, embedded, is_complete, open_catalog
 from icekit.sql import identifier
+from icekit.terminal import never_silent
+from icekit.units import count
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -66,13 +68,17 @@ def build(
     if not todo:
         return []
     started = time.monotonic()
-    with bench(lake, scale, embedded(lake) / "lab-flights") as make:
+    with contextlib.ExitStack() as until_built:
+        with never_silent("laying out the flights"):
+            make = until_built.enter_context(bench(lake, scale, embedded(lake) / "lab-flights"))
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
-        for table in todo:
+        for place, table in enumerate(todo, 1):
             begun = time.monotonic()
-            make(table.name)
-            progress(f"{table.name:<28} {time.monotonic() - begun:5.1f} s  {table.illness}")
-    progress(f"{len(todo)} tables in {time.monotonic() - started:.0f} s")
+            name = f"[{place}/{len(todo)}] {NAMESPACE}.{table.name}"
+            with never_silent(name):
+                make(table.name)
+            progress(f"{name:<38} {time.monotonic() - begun:5.1f} s  {table.illness}")
+    progress(f"{count(len(todo), 'table')} in {time.monotonic() - started:.0f} s")
     return [table.name for table in todo]
 
 

@@ -124,7 +124,10 @@ def plan_maintenance(
         actions += _manifests(facts, findings, layers_of_facts(facts) if manifests is None else manifests)
     if "expire_snapshots" in procedures:
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
-    actions += _orphans(facts, findings, now, notes, is_named="remove_orphan_files" in procedures)
+    is_named = "remove_orphan_files" in procedures
+    removal = _orphans(facts, findings, now, notes, is_named=is_named)
+    actions += removal
+    is_refused = is_named and not removal and _may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
         notes.insert(
             0, f"Rewrite the data files first ({', '.join(first)}): it leaves deletes, manifests and snapshots behind for this plan."
@@ -142,7 +145,16 @@ def plan_maintenance(
         tuple(replace(action, action_id=f"m{place + 1}") for place, action in enumerate(actions)),
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
+        refused="remove_orphan_files" if is_refused else None,
     )
+
+
+def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
+    """Tell whether files that may be orphans stay because they may not be removed, and not because there are none."""
+    if facts.storage is None:
+        return True
+    is_found = "orphan_files" in findings.names and facts.storage.orphan_count > 0
+    return facts.storage.sharing.refusal is not None or (is_found and (facts.setting("gc.enabled") or "true").lower() == "false")
 
 
 def check_procedures(names: Sequence[str]) -> None:

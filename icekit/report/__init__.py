@@ -27,11 +27,11 @@ from icekit.facts.model import TableFacts
 from icekit.history.store import Health, Store, health
 from icekit.history.trend import handed_over, opened
 from icekit.notebook import limits
-from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, exit_status, write_index
+from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, closing, exit_status, write_index
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
-from icekit.terminal import stderr_to_file
+from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
 
 # --- Work on many tables at once: threads that observe, threads that draw, and a row for each table as it is done
@@ -277,6 +277,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         try:
             with (
                 Journal(begun, asked, options, output / NAME) as journal,
+                never_silent("working on the reports"),
                 stderr_to_file(),
                 Workers(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
             ):
@@ -284,8 +285,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                 for row in crew.rows():
                     rows.append(row)
                     journal.add(row)
-                    told = f": {row.error}" if row.error else ""
-                    progress(f"[{before + len(rows)}/{altogether}] {row.table}: {row.status}, {row.seconds:.1f} s{told}")
+                    progress(f"[{before + len(rows)}/{altogether}] {row.said}, {row.seconds:.1f} s{f': {row.error}' if row.error else ''}")
                     if (began := time.monotonic()) > due:
                         index()
                         due = next_index(began, time.monotonic())
@@ -330,4 +330,4 @@ def _absolute_lake() -> Iterator[None]:
             os.environ["ICEKIT_LAKE"] = before
 
 
-__all__ = ["FactsCache", "Options", "Part", "ReportRun", "Row", "exit_status", "notebook_path", "report"]
+__all__ = ["FactsCache", "Options", "Part", "ReportRun", "Row", "closing", "exit_status", "notebook_path", "report"]

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets as random
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,6 +92,12 @@ class Row:
     wins: Savings | None = None
     health: Health | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        """``db.events: critical, 2 findings``."""
+        findings = self.outcome.findings if self.outcome else ()
+        return f"{self.table}: {self.status}" + (f", {count(len(findings), 'finding')}" if findings else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +449,26 @@ def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: what could not be judged, then what a scan saves, what storage is freed, the most serious, by name."""
     grave, won = STATUSES.index(row.status), row.wins or Savings()
     return (grave if row.status not in JUDGED else len(STATUSES), -won.saved, -won.storage_bytes, grave, row.table)
+
+
+#: Tables and findings that the closing words of a run name.
+_WORST, _FINDINGS = 3, 4
+
+
+def closing(run: ReportRun, catalog: str) -> str:
+    """What a run comes to, for a terminal: the verdict, the worst tables with their findings, and what to run next."""
+    lines = [_verdict(Counter(row.status for row in run.rows), len(run.rows))]
+    worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
+    width = max((len(row.table) for row in worst[:_WORST]), default=0)
+    for row in worst[:_WORST]:
+        names = [str(finding["name"]).replace("_", " ") for finding in (row.outcome.findings if row.outcome else ())]
+        more = f" and {len(names) - _FINDINGS} more" if len(names) > _FINDINGS else ""
+        why = f": {', '.join(names[:_FINDINGS])}{more}" if names else ""
+        lines.append(f"  {_SIGNS[row.status]} {row.table:<{width}}  {row.status}{why}")
+    if judged := [row for row in worst if row.status in JUDGED]:
+        given = f" --catalog {shlex.quote(catalog)}" if catalog else ""
+        lines.append(f"Next: icekit plan {shlex.quote(judged[0].table)}{given}")
+    return "\n".join(line for line in lines if line)
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:

@@ -401,7 +401,9 @@ def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -
     wanted: Maintain | None = rule.maintain
     if wanted is None or not findings:
         return _nothing(facts.catalog, facts.table)
-    return plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=wanted.procedures)
+    plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=wanted.procedures)
+    # A pass reports a refusal by itself.
+    return replace(plan, refused=None)
 
 
 def _convert(lake: Lake, table: Identifier, findings: Findings, wanted: Convert, ledger: str) -> Plan:

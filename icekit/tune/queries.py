@@ -42,7 +42,7 @@ from icekit.tune.filters import (
     parse,
     with_leaves,
 )
-from icekit.units import count
+from icekit.units import count, shorten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -338,7 +338,7 @@ def _query(spark: SparkSession, text: str) -> Any:
     try:
         query = query_of(spark, text)
     except StatementRefused as error:
-        raise ParameterError(f"{text!r} is not a query: {error}", detail=error.detail) from None
+        raise ParameterError(f"The query {shorten(text, 200)!r} cannot be used: {error}", detail=error.detail) from None
     if changes_something(spark, query):
         raise ParameterError(f"{text!r} is not a query but a statement that changes something; give a SELECT, or a predicate.")
     return query

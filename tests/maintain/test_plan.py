@@ -9,6 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from icekit.compact.model import Plan
+from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
@@ -194,6 +195,21 @@ def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said:
     assert plan.actions == ()
     assert said in plan.notes[0]
     assert said in repr(plan)
+    assert repr(plan).splitlines()[0] == "db.events: remove_orphan_files is refused; nothing else is worth doing"
+    assert (Outcome(plan, None, ()).status, Outcome(plan, None, ()).exit_status) == ("refused", 1)
+
+
+def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
+    sharing = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
+    plan = planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL)
+    done = Outcome(plan, "run", tuple(ActionOutcome(action, "done") for action in plan.actions))
+
+    assert plan.actions
+    assert repr(plan).startswith("db.events: remove_orphan_files is refused; 3 actions")
+    assert (done.status, done.exit_status) == ("refused", 1)
+    # A plan that does not ask for it, or finds none, has nothing to refuse.
+    assert planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL, procedures=DEFAULT_PROCEDURES).refused is None
+    assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None
 
 
 def test_orphans_under_three_days_are_refused() -> None:

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from icekit.tune.questions import QUESTIONS
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
@@ -16,7 +17,6 @@ from icekit.cli.main import _parser, main
 from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Severity
 from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals
-from icekit.tune.questions import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
 

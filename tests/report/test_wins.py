@@ -16,7 +16,7 @@ from icekit.diagnose.findings import Findings
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.orphans import weighed
 from icekit.history.store import RecentRuns
-from icekit.report import Row
+from icekit.report import ReportRun, Row, closing
 from icekit.report.index import Index, rank, write_index
 from tests.factories import GIB, MIB, NOW_MS, commit, file_group, finding, history, manifest_facts, partition, sequence, table_facts
 from tests.history.test_stores import record
@@ -275,3 +275,25 @@ def test_rows_without_figures_show_a_dash_and_never_a_zero(tmp_path: Path) -> No
     assert "0 %" not in page.replace("\N{NO-BREAK SPACE}", " ")
     assert re.findall(r"data-label='[^']*'>([^<\n]*)", page) == [*["–"] * 10, "2.0"]
     assert "<div class=totals>" not in page
+
+
+def test_a_run_closes_with_the_verdict_the_three_worst_and_what_to_run_next() -> None:
+    sick = [row(f"db.{name}", "critical", saved=n) for n, name in enumerate("abcd")]
+    assert sick[3].outcome
+    found = dataclasses.replace(sick[3].outcome, findings=tuple({"name": f"small_{n}", "severity": "warning"} for n in range(6)))
+    rows = (row("db.well", "healthy"), *sick[:3], dataclasses.replace(sick[3], outcome=found))
+
+    assert closing(ReportRun(rows, Path("index.html"), 0), "a prod").splitlines() == [
+        "5 tables: 4 critical, 1 healthy.",
+        "  ✖ db.d  critical: small 0, small 1, small 2, small 3 and 2 more",
+        "  ✖ db.c  critical",
+        "  ✖ db.b  critical",
+        "Next: icekit plan db.d --catalog 'a prod'",
+    ]
+    assert closing(ReportRun((row("db.well", "healthy"),), Path("index.html"), 0), "") == "1 table: 1 healthy."
+
+
+def test_what_could_not_be_read_is_named_first_and_is_nothing_to_plan() -> None:
+    run = ReportRun((Row("db.gone", "misconfigured", 1.0, error="no metadata"),), Path("index.html"), 2)
+
+    assert closing(run, "").splitlines() == ["1 table: 1 misconfigured.", "  ✖ db.gone  misconfigured"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
+from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
 from icekit.facts.files import Kind
@@ -281,6 +282,8 @@ def choose_write_mode(
         if statement is not None:
             said = parse(lake.spark, statement)
             _check_target(lake, table, said)
+            # What Spark cannot analyse is refused before anything is tried.
+            query_of(lake.spark, said.sql, is_planned=False)
         attempt = Trial.of(lake, table, budget, sample_bytes, progress, if_empty="there is nothing to measure")
         facts = attempt.facts
         if read_filter is not None:

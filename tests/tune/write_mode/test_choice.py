@@ -193,14 +193,14 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
     for error, match, options in (
         (ParameterError, "not to", {"statement": f"DELETE FROM {other.sql_name} WHERE id = 1"}),
         (ParameterError, "changes no row", {"statement": f"DELETE FROM {table.sql_name} WHERE id = -1"}),
-        (StatementRefused, "could not run the statement on a clone", {"statement": f"DELETE FROM {table.sql_name} WHERE nope = 1"}),
+        (StatementRefused, "there is no column nope; the columns are", {"statement": f"DELETE FROM {table.sql_name} WHERE nope = 1"}),
         (StatementRefused, "no MERGE", {"statement": f"INSERT INTO {table.sql_name} VALUES (1, 1, '')"}),
         (ParameterError, "leave out operation", {"statement": "DELETE FROM x", "operation": "delete"}),
         (ParameterError, "The operation is", {"operation": "upsert"}),
         (ParameterError, "share of rows", {"share": 2.0}),
         (ParameterError, "commits is 0", {"commits": 0}),
         (ParameterError, "margin must be 0 or more", {"margin": -1.0}),
-        (ParameterError, "cannot be used: A column", {"read_filter": "nope = 1"}),
+        (ParameterError, "cannot be used: there is no column nope", {"read_filter": "nope = 1"}),
         (ParameterError, "state reads_per_commit", {"reads_per_day": 10.0}),
     ):
         with pytest.raises(error, match=match):

@@ -1,0 +1,52 @@
+"""A terminal is told what is waited for; a pipe is not."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import queue
+import threading
+from collections.abc import Iterator
+
+from icekit.terminal import never_silent, stderr_to_file
+
+
+@contextlib.contextmanager
+def a_terminal() -> Iterator[Iterator[str]]:
+    """Standard error is a terminal for a while; yields the lines that its user reads."""
+    user, process = pty.openpty()
+    read: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def reads() -> None:
+        # Always, as a terminal that nobody reads holds up who writes; the last writer's end is an error on Linux.
+        with os.fdopen(user, encoding="utf-8") as screen, contextlib.suppress(OSError):
+            for line in screen:
+                read.put(line)
+
+    reader = threading.Thread(target=reads)
+    reader.start()
+    with os.fdopen(process, "w", encoding="utf-8") as stderr, contextlib.redirect_stderr(stderr):
+        yield iter(read.get, None)
+    reader.join()
+
+
+def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file() -> None:
+    with a_terminal() as lines, never_silent("starting Spark", at_once=True, patience=0), stderr_to_file():
+        assert next(lines) == "icekit: starting Spark…\n"
+        assert next(lines).startswith("icekit: starting Spark… ")
+
+
+def test_of_two_waits_the_inner_one_is_named() -> None:
+    with a_terminal() as lines, never_silent("building", patience=0):
+        assert next(lines).startswith("icekit: building… ")
+        with never_silent("starting Spark", patience=0):
+            next(line for line in lines if line.startswith("icekit: starting Spark… "))
+        next(line for line in lines if line.startswith("icekit: building… "))
+
+
+def test_a_pipe_reads_nothing() -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as pipe, never_silent("starting Spark", at_once=True, patience=0):
+        pass
+    assert pipe.getvalue() == ""
