@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from icekit.tune.questions import QUESTIONS
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
@@ -17,6 +16,7 @@ from icekit.cli.main import _parser, main
 from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Severity
 from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals
+from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
 
