@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.catalog import Lake
@@ -21,9 +21,6 @@ from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.secrets import mask
 from icekit.units import count, percent, size
-
-if TYPE_CHECKING:
-    from icekit.sql import Identifier
 
 #: The findings that come back unless a setting changes, each with the question of ``icekit tune`` that says which.
 TUNED = {
@@ -157,6 +154,19 @@ class Proposals:
         return mask(html.framed(f"<p>{html.prose(self.verdict)}</p>", *cards, *rest, *notes))
 
 
+@dataclass(frozen=True)
+class _Case:
+    """What each kind of work is proposed from; ``there`` is all that a scan has, ``options`` go to commands, ``notes`` are added to."""
+
+    lake: Lake
+    facts: TableFacts
+    findings: Findings
+    limits: Thresholds
+    there: Savings
+    options: str
+    notes: list[str] = field(default_factory=list)
+
+
 def propose(
     lake: Lake,
     facts: TableFacts,
@@ -176,24 +186,28 @@ def propose(
     """
     limits = thresholds or Thresholds()
     findings = diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
-    all_there = wins(facts, findings, limits)
+    there = wins(facts, findings, limits)
+    case = _Case(lake, facts, findings, limits, there, options)
     made: list[Proposal] = []
-    notes: list[str] = []
+    notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
     if forecast is not None and forecast.verdict != "fits":
-        made += _conversion(lake, facts.table, forecast, notes)
+        made += _conversion(case, forecast)
     policy = Policy.of({"leave_alone": leave_alone})
-    compaction = _compaction_plan(lake, facts, findings, policy, limits)
+    # Spark starts only where a partition may be worth it.
+    found = candidates(facts, findings, policy, limits)
+    compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if found else None
     lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
     if compaction is not None:
         notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
+        if not compaction.actions:
+            notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
-        found = candidates(facts, findings, policy, limits)
-        made += _compaction(facts, findings, compaction, found, all_there, f"{options} {given}".strip(), converts=bool(made))
+        made += _compaction(case, compaction, found, given, converts=bool(made))
     if lately and not leave_alone:
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
-    made += _maintenance(lake, facts, findings, limits, all_there, notes, options)
+    made += _maintenance(case)
     # What compact or maintain leave alone stands in a note.
     explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
     made += _settings(facts, findings)
@@ -204,9 +218,9 @@ def propose(
         tuple(made),
         tuple(f for f in findings if f.name not in planned),
         len(findings),
-        all_there.opens,
-        all_there.delete_rows,
-        all_there.manifests,
+        there.opens,
+        there.delete_rows,
+        there.manifests,
         None if forecast is None else _said(forecast),
         tuple(notes),
         sum(skipped.partition_count for skipped in lately),
@@ -225,11 +239,11 @@ def _said(forecast: HeapForecast) -> str:
     )
 
 
-def _conversion(lake: Lake, table: Identifier, forecast: HeapForecast, notes: list[str]) -> list[Proposal]:
+def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     try:
-        plan = plan_conversion(lake, table)
+        plan = plan_conversion(case.lake, case.facts.table)
     except ConversionRefused as refused:
-        notes.append(f"The equality deletes cannot be converted: {refused}")
+        case.notes.append(f"The equality deletes cannot be converted: {refused}")
         return []
     if not plan.actions:
         return []
@@ -249,34 +263,26 @@ def _conversion(lake: Lake, table: Identifier, forecast: HeapForecast, notes: li
     ]
 
 
-def _compaction_plan(lake: Lake, facts: TableFacts, findings: Findings, policy: Policy, limits: Thresholds) -> Plan | None:
-    """The compaction's plan; None, without starting Spark, where no partition is worth it."""
-    if not candidates(facts, findings, policy, limits):
-        return None
-    return plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None)
-
-
-def _compaction(
-    facts: TableFacts, findings: Findings, plan: Plan, found: Sequence[Candidate], all_there: Savings, options: str, *, converts: bool
-) -> list[Proposal]:
+def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str, *, converts: bool) -> list[Proposal]:
     if not plan.actions:
         return []
+    facts, there = case.facts, case.there
     planned = {partition for action in plan.actions for partition in action.partitions}
     under = {p for c in found if c.mode in {"deletes", "vectors"} for p in c.partitions} & planned
     rows = sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under)
     total = plan.prediction
-    share = _share(total.file_opens_saved * all_there.open_file_cost + max(total.bytes_in - total.bytes_out, 0), all_there)
+    share = _share(total.file_opens_saved * there.open_file_cost + max(total.bytes_in - total.bytes_out, 0), there)
     return [
         Proposal(
             "compact",
-            tuple(f.name for f in findings if f.name in _COMPACTED),
+            tuple(f.name for f in case.findings if f.name in _COMPACTED),
             _list(
-                f"{total.file_opens_saved:,} of {count(all_there.opens, 'file open')} of a full scan",
-                f"{rows:,} of {count(all_there.delete_rows, 'delete row')} no longer applied" if rows else "",
+                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan",
+                f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
                 f"{percent(share)} of its cost" if share else "",
             ),
             f"{size(total.bytes_in)} to rewrite{total.about}" + ("; after the conversion, which it needs" if converts else ""),
-            _command(plan, options),
+            _command(plan, case.options, given),
             file_opens_saved=total.file_opens_saved,
             delete_rows_gone=rows,
             rewrite_bytes=total.bytes_in,
@@ -286,14 +292,13 @@ def _compaction(
     ]
 
 
-def _maintenance(
-    lake: Lake, facts: TableFacts, findings: Findings, limits: Thresholds, all_there: Savings, notes: list[str], options: str
-) -> list[Proposal]:
+def _maintenance(case: _Case) -> list[Proposal]:
+    findings, there = case.findings, case.there
     if not _MAINTAINED & findings.names:
         return []
-    plan = plan_maintenance_table(lake, facts, findings, thresholds=limits)
+    plan = plan_maintenance_table(case.lake, case.facts, findings, thresholds=case.limits)
     if not plan.actions:
-        notes += [f"Left alone by maintain: {note}" for note in plan.notes]
+        case.notes.extend(f"Left alone by maintain: {note}" for note in plan.notes)
         return []
     change: dict[str, list[int]] = {}
     for action in plan.actions:
@@ -302,7 +307,7 @@ def _maintenance(
         before_and_after[1] += action.prediction.files_out
     gone = {unit: max(before - after, 0) for unit, (before, after) in change.items()}
     manifests = gone.get("manifest", 0)
-    share = _share((manifests + gone.get("delete file", 0)) * all_there.open_file_cost, all_there)
+    share = _share((manifests + gone.get("delete file", 0)) * there.open_file_cost, there)
     rewritten = sum(a.prediction.bytes_in for a in plan.actions)
     why = [name for name in findings.names if name in _MAINTAINED and any(name in a.why for a in plan.actions)]
     return [
@@ -316,7 +321,7 @@ def _maintenance(
             ),
             (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
             + ("; time travel to what expires" if "snapshot" in change else ""),
-            _command(plan, options),
+            _command(plan, case.options),
             manifests_gone=manifests,
             rewrite_bytes=rewritten,
             share=share,
@@ -343,12 +348,12 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
     ]
 
 
-def _command(plan: Plan, options: str) -> str:
-    return " ".join(filter(None, [plan.command_with("--execute"), options]))
+def _command(plan: Plan, *options: str) -> str:
+    return " ".join(filter(None, [plan.command_with("--execute"), *options]))
 
 
-def _share(saved: int, all_there: Savings) -> float | None:
-    return min(saved / all_there.scan_cost, 1.0) if all_there.scan_cost and saved else None
+def _share(saved: int, there: Savings) -> float | None:
+    return min(saved / there.scan_cost, 1.0) if there.scan_cost and saved else None
 
 
 def _list(*parts: str) -> str:

@@ -111,3 +111,15 @@ def test_the_forecast_decides_between_a_conversion_and_a_rewrite(lake: Lake) -> 
     assert fits.proposals[0].delete_rows_gone == fits.delete_rows > 0
     assert "icekit convert lab.equality_deletes --execute" in tight.text()
     assert "after the conversion" in tight.text()
+
+
+@pytest.mark.spark
+@pytest.mark.lab("fragmented_manifests")
+def test_manifests_are_proposed_with_the_command_that_rewrites_them(lake: Lake) -> None:
+    answer = lake.propose("lab.fragmented_manifests", leave_alone="0 minutes")
+
+    [maintain] = [p for p in answer.proposals if p.kind == "maintain"]
+    assert "fragmented_manifests" in maintain.findings
+    assert 0 < (maintain.manifests_gone or 0) < answer.manifests
+    assert f"{answer.manifests:,} manifests become" in maintain.wins
+    assert maintain.command == "icekit maintain lab.fragmented_manifests --execute"
