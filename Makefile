@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api clean
+.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest lock bench bench-equality-deletes soak mutants api docs clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -90,6 +90,10 @@ lock:  #+ put the newest versions that pyproject.toml allows into constraints.tx
 	@test -x .venv/bin/uv || scripts/setup.sh dev
 	.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+
+docs:  #+ build the documentation, with a sample report and the notebooks as they are stored, into build/docs
+	@scripts/setup.sh docs
+	@$(RUN) scripts/docs.sh
 
 api:  #+ write the reference of the public packages, from their docstrings, to build/api
 	@scripts/setup.sh dev

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make the environment that icekit runs in: Python packages in .venv, and a Java that Spark runs on.
 #
-#   scripts/setup.sh [dev|notebook]
+#   scripts/setup.sh [dev|notebook|docs]
 #
 # Packages come at the exact versions of constraints.txt, and are installed again only when that or
 # pyproject.toml has changed since. What it finds is left for scripts/run.sh in .venv/java-home. Exit status 2: something is missing that only a person

@@ -4,7 +4,7 @@
 #   scripts/test-browser.sh [install | --screenshots | --update-images | FILE ...]
 #
 # `install` stops where the tests would begin; --screenshots also pictures every notebook into build/screenshots,
-# and --update-images makes README's pictures again.
+# and --update-images makes the pictures of README and docs/ again.
 #
 # Chromium is the system's. Where it is missing, it is installed with apt in CI (CI is set) or by
 # root, and these tests fail if that does not help. On anybody else's machine nothing is installed

@@ -35,7 +35,7 @@ CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-st
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", action="store_true", help="picture every notebook into build/screenshots")
-    parser.addoption("--update-images", action="store_true", help="make README's pictures again")
+    parser.addoption("--update-images", action="store_true", help="make the pictures of README and docs/ again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,5 +90,5 @@ def screenshots(pytestconfig: pytest.Config) -> Path | None:
 
 @pytest.fixture(scope="session")
 def images(pytestconfig: pytest.Config) -> Path | None:
-    """Where README's pictures go; None unless they were asked for."""
-    return ROOT / "notebooks" / "images" if pytestconfig.getoption("--update-images") else None
+    """Where the pictures of README and docs/ go; None unless they were asked for."""
+    return ROOT / "docs" / "images" if pytestconfig.getoption("--update-images") else None

@@ -1,7 +1,10 @@
-"""Every notebook as its page shows it, for a person to look at."""
+"""Every notebook as its page shows it, and the index of a report, for a person to look at."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,18 +12,18 @@ import nbformat
 import pytest
 
 from icekit.report.index import write_page
-from tests.browser.jupyter import NOTEBOOKS
+from tests.browser.jupyter import NOTEBOOKS, ROOT, TABLES, environment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from icekit.api import Lake
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
-def test_a_page_of_every_notebook_opens_offline(
-    chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None, images: Path | None
-) -> None:
+def test_a_page_of_every_notebook_opens_offline(chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None) -> None:
     notebook = nbformat.read(path, 4)  # type: ignore[no-untyped-call]
     page_file = write_page(notebook, path.stem, tmp_path / "page.html")
     page = chromium.new_page(viewport={"width": 1080, "height": 900})
@@ -35,10 +38,42 @@ def test_a_page_of_every_notebook_opens_offline(
     if screenshots:
         screenshots.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=screenshots / f"page-{path.stem}.png", full_page=True)
-    if images and path.stem == "01_diagnose":
-        page.screenshot(path=images / "report.png", full_page=True)
     # What the page shows must not be wider than the page.
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 1080
     page.close()
     assert errors == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.fixture(scope="module")
+def reports(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory, images: Path | None) -> Path:
+    """A report of several tables; for pictures that of the documentation."""
+    folder = tmp_path_factory.mktemp("reports")
+    if images:
+        subprocess.run([ROOT / "scripts" / "sample-report.sh", folder], check=True)
+    else:
+        names = [f"lab.{name}" for name in TABLES]
+        subprocess.run([sys.executable, "-m", "icekit", "report", *names, "--output", folder], env=environment(), check=True)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "picture", "width"), [("index", "index", 1280), ("lab.equality_deletes", "report", 1080)])
+def test_a_report_opens_offline_and_fits_its_window(
+    chromium: Browser, reports: Path, name: str, picture: str, width: int, images: Path | None
+) -> None:
+    page = chromium.new_page(viewport={"width": width, "height": 600})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.goto((reports / f"{name}.html").as_uri())
+    page.wait_for_load_state("load")
+
+    if images:
+        page.screenshot(path=images / f"{picture}.png", full_page=True)
+        described = re.findall(rf"!\[(.*)\]\(docs/images/{picture}.png\)", (ROOT / "README.md").read_text())
+        shown = " ".join(page.inner_text("body").split())  # figures have spaces that do not break
+        assert described or picture != "index"
+        assert [figure for text in described for figure in re.findall(r"\d[\d,.]* %", text) if figure not in shown] == []
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []

@@ -1,0 +1,180 @@
+"""What README, docs/ and the command line say is what there is."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import icekit
+from icekit.api import Lake
+from icekit.cli.main import _parser
+from icekit.diagnose import SYMPTOMS, diagnose
+from icekit.show.card import card
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+
+each_page = pytest.mark.parametrize("page", TEXTS)
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    return [block for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M) if language in languages]
+
+
+@each_page
+def test_every_file_and_picture_that_a_page_links_to_exists(page: str) -> None:
+    prose = re.sub(r"```.*?```", "", TEXTS[page], flags=re.S)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
+        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+
+
+@each_page
+def test_every_section_that_a_page_links_to_exists(page: str) -> None:
+    for target, section in re.findall(r"\]\(([^)#]*)#([^)]+)\)", TEXTS[page]):
+        text = ((ROOT / page).parent / target).read_text() if target else TEXTS[page]
+        headings = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+        assert section in headings, target
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/findings.md"])
+def test_every_symptom_is_listed_and_no_other(page: str) -> None:
+    rows = [line for line in TEXTS[page].splitlines() if line.startswith("|")]
+    listed = {cell for line in rows for cell in re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", line)}
+
+    assert listed == set(SYMPTOMS)
+
+
+def test_findings_are_counted() -> None:
+    assert f"icekit looks for {len(SYMPTOMS)} problems." in TEXTS["docs/findings.md"]
+
+
+def test_the_map_of_the_package_names_every_room_and_no_other() -> None:
+    rooms = {p.name for p in (ROOT / "icekit").iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+
+    assert set(re.findall(r"^  (\w+)/ ", TEXTS["docs/development.md"], re.M)) == rooms
+
+
+@pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md"}))
+def test_commands_and_code_are_no_wider_than_a_page(page: str) -> None:
+    assert [line for block in blocks(TEXTS[page], "sh", "python", "yaml") for line in block.splitlines() if len(line) > 82] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(re.sub(r"```.*?```", "", README, flags=re.S).split()) < 800
+
+
+# In blocks of shell and in `code`, where a sentence's own icekit is not.
+COMMANDS = sorted(
+    {
+        command
+        for text in TEXTS.values()
+        for line in [*"\n".join(blocks(text, "", "sh")).splitlines(), *re.findall(r"`(icekit [a-z][^`]*)`", text)]
+        for command in re.findall(r"^(?:\$ )?(icekit [a-z].*)", line)
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_one_with_its_options(command: str) -> None:
+    words = shlex.split(command, comments=True)[1:]
+    if ">" in words:
+        words = words[: words.index(">")]
+
+    # A sentence that names a command, and no table for it.
+    if "--" not in command and not any("." in word for word in words):
+        words = [word for word in words if word.islower()]
+        with pytest.raises(SystemExit, match=r"^0$"):
+            _parser().parse_args([*words, "--help"])
+    else:
+        _parser().parse_args(words)
+
+
+def test_every_make_target_that_is_named_is_one() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    shell = [line for text in TEXTS.values() for line in "\n".join(blocks(text, "sh")).splitlines()]
+    named = {target for text in [*TEXTS.values()] for target in re.findall(r"`make\s([\w-]+)`", text)}
+
+    assert named | {target for line in shell for target in re.findall(r"^make ([\w-]+)", line)} <= targets
+
+
+@each_page
+def test_every_statement_of_python_reads_and_every_verb_exists(page: str) -> None:
+    code = "\n".join(blocks(TEXTS[page], "python"))
+    ast.parse(code)
+
+    for verb in re.findall(r"\blake\.(\w+)", code + "\n".join(re.findall(r"`(lake\.[^`]*)`", TEXTS[page]))):
+        assert hasattr(icekit.Lake, verb), verb
+
+
+def test_the_reference_has_all_that_is_public() -> None:
+    described = set(re.findall(r"auto(?:function|class):: icekit\.(\w+)", TEXTS["docs/api.md"]))
+
+    assert described == set(icekit.__all__)
+
+
+def test_the_wheel_that_is_installed_has_the_version_of_the_package() -> None:
+    named = {name for text in TEXTS.values() for name in re.findall(r"icekit-([\d.]+)-py3", text)}
+
+    assert named == {icekit.__version__}
+
+
+def test_figures_of_the_readme_are_those_of_the_sample() -> None:
+    """The run that is shown begins with the table that is looked at."""
+    looked, ran = [block for block in blocks(README, "") if "112" in block]
+    before, after = re.findall(r"a1 +done +(\d+) +(\d+)", ran)[0]
+
+    assert f"data files  {before}," in looked
+    assert f"{int(before) - int(after)} data files of {before} would disappear" in looked
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "images").glob("*.png")), ids=lambda path: path.name)
+def test_a_picture_is_small_and_is_shown(picture: Path) -> None:
+    assert picture.stat().st_size < 300_000
+    assert any(f"images/{picture.name})" in text for text in TEXTS.values())
+
+
+def test_every_notebook_is_in_the_site() -> None:
+    patterns = re.findall(r"^\.\./(notebooks/.*\*)$", TEXTS["docs/notebooks.md"], re.M)
+    found = {path for pattern in patterns for path in ROOT.glob(f"{pattern}.ipynb")}
+
+    assert found == {path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts}
+
+
+@pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md", "docs/index.md"}))
+def test_a_page_has_one_title_and_no_step_between_headings_is_left_out(page: str) -> None:
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", re.sub(r"```.*?```", "", TEXTS[page], flags=re.S), re.M)]
+
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = {line for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", TEXTS["docs/index.md"], re.S | re.M) for line in block.split()}
+
+    assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= contents
+
+
+def wording(text: str) -> str:
+    """A text without its figures, times and line breaks."""
+    without_times = re.sub(r"^(snapshot|history) .*(\n {12}.*)*", r"\1", text, flags=re.M)
+    return " ".join(re.sub(r"[\d,.]+", "#", without_times).replace("▲", "").replace("✖", "").split())
+
+
+@pytest.mark.spark
+@pytest.mark.lab("small_files")
+def test_look_in_the_readme_is_what_look_prints(lake: Lake) -> None:
+    facts = lake.observe("lab.small_files")
+    [printed] = [block for block in blocks(README, "") if block.startswith("$ icekit look lab.small_files\n")]
+
+    shown = card(facts, diagnose(facts, session_conf=lake.session_conf()), width=80)
+
+    assert wording(printed.partition("\n")[2]) == wording(shown)

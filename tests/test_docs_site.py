@@ -1,0 +1,34 @@
+"""The site is built without a warning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    options = ["--conf-dir", "docs", "--doctree-dir", str(tmp_path / "read"), "--nitpicky", "--fail-on-warning", "--keep-going", "--quiet"]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, ".", str(site)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (built.returncode, built.stderr) == (0, "")
+    # The pages of commands and of the API are made from the code.
+    assert "usage: icekit look" in (site / "docs" / "commands.html").read_text()
+    assert "skew_min_partitions" in (site / "docs" / "api.html").read_text()
+    # A notebook has its stored outputs.
+    assert 'class="finding' in (site / "notebooks" / "01_diagnose.html").read_text()
+    assert (site / "index.html").read_text().count("docs/index.html") == 2
