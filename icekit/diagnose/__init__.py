@@ -15,6 +15,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.small_files,
         files.oversized_files,
         files.skewed_partitions,
+        files.over_partitioned,
         files.old_partition_spec,
         files.orphan_files,
         files.shared_location,

@@ -114,6 +114,74 @@ def skewed_partitions(context: Context) -> Finding | None:
     )
 
 
+def over_partitioned(context: Context) -> Finding | None:
+    """Most partitions are too small for one file of the target size, and no compaction combines files of two partitions."""
+    facts, limits = context.facts, context.thresholds
+    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
+    if facts.default_spec.is_unpartitioned or not facts.target_bytes or len(groups) < limits.many_partitions:
+        return None
+    thin = sorted(
+        (g for g in groups if g.size_in_bytes < limits.thin_partition_share * facts.target_bytes),
+        key=lambda g: (g.size_in_bytes, context.facts.partition_name(g.partition)),
+    )
+    if 2 * len(thin) <= len(groups):
+        return None
+    files, total = sum(g.file_count for g in thin), sum(g.size_in_bytes for g in thin)
+    mean = total / len(thin)
+    change = _coarser_spec(context, facts.target_bytes / mean)
+    return context.finding(
+        "over_partitioned",
+        Severity.WARNING,
+        context.paths([g.partition for g in thin]),
+        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on average, against a target file size of {size(facts.target_bytes)}; "
+        f"they have {count(files, 'data file')} where {expected_files(total, facts.target_bytes):,} of the target size would do",
+        threshold=f"{limits.many_partitions} partitions, and more than half of them under {percent(limits.thin_partition_share)} of one target file",
+        source=CHOICE,
+        effect="A file never holds rows of two partitions, so compaction cannot combine these: scans open a small file for each partition, "
+        "and each commit writes one for each partition it touches.",
+        remedy="Partition by a coarser transform, and sort by the column so that filters still skip files. "
+        f"icekit tune layout {facts.name} measures what your filters lose and win. "
+        + (
+            "The rewrite moves the old files into the new partitions."
+            if change
+            else "Which field to drop or to replace depends on what queries filter by."
+        ),
+        sql=(*change, context.rewrite_data_files()) if change else (),
+        files_at_stake=files,
+        bytes_at_stake=total,
+    )
+
+
+#: The next coarser transform of time, and how many of its partitions become one.
+_COARSER = {"hour": ("day", 24.0), "day": ("month", 30.4), "month": ("year", 12.0)}
+_DAYS = ("date", "identity")
+
+
+def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
+    """The statement that makes partitions about ``factor`` times larger by one field: of time first, then a bucket; none where only others are left."""
+    facts = context.facts
+    columns = {column.name: column for column in facts.columns}
+    name = sql.identifier(*facts.sql_name)
+    for field in facts.default_spec.fields:
+        column = columns.get(field.source or "")
+        start = "day" if column and (column.type, field.transform) == _DAYS else field.transform
+        transform, reached = start, 1.0
+        while transform in _COARSER and reached < factor:
+            transform, times = _COARSER[transform]
+            reached *= times
+        if column and transform != start:
+            old, new = (sql.transform_of(sql.identifier(*column.names), t) for t in (field.transform, transform))
+            return (f"ALTER TABLE {name} REPLACE PARTITION FIELD {old} WITH {new}",)
+    for field in facts.default_spec.fields:
+        column = columns.get(field.source or "")
+        buckets = int(field.transform.removeprefix("bucket[").rstrip("]")) if field.transform.startswith("bucket[") else 1
+        if column and buckets > 1:
+            old, new = (sql.transform_of(sql.identifier(*column.names), f"bucket[{n}]") for n in (buckets, int(buckets / factor)))
+            change = f"REPLACE PARTITION FIELD {old} WITH {new}" if buckets >= 2 * factor else f"DROP PARTITION FIELD {old}"
+            return (f"ALTER TABLE {name} {change}",)
+    return ()
+
+
 def old_partition_spec(context: Context) -> Finding | None:
     """Live data files of a partition spec that is no longer the default."""
     facts = context.facts

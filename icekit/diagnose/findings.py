@@ -78,6 +78,10 @@ class Thresholds:
     skew_ratio: float = 10.0
     #: A choice: partitions below which skew means nothing.
     skew_min_partitions: int = 5
+    #: A choice: partitions below which their size does not matter.
+    many_partitions: int = 20
+    #: A choice: a partition with less than this share of one target file is too small.
+    thin_partition_share: float = 0.25
     #: A choice: delete records as a share of the data records of the table or a partition.
     delete_ratio: float = 0.05
     #: rewrite_data_files, delete-ratio-threshold: critical from here on.

@@ -133,6 +133,7 @@ def _fragmented_manifests(lab: Lab) -> None:
             "write.metadata.delete-after-commit.enabled": "true",
             "write.metadata.previous-versions-max": "10",
         },
+        target_size_bytes=lab.target_size_bytes // 4,
         rolls=False,
     )
     table = lab.pyiceberg_table()
@@ -150,7 +151,12 @@ def _overlapping_manifests(lab: Lab) -> None:
     and something of the first one, so that a query for an early day opens them all.
     """
     # A target for manifests as small as the one for files: these count as full.
-    lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)}, rolls=False)
+    lab.create(
+        "flight_date",
+        {"commit.manifest.target-size-bytes": str(8 * 1024)},
+        target_size_bytes=lab.target_size_bytes // 4,
+        rolls=False,
+    )
     table = lab.pyiceberg_table()
     for week in range(12):
         corrections = [lab.days(7 * earlier + week % 7).slice(length=20 * lab.scale) for earlier in range(week)]
@@ -264,7 +270,7 @@ def _wide_table(lab: Lab) -> None:
         "days(time_hour), origin",
         {FILTER_COLUMNS: "tailnum,carrier"},
         columns=ddl,
-        target_size_bytes=64 * lab.target_size_bytes,
+        target_size_bytes=lab.target_size_bytes // 4,
         rolls=False,
     )
     lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 2")
@@ -367,7 +373,7 @@ LAYOUT = (
 )
 
 
-# --- A pair of tables for a MERGE: nothing is wrong with either, but the statement opens all of one for a little of the other.
+# --- A pair of tables for a MERGE: the statement opens all files of one, which are many and tiny, for a little of the other.
 
 
 _COLUMNS = "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, dep_delay int, arr_delay int, distance int"
@@ -398,8 +404,8 @@ def _delay_corrections(lab: Lab) -> None:
 MERGES = (
     LabTable(
         "delays",
-        "Nothing by itself: it has a file a day, and a MERGE by its natural key opens every one of them.",
-        frozenset(),
+        "It is partitioned by day, and a day has far less than a file of the target size; a MERGE by its natural key opens a file for each day.",
+        frozenset({"over_partitioned"}),
         _delays,
     ),
     LabTable(

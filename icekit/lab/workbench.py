@@ -33,7 +33,7 @@ COMPLETE = "icekit.lab.complete"
 TARGET = "write.target-file-size-bytes"
 
 # Counted up when a builder changes, so that what an older lab left is built again.
-VERSION = 4
+VERSION = 5
 
 # At scale 1. The target grows with the scale as the rows do, so that a table has the same
 # files at every scale, only larger: at scale 2048 this is Iceberg's default of 512 MB.

@@ -8,9 +8,9 @@ import pytest
 
 from icekit import Severity, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.model import FileGroup, PartitionSpec, StorageFacts, TableFacts
+from icekit.facts.model import FileGroup, PartitionField, PartitionSpec, StorageFacts, TableFacts
 from tests.diagnose.told import named, told
-from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
+from tests.factories import BY_DAY, COLUMNS, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 REWRITE = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
 NEWER = dataclasses.replace(BY_DAY, spec_id=1)
@@ -164,3 +164,105 @@ def test_orphans_that_were_weighed_say_what_they_hold(weighed: int, said: str) -
     _, _, evidence, _, _, at_stake = told(facts, "orphan_files")
     assert evidence.startswith(said)
     assert at_stake == 6 * MIB
+
+
+# --- Partitions that are too small
+
+
+def thin_days(count: int, *, file_bytes: int = MIB, **more: object) -> TableFacts:
+    return table_facts(groups=of_days(*[[file_bytes]] * count), **more)
+
+
+def spec_of(*fields: tuple[str, str]) -> PartitionSpec:
+    sources = {"event_id": 1, "event_time": 2, "carrier": 3}
+    return PartitionSpec(
+        0, tuple(PartitionField(1000 + i, f"part_{i}", transform, sources[name], name, "int") for i, (name, transform) in enumerate(fields))
+    )
+
+
+def coarser(*fields: tuple[str, str], file_bytes: int = MIB) -> str | None:
+    groups = [file_group(file_bytes, of=partition(*[day] * len(fields))) for day in range(20)]
+    finding = named(table_facts(groups=groups, specs=(spec_of(*fields),)), "over_partitioned")
+    assert finding is not None
+    assert len(finding.sql) in {0, 2}
+    return finding.sql[0].removeprefix("ALTER TABLE `prod`.`db`.`events` ") if finding.sql else None
+
+
+def test_partitions_too_small_for_a_file_are_told_with_the_coarser_transform() -> None:
+    severity, where, evidence, statements, files, total = told(thin_days(20, file_bytes=20 * MIB), "over_partitioned")
+
+    assert severity is Severity.WARNING
+    assert where[0] == "event_day=2026-01-01"
+    assert len(where) == 10
+    assert evidence == (
+        "20 of 20 partitions hold 20 MiB on average, against a target file size of 512 MiB; "
+        "they have 20 data files where 1 of the target size would do"
+    )
+    assert statements == ("ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)", REWRITE)
+    assert (files, total) == (20, 400 * MIB)
+
+
+def test_partitions_are_too_small_from_twenty_on_below_a_quarter_of_the_target_and_more_than_half_of_them() -> None:
+    few, many = Thresholds().with_changes(many_partitions=19), Thresholds().with_changes(thin_partition_share=0.26)
+    half = table_facts(groups=of_days(*[[MIB]] * 10, *[[128 * MIB]] * 10))
+
+    assert named(thin_days(19), "over_partitioned") is None
+    assert named(thin_days(19), "over_partitioned", thresholds=few) is not None
+    assert named(thin_days(20, file_bytes=128 * MIB), "over_partitioned") is None
+    assert named(thin_days(20, file_bytes=128 * MIB), "over_partitioned", thresholds=many) is not None
+    assert named(thin_days(20, file_bytes=128 * MIB - 1), "over_partitioned") is not None
+    assert named(half, "over_partitioned") is None
+    assert named(table_facts(groups=of_days(*[[MIB]] * 11, *[[128 * MIB]] * 10)), "over_partitioned") is not None
+
+
+def test_many_files_in_a_small_partition_count_by_their_bytes() -> None:
+    assert named(table_facts(groups=of_days(*[[32 * MIB] * 4] * 20)), "over_partitioned") is None
+    assert named(table_facts(groups=of_days(*[[31 * MIB] * 4] * 20)), "over_partitioned") is not None
+
+
+def test_partitions_of_an_older_spec_are_no_concern_of_the_current_one() -> None:
+    groups = [*of_days(*[[MIB]] * 30), *of_days([500 * MIB], spec_id=1)]
+
+    assert named(table_facts(groups=groups, specs=(BY_DAY, NEWER), default_spec_id=1), "over_partitioned") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "file_bytes", "change"),
+    [
+        ([("event_time", "hour")], 100 * MIB, "REPLACE PARTITION FIELD hours(`event_time`) WITH days(`event_time`)"),
+        ([("event_time", "hour")], 10 * MIB, "REPLACE PARTITION FIELD hours(`event_time`) WITH months(`event_time`)"),
+        ([("event_time", "hour")], MIB // 16, "REPLACE PARTITION FIELD hours(`event_time`) WITH years(`event_time`)"),
+        (
+            [("carrier", "identity"), ("event_time", "day")],
+            100 * MIB,
+            "REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)",
+        ),
+        ([("event_id", "bucket[64]")], 100 * MIB, "REPLACE PARTITION FIELD bucket(64, `event_id`) WITH bucket(12, `event_id`)"),
+        ([("event_id", "bucket[64]")], MIB, "DROP PARTITION FIELD bucket(64, `event_id`)"),
+        # Time comes first, and nothing of time is coarser than a year.
+        (
+            [("event_id", "bucket[64]"), ("event_time", "day")],
+            100 * MIB,
+            "REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)",
+        ),
+        (
+            [("event_time", "year"), ("event_id", "bucket[64]")],
+            100 * MIB,
+            "REPLACE PARTITION FIELD bucket(64, `event_id`) WITH bucket(12, `event_id`)",
+        ),
+        # Which text to group by is for the filters to say.
+        ([("carrier", "identity")], MIB, None),
+        ([("carrier", "truncate[4]")], MIB, None),
+    ],
+)
+def test_the_transform_is_as_coarse_as_the_target_asks_for(fields: list[tuple[str, str]], file_bytes: int, change: str | None) -> None:
+    assert coarser(*fields, file_bytes=file_bytes) == change
+
+
+def test_a_date_itself_is_as_fine_as_a_day() -> None:
+    columns = tuple(dataclasses.replace(c, type="date") if c.name == "event_time" else c for c in COLUMNS)
+    facts = thin_days(20, specs=(spec_of(("event_time", "identity")),), columns=columns)
+    finding = named(facts, "over_partitioned")
+
+    assert finding is not None
+    assert finding.sql[0].endswith("REPLACE PARTITION FIELD `event_time` WITH years(`event_time`)")

@@ -8,6 +8,7 @@ import icekit
 from icekit.api import Lake
 from icekit.diagnose import SYMPTOMS
 from icekit.lab import TABLES
+from icekit.sandbox import clone
 
 pytestmark = pytest.mark.spark
 
@@ -32,3 +33,18 @@ def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, n
     for finding in icekit.diagnose(facts):
         for statement in finding.sql:
             assert parser.parsePlan(statement) is not None, statement
+
+
+@pytest.mark.lab("delays")
+def test_a_coarser_transform_and_a_rewrite_leave_few_files_with_the_same_rows(lake: Lake) -> None:
+    with clone(lake, ("lab", "delays")) as copy:
+        before = lake.observe(copy.table)
+        (finding,) = icekit.diagnose(before)
+        for statement in finding.sql:
+            lake.spark.sql(statement)
+        after = lake.observe(copy.table)
+
+        assert finding.name == "over_partitioned"
+        assert icekit.diagnose(after) == ()
+        assert after.data.file_count < before.data.file_count / 5
+        assert after.data.record_count == before.data.record_count

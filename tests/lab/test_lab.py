@@ -71,7 +71,6 @@ def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
         "healthy_partitioned",
         "healthy_unpartitioned",
         "empty",
-        "delays",
         "delay_corrections",
     ]
 
