@@ -63,9 +63,16 @@ def span(milliseconds: float) -> str:
     return "under 1 second"
 
 
+def raised(sentence: str) -> str:
+    """A sentence with its first letter as a capital; the others stay as they are."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def elapsed(seconds: float) -> str:
-    """What something took: ``85 ms``, ``1.24 s``, ``83 s``."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.095 else f"{seconds:.2f} s" if seconds < 10 else f"{seconds:,.0f} s"
+    """What something took, in two digits or whole seconds, as no two runs agree in more: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``."""
+    if seconds < 0.095:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
 
 
 def at(milliseconds: int) -> dt.datetime:

@@ -38,7 +38,7 @@ from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review, summary
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.tune.write_mode.model import even_sentence, steps
-from icekit.units import count, percent, size
+from icekit.units import count, elapsed, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
@@ -169,7 +169,7 @@ def metrics_bytes_chart(answer: MetricsColumns) -> Chart:
     title = f"Bytes of a manifest entry: {answer.name}"
     entry = answer.entry
     if not entry.files or not any(c.size_in_bytes for c in entry.columns):
-        return nothing(title, answer.summary())
+        return nothing(title, answer.verdict())
     needed = [c for c in entry.columns if c.column in answer.roles]
     others = [c for c in entry.columns if c.column not in answer.roles and c.size_in_bytes]
     idle = sum(c.size_in_bytes for c in others)
@@ -202,7 +202,7 @@ def skipping_chart(answer: MetricsColumns) -> Chart:
     title = f"Data files that filters read: {answer.name}"
     skips = [s for s in answer.skipping if s.now is not None or s.by_mode or s.if_sorted is not None]
     if not skips:
-        return nothing(title, answer.summary())
+        return nothing(title, answer.verdict())
     files = answer.facts.data.file_count
     worst = max(skips, key=lambda s: (s.now or 0.0) - (s.full if s.full is not None else s.now or 0.0))
     sentence = f"Filters on {worst.column} read {number(worst.now)} of {files:,} data files now, {number(worst.full)} with whole bounds, {number(worst.if_sorted)} if the rows were sorted by it."
@@ -259,7 +259,7 @@ def manifests_chart(answer: Planning) -> Chart:
     """The manifests that a full scan and each filter open now, and once they are rewritten by partition."""
     title = f"Manifests opened to plan: {answer.name}"
     if answer.rewritten is None:
-        return nothing(title, answer.summary())
+        return nothing(title, answer.verdict())
     r = answer.rewritten
     reads = r.reads[:_SHOWN]
     names = [read.text or "full scan" for read in reads]
@@ -315,7 +315,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
     """The cost of a commit in each mode against the reads that follow it, with the table's own place."""
     title = f"Cost of a commit: {choice.name}"
     if choice.comparison is None:
-        return nothing(title, choice.summary())
+        return nothing(title, choice.verdict())
     here = choice.comparison.within(choice.current.format_version)
     found = here.main_break_even()
     even = found[2] if found else math.inf
@@ -334,7 +334,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
         axes.set_xlim(0, reach)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("Reads per commit")
-        axes.set_ylabel("Seconds per commit,\nbeside the reads themselves")
+        axes.set_ylabel("Seconds per commit,\nreads included")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"))
         legend(axes, columns=1)
     rows = list(zip(at, *lines.values(), strict=True))[::4]
@@ -345,22 +345,23 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
     """What the cost of a commit is made of in each mode: writing, slower reads, compaction."""
     title = f"What a commit costs: {choice.name}"
     if choice.comparison is None:
-        return nothing(title, choice.summary())
+        return nothing(title, choice.verdict())
     reads = choice.reads if choice.reads is not None else 1.0
     costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
     name, least = min(costs, key=lambda pair: pair[1].total)
-    sentence = f"At {reads:,.3g} reads per commit {name} costs least: {least.total:.2f} s a commit."
+    sentence = f"At {reads:,.3g} reads per commit {name} costs least: {elapsed(least.total)} a commit, reads included."
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(costs))
         short = [n.replace("merge-on-read, ", "").replace("position deletes ", "deletes ") for n, _ in costs]
         kinds = (
             Bars("writing", [c.write for _, c in costs], BLUE),
+            Bars("reads", [c.scan for _, c in costs], SKY, "\\\\"),
             Bars("slower reads", [c.read for _, c in costs], ORANGE, "//"),
             Bars("compaction", [c.compaction for _, c in costs], GREEN, ".."),
         )
         draw_bars(axes, short, kinds, stacked=True)
         axes.set_xlabel(f"Seconds per commit at {reads:,.3g} reads per commit")
-        legend(axes, columns=3)
+        legend(axes, columns=4)
     return Chart(figure, title, sentence, choice.tables()["costs"])
 
 

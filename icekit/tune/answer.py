@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icekit.answer import html
-from icekit.answer.grid import Grid
+from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
 from icekit.sql import Identifier, display_name, reset_session, set_properties, set_session, statements, unset_properties
+from icekit.units import raised
 
 # --- Which of several places decides a setting: what is set nearest to the write wins
 #
@@ -183,8 +184,25 @@ def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str
     return [*([set_properties(table, back)] if back else []), *([unset_properties(table, gone)] if gone else [])]
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One figure as it is now and after the change, with units; ``is_cost`` where the change makes it worse."""
+
+    figure: str
+    now: str
+    after: str
+    is_cost: bool = False
+
+
+def tried_or_not(answer: Answer, *, level: str, why: str) -> str:
+    """``high: tried on a zero-copy clone.``; a trial that is not whole is worth less than one that is."""
+    if answer.stopped:
+        return f"low: the trial is not whole ({answer.stopped}). {raised(why)}"
+    return f"{level}: {why}"
+
+
 #: Raised by one when a field of the JSON changes its meaning or goes; added fields do not count.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -225,8 +243,16 @@ class Answer:
         """Tell whether enough was measured to answer."""
         return True
 
-    def summary(self) -> str:
-        """The answer in a few sentences."""
+    def verdict(self) -> str:
+        """What to set and what it wins, or that nothing is to be changed: one sentence."""
+        raise NotImplementedError
+
+    def effects(self) -> Sequence[Effect]:
+        """What the change does to figures that a person can check; none where there is no change."""
+        return ()
+
+    def confidence(self) -> str:
+        """How sure the answer is, ``high``, ``medium`` or ``low``, and a sentence that says why."""
         raise NotImplementedError
 
     def tables(self) -> Mapping[str, Grid]:
@@ -251,7 +277,9 @@ class Answer:
             "table": self.name,
             "snapshot_id": self.facts.snapshot_id,
             "is_change": self.is_change,
-            "summary": self.summary(),
+            "verdict": self.verdict(),
+            "effects": [asdict(effect) for effect in self.effects()],
+            "confidence": self.confidence(),
             "stopped": self.stopped,
             "advice": [{**asdict(a), "properties": dict(a.properties)} for a in self.advice],
             "script": asdict(self.script),
@@ -278,64 +306,91 @@ class Answer:
 
 
 def answer_text(answer: Answer) -> str:
-    """An answer as lines for a terminal."""
-    lines = [f"{answer.name}: {answer.summary()}", *_stopped(answer)]
+    """An answer as lines for a terminal: verdict, what changes, how sure it is, the statements; then why, and what was measured."""
+    lines = [f"{answer.name}: {answer.verdict()}"]
+    if effects := effects_grid(answer).lines("  "):
+        lines += ["", *effects]
+    lines += ["", f"Confidence: {answer.confidence()}"]
+    changed, kept, instead = _sorted(answer)
+    lines += [f"It breaks: {a.breaks}." for a in changed if a.breaks]
+    if answer.script.sql:
+        lines += ["", "To set it:", *(f"  {sql};" for sql in answer.script.sql)]
+        lines += ["To take it back:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
+    for a in instead:
+        lines += [
+            "",
+            f"Or instead: {a.setting}: {_change(a)}",
+            f"  {a.evidence}",
+            *([f"  It breaks: {a.breaks}."] if a.breaks else []),
+            f"  {a.sql};",
+        ]
+    for caption, advice in (("Why:", changed), ("Checked, no change:", kept)):
+        lines += ["", caption, *(f"  {line}" for a in advice for line in _reasons(a))] if advice else []
     for grid in answer.tables().values():
         if grid.rows:
             lines += ["", f"{grid.caption}:", *grid.lines()]
     if answer.basis():
         lines += ["", *answer.basis()]
-    lines += advice_lines(answer.advice, answer.script)
     return mask("\n".join(lines))
 
 
 def answer_html(answer: Answer) -> str:
-    """An answer as a card."""
-    kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ leave it")
+    """The same as a card, of which the reasons and the measurements are folded."""
+    kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ no change")
     if not answer.is_answered:
         kind, badge = "info", "not measured"
+    changed, kept, instead = _sorted(answer)
     parts = [
         f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)}</p>',
-        f"<p>{html.prose(answer.summary())}</p>",
-        *(f"<p>{html.prose(line)}</p>" for line in _stopped(answer)),
-        *advice_html(answer.advice, answer.script),
+        f"<p><strong>{html.prose(answer.verdict())}</strong></p>",
+        effects_grid(answer).html(),
+        f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",
+        *(f"<p><strong>It breaks:</strong> {html.prose(a.breaks)}.</p>" for a in changed if a.breaks),
     ]
-    parts += [grid.html() for grid in answer.tables().values()]
-    parts += [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
+    if answer.script.sql:
+        parts.append(f"<p>To set it:</p>{html.statements(answer.script.sql)}")
+        if answer.script.undo:
+            parts.append(f"<p>To take it back:</p>{html.statements(answer.script.undo)}")
+    for a in instead:
+        breaks = f" <strong>It breaks:</strong> {html.prose(a.breaks)}." if a.breaks else ""
+        parts.append(
+            f"<p><strong>Or instead:</strong> <code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{breaks}</p>"
+        )
+        parts.append(html.statements([a.sql or ""]))
+    for caption, advice in (("Why", changed), ("Checked, no change", kept)):
+        parts += _folded(caption, [_reasons_html(a) for a in advice])
+    basis = [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
+    parts += _folded("What was measured", [*(grid.html() for grid in answer.tables().values()), *basis])
     return mask(html.framed(*parts, "</div>"))
 
 
-def _stopped(answer: Answer) -> list[str]:
-    return [f"Partial: {answer.stopped}."] if answer.stopped else []
+def effects_grid(answer: Answer) -> Grid:
+    """What a change does to each figure, what it wins first and what it costs last."""
+    effects = sorted(answer.effects(), key=lambda e: e.is_cost)
+    columns = {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}
+    return Grid("", columns, [(e.figure, e.now, e.after, "cost" if e.is_cost else "") for e in effects])
 
 
-def advice_lines(advice: Iterable[Advice], script: Script) -> list[str]:
-    """Each advice with its evidence; the statements come once, at the end, and what takes them back. What is advised instead has its own."""
-    lines: list[str] = []
-    for a in advice:
-        lines += ["", f"{a.setting}: {_change(a)}", f"  {a.evidence}"]
-        lines += [f"  Tried: {a.verified}"] if a.verified else []
-        lines += [f"  It breaks: {a.breaks}."] if a.breaks else []
-        lines += [f"  {a.sql};"] if a.sql and a.is_alternative else []
-    if script.sql:
-        lines += ["", "To set it:", *(f"  {sql};" for sql in script.sql)]
-        lines += ["To take it back:", *(f"  {sql};" for sql in script.undo)] if script.undo else []
-    return lines
+def _sorted(answer: Answer) -> tuple[list[Advice], list[Advice], list[Advice]]:
+    """Advice that changes something, that changes nothing, and that is to be taken instead of the rest."""
+    instead = [a for a in answer.advice if a.is_alternative and a.sql]
+    others = [a for a in answer.advice if a not in instead]
+    changed = [a for a in others if a.is_change or a.proposed != a.current]
+    return changed, [a for a in others if a not in changed], instead
 
 
-def advice_html(advice: Iterable[Advice], script: Script) -> list[str]:
-    """The same as parts of a card."""
-    parts = []
-    for a in advice:
-        tried = f" <strong>Tried:</strong> {html.prose(a.verified)}" if a.verified else ""
-        breaks = f"<p><strong>It breaks:</strong> {html.prose(a.breaks)}.</p>" if a.breaks else ""
-        sql = html.statements([a.sql]) if a.sql and a.is_alternative else ""
-        parts.append(f"<p><code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{tried}</p>{breaks}{sql}")
-    if script.sql:
-        parts.append(f"<p>To set it:</p>{html.statements(script.sql)}")
-        if script.undo:
-            parts.append(f"<details><summary>To take it back</summary>{html.statements(script.undo)}</details>")
-    return parts
+def _reasons(a: Advice) -> list[str]:
+    return [f"{a.setting}: {_change(a)}", f"  {a.evidence}", *([f"  Tried: {a.verified}"] if a.verified else [])]
+
+
+def _reasons_html(a: Advice) -> str:
+    tried = f" <strong>Tried:</strong> {html.prose(a.verified)}" if a.verified else ""
+    return f"<p><code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{tried}</p>"
+
+
+def _folded(summary: str, parts: Sequence[str]) -> list[str]:
+    inside = "".join(parts)
+    return [f"<details><summary>{html.text(summary)}</summary>{inside}</details>"] if inside else []
 
 
 def _change(a: Advice) -> str:

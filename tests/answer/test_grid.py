@@ -62,6 +62,9 @@ def test_columns_are_chosen_by_name() -> None:
         GRID["no_such"]
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.0004, "0 ms"), (0.085, "85 ms"), (1.239, "1.24 s"), (83.4, "83 s"), (7200, "7,200 s")])
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0004, "0 ms"), (0.085, "85 ms"), (0.424, "0.42 s"), (1.239, "1.2 s"), (9.96, "10 s"), (83.4, "83 s"), (7200, "7,200 s")],
+)
 def test_times_are_written_in_the_unit_that_they_need(seconds: float, said: str) -> None:
     assert SECONDS.write(seconds) == said

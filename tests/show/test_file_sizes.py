@@ -52,9 +52,10 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
 def test_a_healthy_table_is_told_to_stay_as_it_is() -> None:
     said = answer_text(answer())
 
-    assert "Leave it as it is" in said
+    assert said.startswith("db.events: Leave the settings as they are: ")
+    assert "Confidence: high: " in said
     assert "To set it" not in said
-    assert "✔ leave it" in answer_html(answer())
+    assert "✔ no change" in answer_html(answer())
 
 
 def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
@@ -62,16 +63,20 @@ def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
 
     found = answer(SMALL, written(), advice=advice)
 
-    assert "Set write.spark.advisory-partition-size-bytes to 943718400." in found.summary()
-    assert "60 files of 128 MiB now, 12 files of 512 MiB then, within 15 % of the target" in found.summary()
+    assert found.verdict() == (
+        "Set write.spark.advisory-partition-size-bytes to 943718400: a large commit of 6 GiB writes 12 files of 512 MiB instead of 60 files of 128 MiB."
+    )
+    large = next(e for e in found.effects() if e.figure == "files of a large commit of 6 GiB")
+    assert (large.now, large.after, large.is_cost) == ("60 files of 128 MiB", "12 files of 512 MiB", False)
+    assert "Leave" not in answer_text(found)
     assert "To take it back" in answer_text(found)
 
 
 def test_without_a_trial_nothing_is_said_to_be_right() -> None:
     found = answer(mode_trials=(), next_before=None, next_after=None, size_trial=None, until_before=None, stopped="there is no bridge")
 
-    assert "Nothing was tried" in found.summary()
-    assert "Partial: there is no bridge." in answer_text(found)
+    assert "Nothing was tried" in found.verdict()
+    assert "Confidence: low: there is no bridge." in answer_text(found)
     assert charts.next_writes_chart(found).figure is None
     assert charts.modes_chart(found).figure is None
 

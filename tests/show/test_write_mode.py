@@ -64,7 +64,7 @@ def test_reads_that_nobody_knows_are_said_not_to_be_known() -> None:
     said = answer_text(choice(None))
 
     assert "How often the table is read is not known." in said
-    assert "Nothing to change. Copy-on-write is the cheaper above" in said
+    assert "Nothing is advised, as how often the table is read is not known. Copy-on-write is the cheaper above" in said
 
 
 def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:
@@ -84,6 +84,6 @@ def test_charts_and_tables_tell_the_same_figures() -> None:
     parts = parts_chart(one)
     assert parts.png().startswith(b"\x89PNG")
     tables = one.tables()
-    assert parts.table["total_seconds"] == [w + r + c for _, w, r, c, *_ in tables["costs"].rows]
+    assert parts.table["total_seconds"] == [w + s + r + c for _, w, s, r, c, *_ in tables["costs"].rows]
     assert tables["measured"]["delete_opens"] == [0, 50]
     assert len(tables["sensitivity"]) == 12

@@ -20,7 +20,7 @@ from icekit.facts.head import head
 from icekit.facts.model import Commit
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, display_name
-from icekit.tune.answer import Advice, Answer
+from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
 from icekit.tune.file_sizes import advisory_size as sizes
 from icekit.tune.file_sizes import distribution as spreading
 from icekit.tune.file_sizes.advisory_size import (
@@ -48,9 +48,9 @@ from icekit.tune.file_sizes.distribution import (
     try_statement,
     until_sick,
 )
-from icekit.tune.file_sizes.written import TOLERANCE, Written, aim, large, usual, write
+from icekit.tune.file_sizes.written import Written, aim, large, usual, write
 from icekit.tune.write_mode.history import OPERATIONS, shaped_like, synthetic, write_history
-from icekit.units import count, percent, size, span
+from icekit.units import count, percent, raised, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -164,23 +164,44 @@ class FileSizes(Answer):
     until_after: Until | None
     past_ratio: float | None
 
-    def summary(self) -> str:
-        """Why the files are as they are, and what the change brings, in a few sentences."""
-        facts = self.facts
-        mean = facts.data.mean_bytes or 0.0
-        head = f"{count(facts.data.file_count, 'data file')} of {size(mean)} on average, where the target is {size(facts.target_bytes)}."
-        changes = [a for a in self.advice if a.is_change]
-        lines = [head]
-        if changes:
-            told = "; ".join(f"set {a.setting} to {a.proposed or 'its default'}" for a in changes)
-            lines.append(f"{told[:1].upper()}{told[1:]}.")
-        elif self.next_before is None and self.size_trial is None:
-            lines.append("Nothing was tried, so nothing is advised.")
-        else:
-            lines.append("Leave it as it is: no setting that was tried makes fewer files of a better size.")
-        lines += _next(self)
-        lines += [a.evidence for a in self.advice if a.setting == "commits"]
-        return " ".join(lines)
+    def verdict(self) -> str:
+        """What to set and what a commit then writes, or that the settings are right."""
+        if self.next_before is None and self.size_trial is None:
+            return "Nothing was tried, so nothing is advised."
+        changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.is_change]
+        less_often = next((f"{a.setting.capitalize()}: {a.proposed}." for a in self.advice if a.setting == "commits"), "")
+        if not changes:
+            return f"Leave the settings as they are: none that was tried makes fewer files of a better size. {less_often}".strip()
+        told = " and ".join(changes)
+        won = next(
+            (f": {of} writes {made(after)} instead of {made(before)}" for of, before, after in _tried(self) if after is not before), ""
+        )
+        return f"{raised(told)}{won}. {less_often}".strip()
+
+    def effects(self) -> list[Effect]:
+        """What a usual and a large commit write, now and as advised, and what they shuffle for it."""
+        if not self.is_change:
+            return []
+        found = []
+        for of, before, after in _tried(self):
+            found.append(Effect(f"files of {of}", made(before), made(after)))
+            now, then = before.well_sized_share, after.well_sized_share
+            if of != _USUAL and now is not None and then is not None:
+                found.append(Effect("its bytes in files that no rewrite takes for small", percent(now), percent(then)))
+            shuffled, shuffles = (w.shuffle.size_in_bytes if w.shuffle else 0 for w in (before, after))
+            if shuffles > shuffled:
+                found.append(Effect(f"shuffled by {of}", size(shuffled), size(shuffles), is_cost=True))
+        return found
+
+    def confidence(self) -> str:
+        """How much was tried."""
+        if not self.mode_trials:
+            return f"low: {self.stopped or 'nothing was tried'}."
+        if self.next_before is None:
+            return tried_or_not(self, level="medium", why="only a large commit was written again; what a usual commit writes is not known.")
+        return tried_or_not(
+            self, level="high", why="rows of a usual and of a large commit were written again on a clone, with each setting."
+        )
 
     def tables(self) -> dict[str, Grid]:
         """The chain, the modes, the trials, the commits that left small files."""
@@ -203,7 +224,11 @@ class FileSizes(Answer):
 
     def basis(self) -> tuple[str, ...]:
         """What limits the sizes, when the table is sick again, and what the answer rests on."""
-        found = list(limits(self.chain, self.size_trial))
+        data, mean = self.facts.data, self.facts.data.mean_bytes
+        found = [
+            f"The table has {count(data.file_count, 'data file')} of {size(mean or 0)} on average; the target is {size(self.facts.target_bytes)}."
+        ]
+        found += limits(self.chain, self.size_trial)
         if self.past_ratio is not None:
             found.append(
                 f"Past commits wrote a byte of file for {self.past_ratio:.2f} of shuffle (no commit records its shuffle: the trial's, a row); Iceberg guesses {self.chain.ratio:g}."
@@ -226,27 +251,17 @@ class FileSizes(Answer):
 _DAY_MS = 86_400_000
 
 
-def _next(answer: FileSizes) -> list[str]:
-    """The next commits, before and after."""
+_USUAL = "a usual commit"
+
+
+def _tried(answer: FileSizes) -> list[tuple[str, Written, Written]]:
+    """The commits that were tried: as things are, and as advised (the same where nothing is advised)."""
     found = []
-    before, after = answer.next_before, answer.next_after
-    if before is not None and after is not None and after is not before:
-        found.append(f"A usual commit writes {made(before)} now, {made(after)} then.")
-    elif before is not None:
-        found.append(f"A usual commit writes {made(before)}.")
+    if answer.next_before is not None:
+        found.append((_USUAL, answer.next_before, answer.next_after or answer.next_before))
     if answer.size_trial is not None:
         _, chosen = answer.size_trial.chosen
-        first = answer.size_trial.before
-        now = f"{made(first)} now, {made(chosen)} then" if chosen is not first else made(first)
-        mean = chosen.enough_mean
-        share = chosen.well_sized_share
-        near = f", within {percent(TOLERANCE)} of the target" if mean is not None and chosen.hits else ""
-        near += (
-            f"; {percent(share)} of its bytes are {'then ' if chosen is not first else ''}in files that no rewrite takes for small"
-            if share is not None
-            else ""
-        )
-        found.append(f"A large commit of {size(chosen.size_in_bytes)} writes {now}{near}.")
+        found.append((f"a large commit of {size(chosen.size_in_bytes)}", answer.size_trial.before, chosen))
     return found
 
 
@@ -425,4 +440,4 @@ def _interval(facts: TableFacts, rhythm: Cadence | None, after: Written | None) 
     wanted = commits_for(facts.target_bytes, after.size_in_bytes / max(after.partitions, 1))
     if wanted is None or wanted < 2:
         return ()
-    return (Advice("commits", None, None, interval(facts, rhythm, after, wanted)),)
+    return (Advice("commits", None, "fewer and larger", interval(facts, rhythm, after, wanted)),)

@@ -14,7 +14,7 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import set_properties, set_session
 from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
 from icekit.tune.file_sizes.written import TOLERANCE, TrialRows, Written, write
-from icekit.units import count, percent, size
+from icekit.units import count, percent, raised, size
 
 # --- From what a trial wrote to an advisory size. Pure
 #
@@ -404,7 +404,7 @@ def advise(facts: TableFacts, chain: Chain, mode: str, trial: SizeTrial | None) 
                 PROPERTY,
                 now,
                 now,
-                "Leave it as it is: rows are not shuffled before they are written, so nobody asks for it, and a task leaves a file for what it has read.",
+                "Rows are not shuffled before they are written, so nobody asks for it, and a task leaves a file for what it has read.",
             ),
         )
     if trial is None:
@@ -415,7 +415,7 @@ def advise(facts: TableFacts, chain: Chain, mode: str, trial: SizeTrial | None) 
     base = trial.base
     made = f"{_made(base)}, where the target is {size(trial.target_bytes)} and {count(base.fewest, 'file')} would do"
     if candidate is None or after.files > (1 - _GAIN) * base.files:
-        return (Advice(PROPERTY, now, now, f"Leave it as it is: {made}. {_why_not(base, trial)}".strip(), verified=_tried(trial)),)
+        return (Advice(PROPERTY, now, now, f"{raised(made)}. {_why_not(base, trial)}".strip(), verified=_tried(trial)),)
     value = scaled(candidate.size_in_bytes, trial.target_bytes, facts.target_bytes)
     evidence = f"The size in force, {now} ({chain.advisory.origin}), makes {made}; {candidate.why}."
     decides = chain.advisory.decides

@@ -25,7 +25,7 @@ from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overr
 from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION, Chain, said
 from icekit.tune.file_sizes.written import RECENT, SCATTERED, TrialRows, Written, measured, write
 from icekit.tune.write_mode.history import MERGE_ON_READ, Workload
-from icekit.units import count, percent, size
+from icekit.units import count, percent, raised, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -451,7 +451,7 @@ def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
 def advise(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
     """Advice on the distribution of appends."""
     if facts.default_spec.is_unpartitioned and not facts.sort_order:
-        said = "Leave it as it is: without a partitioning or an order there is nothing to bring rows together by. Each task of the writer leaves its own files: repartition in the job, or commit less often."
+        said = "Without a partitioning or an order there is nothing to bring rows together by. Each task of the writer leaves its own files: repartition in the job, or commit less often."
         return (Advice(_SETTING, mode.value, mode.value, said),)
     if trial is None:
         return (Advice(_SETTING, mode.value, mode.value, f"Not tried; in force by {mode.why}."),)
@@ -512,9 +512,9 @@ def _leave(mode: Mode, trial: ModeTrial) -> str:
     there, hashed = trial.of(mode.value), trial.of(HASH)
     made = f"{_files(there)} under {mode.value}" if there else f"{mode.value} was not tried"
     if mode.value == NONE and hashed is not None:
-        return f"Leave it as it is: {made}, {_files(hashed)} under hash, so a shuffle would save nothing{' (the rows come clustered already)' if trial.spread and trial.spread.is_clustered else ''}."
+        return f"{raised(made)}, {_files(hashed)} under hash, so a shuffle would save nothing{' (the rows come clustered already)' if trial.spread and trial.spread.is_clustered else ''}."
     others = ", ".join(f"{_files(t)} under {t.mode}" for t in trial.tried if t.mode != mode.value)
-    return f"Leave it as it is: {made}{f', {others}' if others else ''}, of {trial.described}."
+    return f"{raised(made)}{f', {others}' if others else ''}, of {trial.described}."
 
 
 def _files(tried: TriedMode) -> str:

@@ -18,7 +18,7 @@ from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpent, Sandbox, Trial
 from icekit.sql import Identifier, identifier, set_properties, unset_properties
-from icekit.tune.answer import Answer
+from icekit.tune.answer import Answer, Effect, tried_or_not
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filter, Leaf, sql
 from icekit.tune.layout import blooms as blooming
@@ -42,7 +42,7 @@ from icekit.tune.layout.model import (
 )
 from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
 from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
-from icekit.units import count, percent, size
+from icekit.units import count, elapsed, percent, raised, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,26 +227,58 @@ class Layout(Answer):
     tried: TriedLayout | None
     notes: tuple[str, ...]
 
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        facts = self.facts
-        if not self.levels:
-            said = "No filters are known, so nothing can be said of partitions and order: give some, or declare columns (icekit.filter-columns)."
-            return f"{said} {_others(self)}".strip()
-        now = f"These filters read {percent(self.share_now)} of {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-        how = "" if self.is_measured else ", by the sample"
+    def verdict(self) -> str:
+        """The partitions and the order to set and what filters then read, or that both can stay."""
         changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
-        parts = []
-        if SPEC in changes:
-            parts.append(f"partition by {changes[SPEC].proposed}")
+        parts = [f"partition by {changes[SPEC].proposed}"] if SPEC in changes else []
         if ORDER in changes:
             parts.append(f"order by {changes[ORDER].proposed}")
         elif OLD_DATA in changes:
             parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
+        others = [a.setting for a in self.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
+        parts += [f"set {', '.join(others)}"] if others else []
+        if not self.levels:
+            known = "what queries filter by is not known, so nothing is said of partitions and order: give filters, or declare columns (icekit.filter-columns)."
+            return f"{raised(' and '.join(parts))}; {known}" if parts else f"Nothing is advised: {known}"
+        now = percent(self.share_now)
         if not parts:
-            return f"{now}{how}. Partitions and order can stay. {_others(self)}".strip()
-        then = f", and when tried {self.tried.reads}" if self.tried is not None else ""
-        return f"{now}{how}{then}: {' and '.join(parts)}. {_others(self)}".strip()
+            return f"Leave it as it is: filters read {now} of the bytes, and no layout that was compared reads enough less."
+        then = ""
+        if self.tried is not None:
+            on = f"on a sample of {percent(1 / self.tried.scale)} of the table " if self.tried.is_sample else ""
+            then = f": {on}filters read {percent(self.tried.share_after)} of the bytes instead of {percent(self.tried.share_before)}"
+        return f"{raised(' and '.join(parts))}{then}."
+
+    def effects(self) -> list[Effect]:
+        """What the trial changed: what filters read, files and bytes of the table, what rewriting it takes."""
+        tried = self.tried
+        if tried is None or not self.is_change:
+            return []
+        of = " of the sample" if tried.is_sample else ""
+        found = [
+            Effect(f"bytes that filters read{of}", percent(tried.share_before), percent(tried.share_after)),
+            Effect(f"data files{of}", f"{tried.files_before:,}", f"{tried.files_after:,}", tried.files_after > tried.files_before),
+            Effect(f"data bytes{of}", size(tried.bytes_before), size(tried.bytes_after), tried.bytes_after > tried.bytes_before),
+        ]
+        if any(a.setting == OLD_DATA for a in self.advice):
+            whole = tried.seconds * tried.scale if tried.is_sample else tried.seconds
+            found.append(
+                Effect(
+                    "rewriting the data that is there", "–", f"{size(self.facts.data.size_in_bytes)}, about {elapsed(whole)}", is_cost=True
+                )
+            )
+        return found
+
+    def confidence(self) -> str:
+        """Whether the layout was written, or only worked out from sampled rows."""
+        if self.tried is not None:
+            part = self.tried.is_sample
+            how = f"written to a copied sample of {percent(1 / self.tried.scale)} of the table" if part else "written to a clone"
+            return tried_or_not(self, level="medium" if part else "high", why=f"the layout was {how}, where Iceberg planned the filters.")
+        if not self.levels:
+            return "low: no filters are known."
+        sampled = f"orders and partitions were compared on {count(self.sampled_rows, 'sampled row')}"
+        return tried_or_not(self, level="low" if self.is_change else "medium", why=f"{sampled}; none was written.")
 
     def tables(self) -> dict[str, Grid]:
         """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
@@ -280,11 +312,6 @@ class Layout(Answer):
 
 #: Rows of a table of filters or specs.
 _MOST = 12
-
-
-def _others(answer: Layout) -> str:
-    others = [a for a in answer.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
-    return f"Also to set: {', '.join(a.setting for a in others)}." if others else "" if answer.is_change else "Leave it as it is."
 
 
 def _levels(answer: Layout) -> Grid:

@@ -42,7 +42,7 @@ from icekit.tune.metrics_columns.model import (
     truncate,
 )
 from icekit.tune.queries import names_ever
-from icekit.units import count, percent, size
+from icekit.units import count, percent, raised, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -137,7 +137,7 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
     """What to set, in order of weight."""
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:
-        return (Advice(DEFAULT, now, now, f"Leave it as it is: {measures.unknown}."),)
+        return (Advice(DEFAULT, now, now, f"{raised(measures.unknown)}."),)
     columns = facts.by_name
     modes = needed(facts, measures)
     by_column = {s.column: s for s in measures.skipping}
@@ -154,7 +154,7 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
         wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m)}
     elif idle:
         rule = f"a change is advised from {percent(UNUSED_SHARE)} on, and {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)}"
-        found.append(Advice(DEFAULT, now, now, f"Leave it as it is. {said}; {rule}."))
+        found.append(Advice(DEFAULT, now, now, f"{said}; {rule}."))
     prefixes = {p.column: p for p in measures.prefixes}
     for name, skip in by_column.items():
         if name in columns:
@@ -192,14 +192,14 @@ def _of_column(facts: TableFacts, skip: Skipping, wanted: str | None, mode: str 
             said += "; bounds of a column that queries filter by cost little, and skip as soon as the rows lie in its order"
         return to_set(facts, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
     if mode is None:
-        return Advice(setting, now, now, f"Leave it as it is: type {column.type} has no bounds.")
+        return Advice(setting, now, now, f"Type {column.type} has no bounds.")
     if gains(skip):
         why = f"{said}; the mode in force is enough, and files written before it are the rest"
     elif skip.if_sorted is not None and skip.now is not None and skip.now - skip.if_sorted >= max(1.0, GAIN * skip.now):
         why = f"{said}; what keeps files from being skipped is the order of the rows"
     else:
         why = said
-    return Advice(setting, now, now, f"Leave it as it is: {why}.")
+    return Advice(setting, now, now, f"{raised(why)}.")
 
 
 def _figures(skip: Skipping) -> str:
@@ -243,7 +243,7 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
 def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
     """The advice with nothing to change, where a trial has spoken against it."""
     return tuple(
-        replace(a, proposed=a.current, evidence=f"Leave it as it is: {why}. {a.evidence}", sql=None, undo=None, breaks=None, properties=())
+        replace(a, proposed=a.current, evidence=f"{raised(why)}. {a.evidence}", sql=None, undo=None, breaks=None, properties=())
         if a.is_change
         else a
         for a in advice

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from icekit.answer.grid import COUNT, FIGURE, NAME, NUMBER, SHARE, TEXT, Grid, Unit
-from icekit.tune.answer import Answer
+from icekit.tune.answer import Answer, Effect, tried_or_not
 from icekit.tune.queries import Filters
-from icekit.units import count, percent, size
+from icekit.units import count, elapsed, percent, size
 
 NONE, COUNTS, FULL = "none", "counts", "full"
 DEFAULT_LENGTH = 16
@@ -215,30 +215,66 @@ class MetricsColumns(Answer):
     trial: MetricsTrial | None
     notes: tuple[str, ...]
 
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        facts, entry = self.facts, self.entry
-        if not facts.data.file_count:
-            return "Nothing to change: the table has no data files, so no statistics are kept or missed yet."
-        counted = sum(bool(c.counted_files) for c in entry.columns)
-        per = facts.manifests.bytes_per_data_entry
-        said = f"Each data file carries statistics of {counted:,} of {len(facts.columns):,} columns in its manifest entry" + (
-            f" ({size(per)} as stored, its share of the manifest's header included)." if per is not None else "."
-        )
-        changes = [a for a in self.advice if a.is_change]
+    def verdict(self) -> str:
+        """How many settings to change and what a filter then reads, or that the metrics can stay."""
+        if not self.facts.data.file_count:
+            return "Leave it as it is: the table has no data files, so no statistics are kept or missed yet."
         if not self.filters.filters:
-            return f"{said} What queries filter by is not known, so nothing is advised: declare icekit.filter-columns, or give filters."
+            return "Nothing is advised, as what queries filter by is not known: declare icekit.filter-columns, or give filters."
+        changes = [a for a in self.advice if a.properties]
         if not changes:
-            return f"Leave it as it is. {said}"
+            return "Leave it as it is: no change of metrics that was measured is worth it."
+        names = ", ".join(a.setting.removeprefix("write.metadata.metrics.") for a in changes[:3]) + (" …" if len(changes) > 3 else "")
         trial = self.trial
-        shown = ""
+        won = []
+        if trial is not None and trial.reads is not None:
+            before, after = trial.reads
+            won.append(f"a filter reads {files_said(after)} instead of {number(before)}")
         if trial is not None and trial.shrinks is not None:
-            shown = f" On a clone manifests became {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}"
-            if trial.reads is not None:
-                before, after = trial.reads
-                shown += f", and a filter reads {files_said(after)} on average instead of {number(before)}"
-            shown += "."
-        return f"{said} Set {count(sum(len(a.properties) > 0 for a in changes), 'setting')} as below.{shown}"
+            won.append(f"manifests become {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}")
+        gain = f": {' and '.join(won)}" if won else ""
+        return f"Set {count(len(changes), 'property', 'properties')} ({names}){gain}."
+
+    def effects(self) -> list[Effect]:
+        """What the trial changed: files that a filter reads, bytes of manifests, time to plan; and what old files take."""
+        trial = self.trial
+        if trial is None or not self.is_change:
+            return []
+        found = []
+        if trial.reads is not None:
+            now, then = trial.reads
+            found.append(Effect("data files that a filter reads, on average", number(now), number(then)))
+        if trial.before is not None and trial.after is not None:
+            before, after = trial.before, trial.after
+            of = f"manifests of {count(trial.files, 'data file')}"
+            found.append(Effect(of, size(before.size_in_bytes), size(after.size_in_bytes), after.size_in_bytes > before.size_in_bytes))
+            if before.planning_seconds is not None and after.planning_seconds is not None:
+                slower = after.planning_seconds > before.planning_seconds * 1.1
+                found.append(Effect("planning a full scan", elapsed(before.planning_seconds), elapsed(after.planning_seconds), slower))
+        if any(a.setting == "rewrite_data_files" and a.is_change for a in self.advice):
+            data = self.facts.data
+            found.append(
+                Effect(
+                    "data files to rewrite before old files follow", "–", f"{data.file_count:,} of {size(data.size_in_bytes)}", is_cost=True
+                )
+            )
+        return found
+
+    def confidence(self) -> str:
+        """Whether a clone was asked, or only the bounds of sampled files."""
+        trial = self.trial
+        if trial is not None and trial.after is not None:
+            part = f", for {trial.files:,} of {count(trial.total_files, 'data file')}" if trial.files < trial.total_files else ""
+            why = f"manifests were written with these metrics on a clone{part}, where Iceberg planned the filters."
+            return tried_or_not(self, level="medium" if part or trial.is_sample else "high", why=why)
+        if not self.filters.filters:
+            return "low: no filters are known."
+        sampled = max((s.sampled for s in self.skipping), default=0)
+        return tried_or_not(
+            self,
+            level="low" if self.is_change else "medium",
+            why=f"simulated on the bounds of {count(sampled, 'data file')}, nothing was tried." if sampled else "nothing was tried.",
+        )
 
     def tables(self) -> dict[str, Grid]:
         """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
@@ -246,7 +282,7 @@ class MetricsColumns(Answer):
 
     def basis(self) -> list[str]:
         """What the answer rests on and what limits it."""
-        said = [*self.notes, *_gaps(self)]
+        said = [*_carried(self), *self.notes, *_gaps(self)]
         sampled = max((s.sampled for s in self.skipping), default=0)
         if sampled:
             scaled = "" if sampled >= self.facts.data.file_count else ", scaled to all of them"
@@ -342,6 +378,16 @@ def _filters(answer: MetricsColumns) -> Grid:
     trial, columns = answer.trial, {"filter": NAME, "before": COUNT("as it is"), "after": COUNT("as advised")}
     caption = f"Data files that filters read on the clone, of {trial.total_files if trial else 0:,}, by Iceberg's planner"
     return Grid(caption, columns, [(f.text, f.before, f.after) for f in trial.filters] if trial else [], MOST_ROWS)
+
+
+def _carried(answer: MetricsColumns) -> list[str]:
+    per = answer.facts.manifests.bytes_per_data_entry
+    if per is None:
+        return []
+    counted = sum(bool(c.counted_files) for c in answer.entry.columns)
+    return [
+        f"Each data file carries statistics of {counted:,} of {len(answer.facts.columns):,} columns in its manifest entry ({size(per)} as stored, its share of the manifest's header included)."
+    ]
 
 
 def _gaps(answer: MetricsColumns) -> list[str]:

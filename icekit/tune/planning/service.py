@@ -13,7 +13,7 @@ from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, call, display_name, reset_session
-from icekit.tune.answer import SESSION, Advice, Answer, overriding, to_set
+from icekit.tune.answer import SESSION, Advice, Answer, Effect, overriding, to_set, tried_or_not
 from icekit.tune.filters import Filter, leaves
 from icekit.tune.planning.measure import (
     AUTO,
@@ -42,7 +42,7 @@ from icekit.tune.planning.measure import (
     with_threads,
 )
 from icekit.tune.queries import bind, read_filters, sample
-from icekit.units import count, percent, size, span
+from icekit.units import count, elapsed, percent, raised, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -67,11 +67,11 @@ def planning_mode(facts: TableFacts, c: Circumstances, timings: Sequence[Timing]
     why = f"planned {'in the driver' if decision.place == LOCAL else 'by the executors'}: {decision.reasons[0]}"
     measured = {t.name: t.seconds for t in timings}
     if not measured:
-        return (Advice(name, now, now, f"Leave it as it is: {why}. It was not measured."),)
+        return (Advice(name, now, now, f"{raised(why)}. It was not measured."),)
     here, there = measured[decision.place], measured[DISTRIBUTED if decision.place == LOCAL else LOCAL]
     said = f"a full scan is planned in {measured[LOCAL]:.2f} s in the driver and in {measured[DISTRIBUTED]:.2f} s by the executors"
     if here - there < max(MODE_SECONDS, MODE_GAIN * here):
-        return (Advice(name, now, now, f"Leave it as it is: {why}; {said}."),)
+        return (Advice(name, now, now, f"{raised(why)}; {said}."),)
     better = DISTRIBUTED if decision.place == LOCAL else LOCAL
     if is_too_small_a_result(c):
         # A setting of the cluster, which no statement changes.
@@ -80,10 +80,10 @@ def planning_mode(facts: TableFacts, c: Circumstances, timings: Sequence[Timing]
             "spark.driver.maxResultSize",
             size(c.max_result_bytes),
             wanted,
-            f"{why[:1].upper()}{why[1:]}; {said}. Start the session with more.",
+            f"{raised(why)}; {said}. Start the session with more.",
         )
         return (told,)
-    evidence = f"{said[:1].upper()}{said[1:]}; it is {why}."
+    evidence = f"{raised(said)}; it is {why}."
     # Both kinds were measured in one place, and are set to it; named after the first.
     properties = {**({"read.delete-planning-mode": better} if c.deletes.count else {}), name: better}
     found = [to_set(facts, properties, current=now, evidence=evidence, verified=f"{said}.")]
@@ -113,7 +113,7 @@ def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
     name, m = "manifests", facts.manifests
     now = f"{m.data_count:,} of {size(m.data_bytes)}"
     if tried is None:
-        return Advice(name, now, now, "Leave them as they are: rewriting them was not tried.")
+        return Advice(name, now, now, "Rewriting them was not tried.")
     whole = tried.reads[0]
     after = f"{tried.count_after:,} of {size(tried.bytes_after)}"
     asked = "a query" if len(tried.reads) > 1 else "a full scan"
@@ -127,9 +127,9 @@ def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
     )
     saved = tried.mean_before - tried.mean_after
     if saved < max(MANIFESTS_SAVED, MANIFEST_GAIN * tried.mean_before):
-        return Advice(name, now, now, f"Leave them as they are: {said}.", verified=timed)
+        return Advice(name, now, now, f"{raised(said)}.", verified=timed)
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
-    return Advice(name, now, after, f"{said[:1].upper()}{said[1:]}; it touches no data file.", sql, timed)
+    return Advice(name, now, after, f"{raised(said)}; it touches no data file.", sql, timed)
 
 
 def object_storage(facts: TableFacts, s: Storage) -> Advice:
@@ -137,19 +137,19 @@ def object_storage(facts: TableFacts, s: Storage) -> Advice:
     name = "write.object-storage.enabled"
     now = str(s.is_enabled).lower()
     if s.store is None:
-        return Advice(name, now, now, f"Leave it as it is: the table lies on {s.scheme}:, where no requests are throttled by prefix.")
+        return Advice(name, now, now, f"The table lies on {s.scheme}:, where no requests are throttled by prefix.")
     said = (
         f"{percent(s.largest_prefix_share)} of {count(s.file_count, 'file')} lie under one prefix, {percent(s.hashed_share)} have a hash in their path; this session's "
         f"task slots make {s.gets_per_second:,.0f} requests a second at most ({s.store} takes {GETS_PER_SECOND:,} reads and {PUTS_PER_SECOND:,} writes for one prefix before it splits it), "
         f"and a recent commit added up to {count(s.puts_per_commit, 'file')}"
     )
     if s.is_enabled or not s.is_at_risk:
-        return Advice(name, now, now, f"Leave it as it is: {said}.")
+        return Advice(name, now, now, f"{raised(said)}.")
     return to_set(
         facts,
         {name: "true"},
         current=now,
-        evidence=f"{said[:1].upper()}{said[1:]}.",
+        evidence=f"{raised(said)}.",
         breaks="new files no longer lie in folders by partition that people may browse; files that are there stay where they are until they are rewritten",
     )
 
@@ -159,7 +159,7 @@ def encoding(facts: TableFacts, tried: Sequence[Encoding], sampled_bytes: int) -
     name = "write.parquet.compression-codec"
     if not tried:
         now = facts.setting(name)
-        return Advice(name, now, now, "Leave it as it is: no other way to write was tried.")
+        return Advice(name, now, now, "No other way to write was tried.")
     here = tried[0]
     fine = [
         e
@@ -180,7 +180,7 @@ def encoding(facts: TableFacts, tried: Sequence[Encoding], sampled_bytes: int) -
             name,
             here.name,
             here.name,
-            f"Leave it as it is: {said}." if smallest is not here else "Leave it as it is: nothing that was tried is smaller.",
+            f"{raised(said)}." if smallest is not here else "Nothing that was tried is smaller.",
         )
     best = min(fine, key=lambda e: e.size_in_bytes)
     gain = 1 - best.size_in_bytes / here.size_in_bytes
@@ -223,17 +223,55 @@ class Planning(Answer):
         """Tasks of a full scan: at least one for each so many bytes."""
         return -(-self.facts.data.size_in_bytes // self.split_bytes)
 
-    def summary(self) -> str:
-        """The answer in a sentence or two."""
-        data = self.decisions[0]
-        m = self.facts.manifests
+    def verdict(self) -> str:
+        """What to change and what planning then takes, or that nothing has to be."""
         if not self.facts.data.file_count:
-            return "The table has no data files, so there is nothing to plan. Nothing to change."
-        took = next((f" It takes {t.seconds:.2f} s." for t in self.modes if t.name == data.place), "")
-        said = f"a full scan opens {count(m.data_count, 'data manifest')} of {size(m.data_bytes)}, {_PLACES[data.place]}.{took}"
-        changes = [a for a in self.advice if a.is_change]
-        what = f"Change {', '.join(a.setting for a in changes)}: " if changes else "Nothing to change: "
-        return f"{what}{said}"
+            return "Leave it as it is: the table has no data files, so there is nothing to plan."
+        changes = [a for a in self.advice if a.is_change or a.proposed != a.current]
+        m, place = self.facts.manifests, self.decisions[0].place
+        took = next((f" in {elapsed(t.seconds)}" for t in self.modes if t.name == place), "")
+        if not changes:
+            return f"Leave it as it is: a full scan is planned {_PLACES[place]}{took} from {count(m.data_count, 'data manifest')} of {size(m.data_bytes)}."
+        said = " and ".join(_DOING.get(a.setting, f"set {a.setting} to {a.proposed}") for a in changes)
+        won = [f"{e.figure}: {e.after} instead of {e.now}" for e in self.effects() if not e.is_cost]
+        return f"{raised(said)}{f' ({won[0]})' if won else ''}."
+
+    def effects(self) -> list[Effect]:
+        """What the changes that are advised do to manifests, planning, bytes and the time to write and to read them."""
+        changed = {a.setting for a in self.advice if a.is_change or a.proposed != a.current}
+        found = []
+        tried = self.rewritten
+        if "manifests" in changed and tried is not None:
+            whole = tried.reads[0]
+            found += [
+                Effect("manifests that a query opens", f"{tried.mean_before:,.3g}", f"{tried.mean_after:,.3g}"),
+                Effect("planning a full scan, manifests rewritten", elapsed(whole.before.seconds), elapsed(whole.after.seconds)),
+                Effect("manifests to rewrite", "–", f"{tried.count_before:,} of {size(tried.bytes_before)}", is_cost=True),
+            ]
+        times = {t.name: t.seconds for t in self.modes}
+        mode = next((a for a in self.advice if a.setting == "read.data-planning-mode" and a.is_change), None)
+        if mode is not None and mode.proposed in times:
+            found.append(Effect("planning a full scan", elapsed(times[self.decisions[0].place]), elapsed(times[mode.proposed])))
+        chosen = next((a for a in self.advice if a.properties and a.setting.startswith("write.parquet.")), None)
+        other = next((e for e in self.encodings[1:] if chosen and dict(e.properties) == dict(chosen.properties)), None)
+        if other is not None:
+            here = self.encodings[0]
+            of = f"a sample of {size(self.sampled_bytes)}"
+            found += [
+                Effect(f"bytes of {of}", size(here.size_in_bytes), size(other.size_in_bytes)),
+                Effect("writing it", elapsed(here.write_seconds), elapsed(other.write_seconds), other.write_seconds > here.write_seconds),
+                Effect("reading it", elapsed(here.scan_seconds), elapsed(other.scan_seconds), other.scan_seconds > here.scan_seconds),
+            ]
+        return found
+
+    def confidence(self) -> str:
+        """Where the seconds come from, and whether the changes were tried."""
+        if not self.modes and self.rewritten is None:
+            return tried_or_not(self, level="low", why="nothing was timed; the engine's own rules say where it plans.")
+        where = "a local disk" if self.storage.store is None else self.storage.store
+        return tried_or_not(
+            self, level="medium", why=f"counts are exact, by Iceberg's planner on a clone; seconds are of this session and of {where}."
+        )
 
     def tables(self) -> dict[str, Grid]:
         """Where planning runs and how long it takes, what rewriting manifests changes, encodings, storage."""
@@ -265,6 +303,7 @@ class Planning(Answer):
         return (*lines, *self.notes)
 
 
+_DOING = {"manifests": "rewrite the manifests"}
 _PLACES = {"local": "in the driver", "distributed": "by the executors"}
 
 

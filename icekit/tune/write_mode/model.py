@@ -20,7 +20,7 @@ from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory
-from icekit.units import count, percent
+from icekit.units import count, elapsed, percent, raised
 
 #: Commits between compactions that are considered.
 MAX_CYCLE = 1000
@@ -57,7 +57,8 @@ class Costs:
     ``opens_per_commit`` is what one commit adds to the delete files that a scan opens (for
     copy-on-write: 1, a commit), ``opens_limit`` their largest number, ``open_seconds`` what each
     adds to a scan. ``touched_share`` of the data bytes changes with a commit, and
-    ``rewrite_seconds`` is what compacting all of the table takes.
+    ``rewrite_seconds`` is what compacting all of the table takes. ``error_seconds`` is how far two commits of the trial lay
+    from their middle.
     """
 
     variant: Variant
@@ -67,6 +68,7 @@ class Costs:
     opens_limit: float | None = None
     touched_share: float = 1.0
     rewrite_seconds: float = 0.0
+    error_seconds: float = 0.0
 
     def opens(self, commits: float) -> float:
         """Delete files that a full scan opens after so many commits, each of which draws its files again."""
@@ -91,16 +93,17 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds per commit, on average over a cycle; ``read`` is what deletes add to the reads."""
+    """Seconds per commit, on average over a cycle, with the reads that follow it; ``read`` is what deletes add to these, ``scan`` the rest of them."""
 
     write: float
+    scan: float
     read: float
     compaction: float
 
     @property
     def total(self) -> float:
         """All of it."""
-        return self.write + self.read + self.compaction
+        return self.write + self.scan + self.read + self.compaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +120,18 @@ class Changed:
 class CostComparison:
     """The variants measured, and the circumstances that they are compared in.
 
-    ``read_seconds`` is a scan without deletes. ``commits`` are those between two compactions; None
+    ``read_seconds`` is a scan without deletes, ``read_error`` how far two of them differ. ``commits`` are those between two compactions; None
     gives each variant the cadence that costs it least, whatever the reads are.
     """
 
     costs: tuple[Costs, ...]
     read_seconds: float
     commits: int | None
+    read_error: float = 0.0
+
+    def error(self, one: Costs, other: Costs, reads: float) -> float:
+        """Seconds a commit by which the costs of two variants may be wrong: what repeated commits and scans differed by."""
+        return one.error_seconds + other.error_seconds + reads * self.read_error
 
     def of(self, variant: Variant) -> Costs | None:
         """What a variant costs; None if it was not measured."""
@@ -142,7 +150,7 @@ class CostComparison:
     def per_commit(self, costs: Costs, reads: float) -> Cost:
         """What a commit costs with so many reads after each."""
         n = self.cycle(costs, reads)
-        return Cost(costs.write_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
+        return Cost(costs.write_seconds, reads * self.read_seconds, reads * costs.penalties(n) / n, costs.compaction(n) / n)
 
     def winner(self, reads: float) -> Costs:
         """The cheapest variant with so many reads per commit; the first of equals."""
@@ -255,14 +263,10 @@ def even_sentence(comparison: CostComparison) -> str:
         return "One of the two modes was not measured."
     copying, merging, reads = found
     if math.isinf(reads):
-        return f"{_raised(merging.variant.name)} is the cheaper at any number of reads."
+        return f"{raised(merging.variant.name)} is the cheaper at any number of reads."
     if not reads:
-        return f"{_raised(copying.variant.name)} is the cheaper at any number of reads."
-    return f"{_raised(copying.variant.name)} is the cheaper above {reads:,.3g} reads per commit, {merging.variant.name} below."
-
-
-def _raised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+        return f"{raised(copying.variant.name)} is the cheaper at any number of reads."
+    return f"{raised(copying.variant.name)} is the cheaper above {reads:,.2g} reads per commit, {merging.variant.name} below."
 
 
 # --- From a comparison to table properties. Pure
@@ -324,19 +328,17 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
     if there is None:
         return Advice(setting, current.mode, current.mode, f"{even}. The mode in force was not measured, so nothing is advised.")
     winner = comparison.winner(reads)
-    base = reads * comparison.read_seconds
-    before, after = (comparison.per_commit(c, reads).total + base for c in (there, winner))
+    before, after = (comparison.per_commit(c, reads).total for c in (there, winner))
     gain = 1 - after / before if before else 0.0
-    said = f"{before:.2f} s a commit now, reads included, {after:.2f} s with {winner.variant.name}, at {reads:,.3g} reads a commit; {even}"
+    said = f"{elapsed(before)} a commit now, reads included, {elapsed(after)} with {winner.variant.name}, at {reads:,.3g} reads a commit. {even}."
     if winner.variant.mode == current.mode or gain < margin:
         why = "it is the cheaper mode" if winner.variant.mode == current.mode else f"the gain of {percent(gain)} is under {percent(margin)}"
-        return Advice(setting, current.mode, current.mode, f"Leave it as it is: {why} ({said}).")
+        return Advice(setting, current.mode, current.mode, f"{raised(why)}: {said}")
     sets = {setting: winner.variant.mode}
     if facts.format_version < 2 and not winner.variant.is_copy_on_write:
         sets = {"format-version": "2", **sets}
     breaks = _V2 if len(sets) > 1 else None
-    saves = f"Saves {percent(gain)} ({said})."
-    return to_set(facts, sets, current=current.mode, evidence=saves, breaks=breaks)
+    return to_set(facts, sets, current=current.mode, evidence=f"It saves {percent(gain)}: {said}", breaks=breaks)
 
 
 def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads: float, margin: float) -> list[Advice]:
@@ -344,15 +346,15 @@ def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads
     if facts.format_version >= 3 or mode != "merge-on-read" or per_file is None or per_partition is None:
         return []
     now = facts.properties.get(_GRANULARITY) or "file"
-    base = reads * comparison.read_seconds
-    costs = {k: base + comparison.per_commit(c, reads).total for k, c in (("file", per_file), ("partition", per_partition))}
+    costs = {k: comparison.per_commit(c, reads).total for k, c in (("file", per_file), ("partition", per_partition))}
     best = min(costs, key=lambda kind: costs[kind])
     said = (
-        f"{costs['file']:.2f} s a commit per file, {costs['partition']:.2f} s per partition, reads included, at {reads:,.3g} reads a commit"
+        f"A commit costs {elapsed(costs['file'])} with deletes per file and {elapsed(costs['partition'])} per partition, "
+        f"reads included, at {reads:,.3g} reads a commit."
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
-        return [Advice(_GRANULARITY, now, now, f"Leave it as it is ({said}).")]
-    return [to_set(facts, {_GRANULARITY: best}, current=now, evidence=f"Cheaper ({said}).")]
+        return [Advice(_GRANULARITY, now, now, said)]
+    return [to_set(facts, {_GRANULARITY: best}, current=now, evidence=said)]
 
 
 def _version(facts: TableFacts, operation: str, comparison: CostComparison, reads: float, margin: float) -> list[Advice]:
@@ -361,22 +363,25 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
     newer = [c for c in comparison.costs if c.variant.format_version > current.format_version]
     if not newer or not here:
         return []
-    base = reads * comparison.read_seconds
     best_here, best_newer = (min(some, key=lambda c: comparison.per_commit(c, reads).total) for some in (here, newer))
-    before, after = (comparison.per_commit(c, reads).total + base for c in (best_here, best_newer))
+    before, after = (comparison.per_commit(c, reads).total for c in (best_here, best_newer))
     gain = 1 - after / before if before else 0.0
-    said = f"{best_here.variant.name} costs {before:.2f} s a commit, reads included, {best_newer.variant.name} {after:.2f} s"
+    said = f"a commit costs {elapsed(before)} with {best_here.variant.name}, reads included, and {elapsed(after)} with {best_newer.variant.name}"
     # The saving is of the mode in the new version.
     sets = {"format-version": str(best_newer.variant.format_version), f"write.{operation}.mode": best_newer.variant.mode}
     now, value = str(facts.format_version), str(best_newer.variant.format_version)
+    error = comparison.error(best_here, best_newer, reads)
     if gain < margin:
-        return [Advice("format-version", now, now, f"Leave it as it is: {said}.")]
+        return [Advice("format-version", now, now, f"{raised(said)}.")]
+    if before - after <= error:
+        # There is no way back, so a gain that may be chance is none.
+        return [Advice("format-version", now, now, f"{raised(said)}, which is within what repeated runs differ by ({elapsed(error)}).")]
     return [
         Advice(
             "format-version",
             now,
             value,
-            f"Instead of any other mode above: saves {percent(gain)} ({said}).",
+            f"It saves {percent(gain)}: {said}.",
             set_properties(facts.sql_name, sets),
             breaks=_V3,
             is_alternative=True,
@@ -389,7 +394,7 @@ def _isolation(facts: TableFacts, operation: str, history: WriteHistory) -> Advi
     now = facts.setting(setting) or "serializable"
     runs = f"The snapshots name {count(history.writer_count, 'application')} (runs of one job count apiece)"
     said = (
-        f"Leave it as it is. {runs}. Under serializable a commit fails when another one has meanwhile added rows that its condition might match; "
+        f"{runs}. Under serializable a commit fails when another one has meanwhile added rows that its condition might match; "
         "snapshot lets it pass, and is right only if missing such rows is."
     )
     return Advice(setting, now, now, said)

@@ -17,7 +17,7 @@ from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Trial
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.answer import Advice, Answer
+from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.history import (
@@ -34,6 +34,7 @@ from icekit.tune.write_mode.history import (
 from icekit.tune.write_mode.model import (
     MAX_CYCLE,
     Changed,
+    Cost,
     CostComparison,
     Variant,
     advise,
@@ -52,7 +53,7 @@ from icekit.tune.write_mode.trial import (
     prepare,
     run_trial,
 )
-from icekit.units import count, percent
+from icekit.units import count, elapsed, percent, raised
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -87,19 +88,73 @@ class WriteModeChoice(Answer):
         """Tell whether the modes could be compared."""
         return self.comparison is not None
 
-    def summary(self) -> str:
-        """The answer in a few sentences."""
-        head = f"{self.trial.workload.described}: "
+    def verdict(self) -> str:
+        """The mode to set and what it saves, or that the one in force may stay."""
         if self.comparison is None:
-            return f"{head}too little was measured to compare the modes: {self.stopped}."
-        changes = [a for a in self.advice if a.is_change]
-        own = f" The table has {self.reads:,.3g} reads per commit." if self.reads is not None else ""
-        said = (
-            " ".join(f"Set {a.setting} to {a.proposed}: {_lowered(a.evidence)}" for a in changes)
-            if changes
-            else f"Nothing to change. {even_sentence(self.comparison.within(self.current.format_version))}{own}"
+            return f"Nothing is advised: too little was measured to compare the modes ({self.stopped})."
+        changes = [a for a in self.advice if a.is_change and not a.is_alternative]
+        instead = next((a for a in self.advice if a.is_alternative), None)
+        at = f" at {self.reads:,.3g} reads a commit" if self.reads is not None else ""
+        more = f" Format version {instead.proposed} would save more; there is no way back from it." if instead is not None else ""
+        if not changes:
+            if self.reads is None:
+                even = even_sentence(self.comparison.within(self.current.format_version))
+                return f"Nothing is advised, as how often the table is read is not known. {even}"
+            kept = f"no mode of format version {self.current.format_version} costs clearly less than {self.current.name}{at}"
+            if instead is not None:
+                return f"Consider format version {instead.proposed}, from which there is no way back: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise leave it: {kept}."
+            return f"Leave it as it is: {kept}."
+        sets = " and ".join(f"set {a.setting} to {a.proposed}" for a in changes)
+        before, after = self._before_and_after()
+        won = f": a commit costs {elapsed(after.total)} instead of {elapsed(before.total)}, reads included{at}" if before and after else ""
+        return f"{raised(sets)}{won}.{more}"
+
+    def _before_and_after(self) -> tuple[Cost | None, Cost | None]:
+        """What a commit costs as it is and as advised, with the reads that follow it; None where it is not known."""
+        c, reads = self.comparison, self.reads
+        there = c.of(self.current) if c is not None else None
+        if c is None or reads is None or there is None:
+            return None, None
+        proposed = {a.setting: a.proposed for a in self.advice if a.is_change and not a.is_alternative}
+        mode = proposed.get(f"write.{self.operation}.mode") or self.current.mode
+        granularity = (
+            proposed.get("write.delete.granularity")
+            or self.current.granularity
+            or self.facts.properties.get("write.delete.granularity", "file")
         )
-        return f"{head}{said}"
+        version = int(proposed.get("format-version") or self.current.format_version)
+        then = c.of(Variant(mode, version, granularity if mode == MERGE_ON_READ and version < 3 else None))
+        return c.per_commit(there, reads), c.per_commit(then, reads) if then is not None else None
+
+    def effects(self) -> list[Effect]:
+        """What a commit costs now and as advised: in all, to write, for its reads, and its share of a compaction."""
+        before, after = self._before_and_after()
+        if before is None or after is None or before == after:
+            return []
+        parts = (
+            ("a commit with its reads", before.total, after.total),
+            ("writing it", before.write, after.write),
+            ("reading", before.scan + before.read, after.scan + after.read),
+            ("its share of a compaction", before.compaction, after.compaction),
+        )
+        return [Effect(name, elapsed(now), elapsed(then), then > now) for name, now, then in parts]
+
+    def confidence(self) -> str:
+        """Whether the answer would be another with other inputs, and whether reads differed by more than chance."""
+        if self.comparison is None:
+            return "low: the modes were not compared."
+        commits = count(max((len(m.write_seconds) for m in self.trial.measured), default=0), "commit")
+        how = f"{commits} and the scans after them were timed {'on a copied sample, and scaled' if self.trial.scale > 1 else 'on clones'}"
+        if is_lost_in_noise(self.trial):
+            return f"low: {how}; what deletes add to a read is less than two reads of the same rows differ by."
+        if self.reads is not None and not is_robust(self.sensitivity, self.comparison.winner(self.reads).variant):
+            return tried_or_not(self, level="medium", why=f"{how}; another mode would win if one input were half or twice as large.")
+        level = "medium" if self.trial.scale > 1 or self.reads is None else "high"
+        return tried_or_not(
+            self,
+            level=level,
+            why=f"{how}{'; the mode stays the same with any one input half or twice as large' if self.reads is not None else ''}.",
+        )
 
     def tables(self) -> dict[str, Grid]:
         """What was measured, the table's own row-level commits, and the costs with each input half and twice as large."""
@@ -183,6 +238,7 @@ _HISTORY = {
 _COSTS = {
     "mode": TEXT,
     "write_seconds": NUMBER("writing"),
+    "scan_seconds": NUMBER("reads"),
     "read_seconds": NUMBER("slower reads"),
     "compaction_seconds": NUMBER("compaction"),
 }
@@ -214,17 +270,13 @@ def _row(m: VariantMeasures) -> tuple[object, ...]:
     return m.variant.name, m.write, m.bytes_written, m.files_written, m.scan, m.filtered, opens, m.compaction_seconds
 
 
-def _lowered(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
 def _costs(choice: WriteModeChoice) -> list[tuple[object, ...]]:
     """What a commit costs in each mode, with the reads that follow it (one, where nobody knows how many)."""
     c, reads = choice.comparison, choice.reads if choice.reads is not None else 1.0
     if c is None:
         return []
     costs = [(each, c.per_commit(each, reads)) for each in c.costs]
-    return [(x.variant.name, y.write, y.read, y.compaction, y.total, c.cycle(x, reads)) for x, y in costs]
+    return [(x.variant.name, y.write, y.scan, y.read, y.compaction, y.total, c.cycle(x, reads)) for x, y in costs]
 
 
 def _finite(value: float | None) -> float | None:

@@ -226,11 +226,12 @@ def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | N
         return None, ""
     costs = tuple(_costs(trial, m, reference, opening_seconds(trial, m, reference, merging)) for m in (reference, *merging))
     seconds = (_fit_read(trial, reference) or 0.0) * trial.scale
+    every, where = None, "as often as costs least"
     if compact_every is not None:
-        return CostComparison(costs, seconds, compact_every), "as stated"
-    if history.commits_between_compactions:
-        return CostComparison(costs, seconds, max(1, round(history.commits_between_compactions))), "as in the history"
-    return CostComparison(costs, seconds, None), "as often as costs least"
+        every, where = compact_every, "as stated"
+    elif history.commits_between_compactions:
+        every, where = max(1, round(history.commits_between_compactions)), "as in the history"
+    return CostComparison(costs, seconds, every, _read_spread(trial, reference) * trial.scale), where
 
 
 def _fit_read(trial: WriteModeTrial, measured: VariantMeasures) -> float | None:
@@ -255,12 +256,16 @@ def opening_seconds(
 def is_lost_in_noise(trial: WriteModeTrial) -> bool:
     """Tell whether reads of the clones with deletes differ from one without less than two reads of that one do."""
     reference = next((m for m in trial.measured if m.variant.is_copy_on_write), None)
-    times = (reference.filtered_seconds if trial.filter else reference.scan_seconds) if reference else []
-    if not times or reference is None:
+    if reference is None or (fastest := _fit_read(trial, reference)) is None:
         return False
-    spread = statistics.median(times) - min(times)
     others = [_fit_read(trial, m) for m in trial.measured if not m.variant.is_copy_on_write]
-    return max((seconds - min(times) for seconds in others if seconds is not None), default=0.0) <= spread
+    return max((seconds - fastest for seconds in others if seconds is not None), default=0.0) <= _read_spread(trial, reference)
+
+
+def _read_spread(trial: WriteModeTrial, measured: VariantMeasures) -> float:
+    """How far the reads of one clone differ: the median from the shortest, which is the one that counts."""
+    times = measured.filtered_seconds if trial.filter else measured.scan_seconds
+    return statistics.median(times) - min(times) if times else 0.0
 
 
 def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, open_seconds: float) -> Costs:
@@ -270,8 +275,9 @@ def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantM
     files = reference.planned.data_files if reference.planned else 1
     touched = [c.file_share for c in reference.changes if c.file_share is not None]
     share = sum(touched) / len(touched) if touched else 1.0
+    error = (max(measured.write_seconds) - min(measured.write_seconds)) / 2 * scale
     if measured.variant.is_copy_on_write:
-        return Costs(measured.variant, write, 0.0, 1.0, touched_share=share)
+        return Costs(measured.variant, write, 0.0, 1.0, touched_share=share, error_seconds=error)
     opens = measured.planned.delete_opens if measured.planned else 0
     limit = float(measured.planned.data_files if measured.planned else files) if measured.variant.format_version >= 3 else None
     per_commit = opens / made
@@ -292,4 +298,5 @@ def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantM
         opens_limit=limit * scale if limit else None,
         touched_share=each,
         rewrite_seconds=whole * scale,
+        error_seconds=error,
     )

@@ -69,7 +69,7 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash_and_its_next_writ
     assert "none: 4 tasks" in answer.cohorts.worst[0].looks_like
     assert answer.until_before is not None
     assert answer.until_before.visits == 2
-    assert "Set write.distribution-mode to hash" in answer.summary()
+    assert "Set write.distribution-mode to hash" in answer.verdict()
     assert json.loads(answer.write_into(tmp_path).read_text())["is_change"] is True
     assert tune_charts.next_writes_chart(answer).png()
     assert tune_charts.modes_chart(answer).png()
@@ -120,7 +120,7 @@ def test_a_budget_that_is_spent_ends_the_trial_and_says_so(lake: Lake, scratch: 
 
     assert answer.stopped is not None
     assert not answer.mode_trials
-    assert "Nothing was tried" in answer.summary()
+    assert "Nothing was tried" in answer.verdict()
 
 
 @pytest.mark.soak

@@ -78,7 +78,7 @@ def test_a_sorted_table_is_left_until_late_data_wears_it_off(lake: Lake, scratch
 
     assert not fresh.is_change
     assert fresh.tried is None
-    assert "Leave it" in fresh.summary()
+    assert "Leave it" in fresh.verdict()
     assert table.state == before
     assert worn.tried is not None
     assert worn.tried.share_after < worn.share_now / 2

@@ -44,7 +44,6 @@ def test_a_healthy_table_of_few_columns_is_left_as_it_is() -> None:
     advice = advise(facts, measures(facts, skip("carrier", now=1.0, full=1.0)))
 
     assert not any(a.is_change for a in advice)
-    assert all(a.evidence.startswith("Leave it as it is") for a in advice)
 
 
 def test_a_table_of_one_file_that_every_filter_reads_is_left_as_it_is() -> None:

@@ -76,7 +76,7 @@ def test_a_healthy_table_is_left_as_it_is_and_not_even_tried(lake: Lake) -> None
 
     assert not answer.is_change
     assert answer.trial is None
-    assert answer.summary().startswith("Leave it as it is.")
+    assert answer.verdict().startswith("Leave it as it is.")
     assert [s.column for s in answer.skipping] == ["dest", "distance"]
 
 
@@ -85,7 +85,7 @@ def test_a_table_without_data_files_has_nothing_to_measure(lake: Lake) -> None:
     answer = asked(lake, "lab.empty")
 
     assert not answer.is_change
-    assert "no data files" in answer.summary()
+    assert "no data files" in answer.verdict()
 
 
 @pytest.mark.lab("urls")

@@ -46,7 +46,7 @@ def test_what_is_healthy_is_left_alone(lake: Lake, table: str) -> None:
     answer = tune_planning(lake, f"lab.{table}", trial=False, repeats=1)
 
     assert not answer.is_change
-    assert "Nothing to change" in answer.summary()
+    assert "Nothing to change" in answer.verdict()
     assert answer.script.sql == ()
 
 

@@ -37,14 +37,14 @@ def test_few_reads_get_merge_on_read_with_the_statement_that_sets_it() -> None:
 
     assert (advice.current, advice.proposed) == (COPY_ON_WRITE, MERGE_ON_READ)
     assert advice.sql == "ALTER TABLE `lake`.`db`.`my table` SET TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
-    assert advice.evidence.startswith("Saves ")
+    assert advice.evidence.startswith("It saves ")
 
 
 def test_many_reads_leave_copy_on_write() -> None:
     advice = advised(500.0, COW, FILE, PARTITION)["write.merge.mode"]
 
     assert not advice.is_change
-    assert "it is the cheaper mode" in advice.evidence
+    assert "It is the cheaper mode" in advice.evidence
 
 
 def test_a_gain_under_the_margin_is_left_and_said() -> None:
@@ -126,3 +126,12 @@ def test_the_mode_in_force_is_read_from_the_properties() -> None:
     assert current_variant(factories.table_facts(), "merge") == COW.variant
     assert current_variant(merging, "merge") == PARTITION.variant
     assert current_variant(merging, "delete") == COW.variant
+
+
+def test_no_gain_that_repeated_runs_could_explain_calls_for_a_format_version() -> None:
+    vague = (replace(cost, error_seconds=60.0) for cost in (COW, FILE, PARTITION, VECTORS))
+
+    assert advised(3.0)["format-version"].is_change
+    left = advised(3.0, *vague)["format-version"]
+    assert not left.is_change
+    assert "within what repeated runs differ by (120 s)" in left.evidence

@@ -32,7 +32,7 @@ def test_the_cost_of_a_cycle_is_what_a_simulation_adds_up() -> None:
     commits, reads = 7, 3
     spent = 0.0
     for n in range(1, commits + 1):
-        spent += 4.0 + reads * 0.01 * 50 * n
+        spent += 4.0 + reads * (1.0 + 0.01 * 50 * n)
     spent += 30.0 * (1 - 0.5**commits)
 
     cost = CostComparison((copying, merging), 1.0, commits).per_commit(merging, reads)
