@@ -45,8 +45,8 @@ def about(size_in_bytes: float, *, is_estimate: bool) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage: ``3.1 %``, ``87 %``."""
-    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
+    """A share as a percentage: ``0 %``, ``3.1 %``, ``87 %``."""
+    return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"
 
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:

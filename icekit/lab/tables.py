@@ -133,7 +133,6 @@ def _fragmented_manifests(lab: Lab) -> None:
             "write.metadata.delete-after-commit.enabled": "true",
             "write.metadata.previous-versions-max": "10",
         },
-        target_size_bytes=lab.target_size_bytes // 4,
         rolls=False,
     )
     table = lab.pyiceberg_table()
@@ -151,12 +150,7 @@ def _overlapping_manifests(lab: Lab) -> None:
     and something of the first one, so that a query for an early day opens them all.
     """
     # A target for manifests as small as the one for files: these count as full.
-    lab.create(
-        "flight_date",
-        {"commit.manifest.target-size-bytes": str(8 * 1024)},
-        target_size_bytes=lab.target_size_bytes // 4,
-        rolls=False,
-    )
+    lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)}, rolls=False)
     table = lab.pyiceberg_table()
     for week in range(12):
         corrections = [lab.days(7 * earlier + week % 7).slice(length=20 * lab.scale) for earlier in range(week)]
@@ -180,14 +174,14 @@ def _snapshot_pile_up(lab: Lab) -> None:
 HISTORY = (
     LabTable(
         "fragmented_manifests",
-        "Each of many appends left a manifest of its own, and planning a scan opens them all.",
-        frozenset({"fragmented_manifests"}),
+        "Each of many appends left a manifest of its own, and planning a scan opens them all; a day is too little for a file, too.",
+        frozenset({"fragmented_manifests", "over_partitioned"}),
         _fragmented_manifests,
     ),
     LabTable(
         "overlapping_manifests",
         "Every load corrects days long past, so each manifest spans nearly all days and scans cannot skip it.",
-        frozenset({"overlapping_manifests"}),
+        frozenset({"overlapping_manifests", "over_partitioned"}),
         _overlapping_manifests,
     ),
     LabTable(

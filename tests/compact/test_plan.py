@@ -547,7 +547,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 def test_rivals_are_counted_among_the_last_hundred_commits() -> None:
     old = history(*(commit(n, operation="overwrite" if n == 100 else "append") for n in reversed(range(101))))
 
-    assert "and 0.0 % of the last 100 " in made(of(small(), history=old)).notes[0]
+    assert "and 0 % of the last 100 " in made(of(small(), history=old)).notes[0]
     assert not any("Commits are" in n for n in made(of(small(), history=history(commit(0)))).notes)
 
 

@@ -52,7 +52,7 @@ def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
     found = told(under_equality(1, rows=0), "equality_deletes")
 
     assert found[0] is Severity.CRITICAL
-    assert "apply to at most 1 of 2 data files (0.0 % of the rows)" in found[2]
+    assert "apply to at most 1 of 2 data files (0 % of the rows)" in found[2]
 
 
 def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:

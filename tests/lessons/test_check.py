@@ -190,7 +190,7 @@ def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(was: 
 def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
     won = check.pays_back(plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
 
-    assert won.said.endswith("The rest would buy 0.0 % for 90 %.")
+    assert won.said.endswith("The rest would buy 0 % for 90 %.")
 
 
 def test_a_plan_for_another_table_is_distinguished_from_no_plan_in_every_exercise_with_one() -> None:

@@ -169,7 +169,8 @@ class FileSizes(Answer):
         if self.next_before is None and self.size_trial is None:
             return "Nothing was tried, so nothing is advised."
         changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.is_change]
-        less_often = next((f"{a.setting.capitalize()}: {a.proposed}." for a in self.advice if a.setting == "commits"), "")
+        # No setting makes a full file of a commit that has too few bytes for one.
+        less_often = "Also commit less often, or compact." if any(a.setting == "commits" for a in self.advice) else ""
         if not changes:
             return f"Leave the settings as they are: none that was tried makes fewer files of a better size. {less_often}".strip()
         told = " and ".join(changes)

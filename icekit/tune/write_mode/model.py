@@ -330,7 +330,12 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
     winner = comparison.winner(reads)
     before, after = (comparison.per_commit(c, reads).total for c in (there, winner))
     gain = 1 - after / before if before else 0.0
-    said = f"{elapsed(before)} a commit now, reads included, {elapsed(after)} with {winner.variant.name}, at {reads:,.3g} reads a commit. {even}."
+    other = winner
+    if winner.variant.mode == current.mode:
+        rivals = replace(comparison, costs=tuple(c for c in comparison.costs if c.variant.mode != current.mode))
+        other = rivals.winner(reads) if rivals.costs else winner
+    then = elapsed(comparison.per_commit(other, reads).total)
+    said = f"{elapsed(before)} a commit now, reads included, {then} with {other.variant.name}, at {reads:,.3g} reads a commit. {even}."
     if winner.variant.mode == current.mode or gain < margin:
         why = "it is the cheaper mode" if winner.variant.mode == current.mode else f"the gain of {percent(gain)} is under {percent(margin)}"
         return Advice(setting, current.mode, current.mode, f"{raised(why)}: {said}")
