@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from icekit.diagnose import deletes, files
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
@@ -48,7 +49,21 @@ def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session
     """
     context = Context(facts, thresholds or Thresholds(), session_conf)
     found = [finding for check in SYMPTOMS.values() if (finding := check(context)) is not None]
+    if context.resolves_first:
+        found = [_resolved_first(finding) for finding in found]
     return Findings(sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name)))
+
+
+def _resolved_first(finding: Finding) -> Finding:
+    """A stock rewrite would apply equality deletes that do not fit into its memory: no statement that runs one is offered."""
+    statements = tuple(statement for statement in finding.sql if ".rewrite_data_files(" not in statement)
+    if statements == finding.sql:
+        return finding
+    return replace(
+        finding,
+        remedy=f"After icekit convert {finding.table} (its equality deletes do not fit into a rewrite): {finding.remedy}",
+        sql=statements,
+    )
 
 
 __all__ = ["SYMPTOMS", "Finding", "Findings", "Severity", "Thresholds", "diagnose"]

@@ -16,7 +16,7 @@ _CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.ex
 
 
 def equality_deletes(context: Context) -> Finding | None:
-    """Equality deletes that apply to data: the dearest kind to read."""
+    """Equality deletes that apply to data: the most expensive kind to read."""
     facts, limits = context.facts, context.thresholds
     applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
     if not applied:
@@ -26,6 +26,14 @@ def equality_deletes(context: Context) -> Finding | None:
     files = sum(a.data_file_count for a in applied)
     # A writer may have left data files without a row.
     ratio, reached = (n / max(facts.data.record_count, 1) for n in (total.record_count, rows))
+    executor, heap = context.executor, context.rewrite_heap_bytes
+    session = "this session has" if context.session_conf is not None else "an executor usually has"
+    needs = f"a stock rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, where {session} {size(executor.heap_bytes)}"
+    first = (
+        f"Turn them into position deletes first, which needs no such memory (icekit convert {facts.name}): {needs}. Then compact."
+        if context.resolves_first
+        else f"Rewrite the data files under them: {needs}."
+    )
     return context.finding(
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
@@ -36,9 +44,8 @@ def equality_deletes(context: Context) -> Finding | None:
         threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
         source="table spec, Scan Planning",
         effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
-        remedy="Rewrite the data files under them while they are few; once a rewrite takes too much heap or time, turn them into position deletes first "
-        f"(icekit convert {facts.name}). From then on commit less often, or write position deletes or deletion vectors.",
-        sql=(context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
+        remedy=f"{first} From then on commit less often, or write position deletes or deletion vectors.",
+        sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
     )

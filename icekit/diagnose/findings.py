@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from icekit import sql
 from icekit.answer import html
+from icekit.diagnose.heap import FITS_SHARE, rewrite_heap
+from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, nearest
 from icekit.facts.model import FileGroup, Partition, TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
@@ -217,6 +220,10 @@ WHERE_LIMIT = 10
 CHOICE = "a choice; change it with a threshold"
 
 
+#: A choice: what a table is taken to be read with where no session is known.
+USUAL_EXECUTOR = Executor(4, 8 * 2**30)
+
+
 @dataclass(frozen=True)
 class Context:
     """One table's facts, the limits, and the reading session's settings where known."""
@@ -229,6 +236,21 @@ class Context:
     def min_file_size(self) -> int:
         """Data files under it are undersized, in bytes."""
         return min_file_size(self.facts.target_bytes, self.thresholds.min_file_size_ratio)
+
+    @cached_property
+    def rewrite_heap_bytes(self) -> int:
+        """The heap that a stock rewrite takes of an executor for the equality deletes it applies; 0 without any."""
+        return rewrite_heap(self.facts, self.executor)
+
+    @property
+    def resolves_first(self) -> bool:
+        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes are turned into position deletes first."""
+        return self.rewrite_heap_bytes > FITS_SHARE * self.executor.heap_bytes
+
+    @property
+    def executor(self) -> Executor:
+        """An executor of the reading session; a usual one where the session is not known."""
+        return USUAL_EXECUTOR if self.session_conf is None else Executor.of_settings(self.session_conf)
 
     @property
     def max_file_size(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 # Spark gives this share of the heap beyond 300 MB to execution and storage (spark.memory.fraction).
 _MEMORY_SHARE, _RESERVED = 0.6, 300 * 2**20
 _CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
+#: What :meth:`Executor.of_settings` reads.
+EXECUTOR_SETTINGS = ("spark.master", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory", "spark.task.cpus")
 _TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? (?:a|per) task)?\s*", re.I)
 
 
@@ -113,6 +117,15 @@ class Executor:
         if not found:
             raise ParameterError(f"{text!r} is not an executor; write it as '2 cores 4g'.")
         return cls(int(found[1]), size_in_bytes(f"{found[2]} {found[3]}iB"), int(found[4] or 1))
+
+    @classmethod
+    def of_settings(cls, conf: Mapping[str, str]) -> Executor:
+        """The executor that a session's settings ask for, with Spark's defaults (1 core and 1 GiB; in local mode the driver's heap)."""
+        task_cpus = int(conf.get("spark.task.cpus", "1"))
+        if found := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
+            cores = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+            return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")), task_cpus)
+        return cls(int(conf.get("spark.executor.cores", "1")), memory_bytes(conf.get("spark.executor.memory", "1g")), task_cpus)
 
     @classmethod
     def of(cls, spark: SparkSession) -> Executor:

@@ -10,11 +10,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, TEXT, Grid
 from icekit.compact.candidates import Candidate
-from icekit.compact.equality_deletes.forecast import FITS_SHARE, SHOWN, HeapForecast, grid, summary
 from icekit.compact.model import Plan
 from icekit.compact.plan import bought
 from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
+from icekit.diagnose.heap import FITS_SHARE, SHOWN, HeapForecast, grid, summary
 from icekit.facts import rollup
 from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
 from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files

@@ -312,7 +312,7 @@ def answer_text(answer: Answer) -> str:
         lines += ["", *effects]
     lines += ["", f"Confidence: {answer.confidence()}"]
     changed, kept, instead = _sorted(answer)
-    lines += [f"It breaks: {a.breaks}." for a in changed if a.breaks]
+    lines += [f"Side effects: {a.breaks}." for a in changed if a.breaks]
     if answer.script.sql:
         lines += ["", "To set it:", *(f"  {sql};" for sql in answer.script.sql)]
         lines += ["To take it back:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
@@ -321,7 +321,7 @@ def answer_text(answer: Answer) -> str:
             "",
             f"Or instead: {a.setting}: {_change(a)}",
             f"  {a.evidence}",
-            *([f"  It breaks: {a.breaks}."] if a.breaks else []),
+            *([f"  Side effects: {a.breaks}."] if a.breaks else []),
             f"  {a.sql};",
         ]
     for caption, advice in (("Why:", changed), ("Checked, no change:", kept)):
@@ -345,14 +345,14 @@ def answer_html(answer: Answer) -> str:
         f"<p><strong>{html.prose(answer.verdict())}</strong></p>",
         effects_grid(answer).html(),
         f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",
-        *(f"<p><strong>It breaks:</strong> {html.prose(a.breaks)}.</p>" for a in changed if a.breaks),
+        *(f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" for a in changed if a.breaks),
     ]
     if answer.script.sql:
         parts.append(f"<p>To set it:</p>{html.statements(answer.script.sql)}")
         if answer.script.undo:
             parts.append(f"<p>To take it back:</p>{html.statements(answer.script.undo)}")
     for a in instead:
-        breaks = f" <strong>It breaks:</strong> {html.prose(a.breaks)}." if a.breaks else ""
+        breaks = f" <strong>Side effects:</strong> {html.prose(a.breaks)}." if a.breaks else ""
         parts.append(
             f"<p><strong>Or instead:</strong> <code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{breaks}</p>"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
-from icekit.compact.equality_deletes.forecast import verdict
+from icekit.diagnose.heap import verdict
 from tests.bench.measure import show
 from tests.bench.upserts import KEYS, make_upserts
 

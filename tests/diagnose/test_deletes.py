@@ -8,7 +8,7 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose.findings import Finding
-from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
+from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from icekit.facts.rollup import Applied, equality_deletes_applied
 from tests.factories import BY_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
@@ -211,7 +211,26 @@ def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
         *upserts(data={}, deletes={2: 10}, of=partition(1)),
     ]
     one_file = upserts(data={1: 100}, deletes={2: 900}, of=partition(2))
-    named = found(deleted([*many_files, *one_file]), "equality_deletes")
+    groups = [file_group(*[MIB] * 1000, of=partition(1)), file_group(MIB, of=partition(2))]
+    named = found(deleted([*many_files, *one_file], *groups), "equality_deletes")
 
     assert named is not None
     assert "one data file needs up to 900 of them" in named.evidence
+
+
+def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> None:
+    rows = upserts(data={1: 10_000_000, 2: 10_000_000}, deletes={2: 40_000_000})
+    facts = deleted(rows, file_group(*[MIB] * 6), equality_keys=(EqualityKey((1,), 2, 40_000_000),))
+    large = {"spark.master": "yarn", "spark.executor.memory": "64g", "spark.executor.cores": "1"}
+
+    usual, roomy = diagnose(facts), diagnose(facts, session_conf=large)
+
+    told = {f.name: f for f in usual}
+    assert "rewrite_data_files" not in str([f.sql for f in usual])
+    assert told["equality_deletes"].remedy.startswith("Turn them into position deletes first")
+    assert "where an executor usually has 8 GiB" in told["equality_deletes"].remedy
+    assert told["small_files"].remedy.startswith("After icekit convert db.events (")
+    fitting = next(f for f in roomy if f.name == "equality_deletes")
+    assert fitting.remedy.startswith("Rewrite the data files under them: ")
+    assert "this session has 64 GiB" in fitting.remedy
+    assert "rewrite_data_files" in fitting.sql[0]

@@ -1,5 +1,5 @@
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
-from icekit.compact.equality_deletes.forecast import forecast_html, grid, summary
+from icekit.diagnose.heap import forecast_html, grid, summary
 from icekit.facts.model import EqualityKey, Kind
 from icekit.show.charts import heap_forecast_chart
 from tests import factories as make

@@ -1,8 +1,8 @@
 """Forecast what equality deletes take to read, and turn them into position deletes."""
 
-from icekit.compact.equality_deletes.forecast import HeapForecast, KeyColumnHeap, KeySample, PartitionHeap, forecast_heap
 from icekit.compact.equality_deletes.measure import StockRun, forecast_table, sample_keys, stock_rewrite
 from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.diagnose.heap import HeapForecast, KeyColumnHeap, KeySample, PartitionHeap, forecast_heap
 from icekit.engine.cluster import Executor
 
 __all__ = [

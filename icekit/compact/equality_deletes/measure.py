@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.tables import SessionTables
-from icekit.compact.equality_deletes.forecast import (
+from icekit.diagnose.heap import (
     ASSUMED_BYTES,
     HeapForecast,
     KeyColumnHeap,

@@ -481,6 +481,13 @@ def forecast_heap(facts: TableFacts, executor: Executor, keys: KeySample | None 
     )
 
 
+def rewrite_heap(facts: TableFacts, executor: Executor) -> int:
+    """The peak heap of a stock rewrite of what is under equality deletes, as :func:`forecast_heap` has it without a sample of keys; 0 without any."""
+    key = largest_key(facts, None)
+    tasks = tasks_of(facts, RecordHeap(len(key.columns), key.value_bytes, executor.heap_bytes >= WIDE_HEAP_BYTES), 1.0)
+    return peak(tasks, executor, executor.tasks, writes=True) if tasks else 0
+
+
 def verdict(peak_bytes: int, heap_bytes: int, *, known: bool = True) -> Verdict:
     """Judge a peak by the shares above; what rests on an assumption is tight at best."""
     share = peak_bytes / heap_bytes

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from icekit.compact.equality_deletes import Executor, HeapForecast, KeyColumnHeap, KeySample, forecast_heap
-from icekit.compact.equality_deletes.forecast import BASE_BYTES, MAX_PARTITIONS, RecordHeap, fixed_bytes, text_bytes, verdict
+from icekit.diagnose.heap import BASE_BYTES, MAX_PARTITIONS, RecordHeap, fixed_bytes, text_bytes, verdict
 from icekit.errors import ParameterError
 from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionField, PartitionSpec, SequenceCounts, TableFacts
 from tests import factories as make
