@@ -274,10 +274,8 @@ def opened(where: str, lake: Lake) -> Iterator[Store | None]:
     yield store(where, lake)
 
 
-def handed_over(records: Sequence[Health] | None, table: str, folder: Path) -> str:
-    """Write what is remembered of a table for its notebook; an empty text where that is nothing."""
-    if not records:
-        return ""
+def handed_over(records: Sequence[Health], table: str, folder: Path) -> str:
+    """Write what is remembered of a table for its notebook, which may be nothing yet; returns the file."""
     path = folder / f"{slug(table)}.history.json"
     with naming(path):
         path.write_text(json.dumps([record.plain() for record in records]), encoding="utf-8")

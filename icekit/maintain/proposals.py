@@ -33,6 +33,7 @@ TUNED = {
     "too_many_metrics": "metrics-columns",
     "unclustered_filter_columns": "layout",
     "skewed_partitions": "layout",
+    "over_partitioned": "layout",
 }
 _COMPACTED = frozenset(
     "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores".split()

@@ -256,10 +256,11 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         remembered = store.lately(asked, other_than=begun.run_id) if store else {}
 
         def history_of(table: str, folder: Path) -> str:
-            """All that is kept of one table, read when its notebook is next."""
-            if store is None or table not in remembered:
+            """All that is kept of one table, read when its notebook is next; empty where no history is kept."""
+            if store is None:
                 return ""
-            return handed_over(store.last([table], other_than=begun.run_id).get(table), table, folder)
+            kept = store.last([table], other_than=begun.run_id).get(table, []) if table in remembered else []
+            return handed_over(kept, table, folder)
 
         def index() -> Path:
             made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -358,7 +358,7 @@ def outlook(past: Past) -> Grid:
             trend.days_told,
             trend.sentence,
         )
-        for trend in past.trends
+        for trend in (past.trends if past.is_kept else ())
     ]
     return Grid("", columns, rows)
 

@@ -167,7 +167,7 @@ def test_what_is_remembered_is_handed_to_a_notebook_in_a_file(tmp_path: Path) ->
     handed = handed_over([record(1), record(2)], "db.events", tmp_path)
 
     assert remembered(handed, lake, "db.events") == (record(1), record(2))
-    assert handed_over([], "db.events", tmp_path) == ""
+    assert remembered(handed_over([], "db.first", tmp_path), lake, "db.first") == ()
 
 
 @pytest.fixture
