@@ -143,6 +143,7 @@ def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: Mapping[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = f"--debug report db.* --catalog hostile --collector local --output {out} --history {out}/history.db --junit {out}/junit.xml --prometheus {out}/icekit.prom"

@@ -205,6 +205,7 @@ def test_of_machines_that_race_for_a_free_table_one_wins_every_time(machines: li
         assert [claim.run_id for claim in ledger.claims() if claim.table == table] == [f"run{won[0]}"]
 
 
+@pytest.mark.slow
 def test_of_machines_that_race_for_a_dead_claim_one_wins_every_time(machines: list[Lake], scratch: str, ledger: TableLedger) -> None:
     long_ago = TableLedger(machines[0], scratch, clock=lambda: 1_000)
     for number in range(ROUNDS // 2):

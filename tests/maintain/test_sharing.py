@@ -110,6 +110,7 @@ def test_a_clone_that_reads_the_table_does_not_keep_its_orphans(lake: Lake, litt
     assert not lost.exists()
 
 
+@pytest.mark.slow
 def test_erasure_does_not_advise_to_remove_what_may_be_another_tables(lake: Lake, swapped: Any) -> None:
     table, _ = swapped
 

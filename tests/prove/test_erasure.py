@@ -82,6 +82,7 @@ def live(proof: Erasure) -> dict[str, int | None]:
     return {row.name: row.row_count for row in proof.live_rows}
 
 
+@pytest.mark.slow
 def test_rows_are_followed_from_insert_to_the_last_orphan(table: Table) -> None:
     table.create(**MERGE_ON_READ).fill()
 

@@ -136,6 +136,7 @@ def test_a_compaction_at_the_same_moment(table: Table, tmp_path: Path, before_th
     assert outcome.actions[0].attempts == 2
 
 
+@pytest.mark.slow
 def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before) -> None:
     sick(table, 3)
     before, history = table.rows(), table.history()
@@ -147,6 +148,7 @@ def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, bef
     is_done(table, outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["expired", "rolled back"])
 def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, how: str) -> None:
     sick(table, 2)

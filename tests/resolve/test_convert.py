@@ -323,6 +323,7 @@ def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> No
     assert table.rows() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [
@@ -381,6 +382,7 @@ def add_files(table: Table, where: str) -> None:
     table.sql(f"CALL {catalog}.system.add_files(table => '{'.'.join(rest)}', source_table => '`parquet`.`{where}`')")
 
 
+@pytest.mark.slow
 def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., str]) -> None:
     where = plain_files("SELECT id, CAST(id AS string) AS name FROM range(5)")
     table.create()
@@ -522,6 +524,7 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(table: Tab
     assert (table.rows(), table.snapshots()) == (rows, snapshots)
 
 
+@pytest.mark.slow
 @both_versions
 def test_a_second_conversion_takes_what_came_since(table: Table, version: int) -> None:
     table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
@@ -614,6 +617,7 @@ def test_deletes_of_a_table_that_has_no_data_file(table: Table) -> None:
 # Branches
 
 
+@pytest.mark.slow
 @both_versions
 def test_a_branch_is_converted_by_itself_and_tags_stay(table: Table, version: int) -> None:
     table.create(version=version).commit().data("SELECT id, 'a' FROM range(5)").done()
@@ -631,6 +635,7 @@ def test_a_branch_is_converted_by_itself_and_tags_stay(table: Table, version: in
     table.converted()
 
 
+@pytest.mark.slow
 def test_slices_that_hit_no_row_make_no_commit_and_stop_nothing(table: Table) -> None:
     table.create().insert("(SELECT id, 'a' FROM range(4))")
     table.delete("id", "SELECT 2")

@@ -104,6 +104,7 @@ def test_a_pass_does_what_is_due_by_its_hours_and_nothing_twice(lake: Lake, scra
     assert found["scratch.sick"].why == "2 commits since its last pass (due from 2)"
 
 
+@pytest.mark.slow
 def test_what_a_pass_began_and_did_not_end_goes_on_first(lake: Lake, scratch: str, tmp_path: Path) -> None:
     policy = parse_policy(TEXT, tmp_path / "p.yaml")
     cut = Table(lake, scratch, "cut", tmp_path).create().fill()

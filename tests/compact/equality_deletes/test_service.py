@@ -97,6 +97,7 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
     assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
 
 
+@pytest.mark.slow
 def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: Lake, scratch: str, tmp_path: Path) -> None:
     table = Table(lake, scratch, "twice").create()
     file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")

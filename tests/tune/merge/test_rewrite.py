@@ -103,6 +103,7 @@ IN_EVERY_RUN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.soak) for name in CASES])
 def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, scratch: str, name: str) -> None:
     target = Target(lake, (scratch, "mr_case"))
