@@ -498,7 +498,10 @@ def _cells(row: Row, index: Index) -> list[_Cell]:
     """A table's cells, in the order of :data:`_FIGURES`."""
     won, data = row.wins, row.outcome.totals["data"] if row.outcome else None
     share = won.share if won else None
-    of_cost = _Cell() if won is None else _Cell("not estimated") if share is None else _Cell(percent(share), share, share)
+    has_findings = row.outcome is not None and bool(row.outcome.findings)
+    # No finding of such a table has a saving that can be worked out: that is not to save nothing.
+    unknown = won is not None and (share is None or (not share and has_findings))
+    of_cost = _Cell(percent(share), share, share) if share else _Cell("not estimated") if unknown else _Cell()
     return [
         of_cost,
         _of(won.opens_saved, won.opens) if won else _Cell(),

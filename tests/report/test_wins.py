@@ -254,6 +254,15 @@ def test_a_long_name_may_be_broken_and_is_escaped(tmp_path: Path) -> None:
     assert "<td>db.<wbr>&lt;b&gt;.<wbr>another_" in page
 
 
+def test_a_finding_that_no_saving_is_worked_out_for_is_not_estimated_and_a_healthy_table_has_a_dash(tmp_path: Path) -> None:
+    skewed = row("db.skewed")
+    assert skewed.outcome is not None
+    skewed = dataclasses.replace(skewed, outcome=dataclasses.replace(skewed.outcome, findings=({"name": "skewed_partitions"},)))
+    page = written(tmp_path, skewed, row("db.well", "healthy"), row("db.small", saved=50))
+
+    assert re.findall(r"data-label='Of the scan&#39;s cost'[^>]*>([^<\n]*)", page) == ["50\N{NO-BREAK SPACE}%", "not estimated", "–"]
+
+
 def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
     was, now = record(1, snapshots=4), record(2, snapshots=6)
     told = {"db.events": RecentRuns(was, (1, 2))}
