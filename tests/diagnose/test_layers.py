@@ -254,15 +254,18 @@ def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> 
     assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
 
 
-def test_two_filter_columns_are_served_by_a_curve_and_not_by_a_second_sort_column() -> None:
+def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named() -> None:
     samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
     named = found(
-        table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount")), "unclustered_filter_columns"
+        table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount", "event_id")),
+        "unclustered_filter_columns",
     )
 
     assert named is not None
-    assert "zorder(`carrier`, `amount`)" in named.sql[0]
-    assert len(named.sql) == 1
+    order = "`carrier` ASC NULLS LAST, `amount` ASC NULLS LAST"
+    assert f"sort_order => '{order}'" in named.sql[0]
+    assert named.sql[1] == f"ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY {order}"
+    assert "icekit tune layout db.events" in named.remedy
 
 
 def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
