@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icekit.answer import html
-from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.answer.grid import TEXT, Grid
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
@@ -17,7 +17,7 @@ from icekit.facts.head import Head
 from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
-from icekit.units import count, size, span
+from icekit.units import count, elapsed, size, span
 
 # --- Read from the table itself what a run has done: its commits, told by their tags, and what they changed
 
@@ -277,24 +277,11 @@ def outcome_html(outcome: Outcome) -> str:
 
 
 #: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most figures have their unit beside them.
-_COMPARED = {
-    "action": TEXT,
-    "status": TEXT,
-    "files_in": FIGURE,
-    "files_out": FIGURE,
-    "files_out_predicted": FIGURE("predicted"),
-    "bytes_in": FIGURE,
-    "bytes_out": FIGURE,
-    "bytes_out_predicted": FIGURE("predicted"),
-    "deletes_removed": FIGURE,
-    "deletes_removed_predicted": FIGURE("predicted"),
-    "seconds": FIGURE,
-    "seconds_predicted": FIGURE("predicted"),
-}
+_COMPARED = {"action": TEXT, "status": TEXT, "change": TEXT, "bytes": TEXT, "delete_files_removed": TEXT, "time": TEXT}
 
 
 def compared(outcome: Outcome) -> Grid:
-    """Predicted next to actual, an action a row and their sum."""
+    """An action a row, and their sum: before and after, each next to what was predicted."""
     # A part of an action that was split has no prediction of its own.
     rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
@@ -303,37 +290,26 @@ def compared(outcome: Outcome) -> Grid:
     return Grid("", _COMPARED, rows)
 
 
-def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str, ...]:
-    a = o.actual
-    if o.action.prediction.unit != "file":
-        return _counted(name, status, o)
-    return (
-        name,
-        status,
-        f"{a.files_in:,}",
-        f"{a.files_out:,}",
-        f"{p.files_out:,}" if p else "",
-        size(a.bytes_in),
-        size(a.bytes_out),
-        size(p.bytes_out) if p else "",
-        f"{a.delete_files_removed:,}",
-        f"{p.delete_files_removed:,}" if p else "",
-        f"{o.seconds:.1f}",
-        f"{p.seconds:.1f}" if p and p.seconds else "",
-    )
+def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str | None, ...]:
+    """What an action did not come to count is absent, and not 0; maintenance of metadata has neither bytes nor delete files."""
+    a, unit = o.actual, o.action.prediction.unit
+    time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
+    if not a.any:
+        return name, status, None, None, None, time
+    out = a.files_out if unit == "file" else a.items_after
+    change = _next_to(o.change, f"{out:,}", f"{p.files_out:,}" if p else None)
+    if unit not in {"file", EQUALITY_DELETE}:
+        return name, status, change, None, None, time
+    written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"
+    # A conversion reads whole files for the few bytes of positions it writes: nobody predicts those.
+    predicted = size(p.bytes_out) if p and unit == "file" else None
+    removed = _next_to(gone, gone, f"{p.delete_files_removed:,}" if p else None)
+    return name, status, change, _next_to(f"{size(a.bytes_in)} → {written}", written, predicted), removed, time
 
 
-def _counted(name: str, status: str, o: ActionOutcome) -> tuple[str, ...]:
-    """A row of maintenance: what it counts in place of files."""
-    p, a = o.action.prediction, o.actual
-    # What an action did not come to count is not 0.
-    found = (count(a.items_before, p.unit), f"{a.items_after:,}") if a.any else ("", "")
-    if p.unit == EQUALITY_DELETE:
-        found = (count(a.items_before, p.unit), count(a.items_after, p.unit_out)) if a.any else ("", "")
-        long = f"{p.seconds:.1f}" if p.seconds else ""
-        gone = (f"{a.delete_files_removed:,}", f"{p.delete_files_removed:,}")
-        return (name, status, *found, f"{p.files_out:,}", size(a.bytes_in), size(a.bytes_out), "", *gone, f"{o.seconds:.1f}", long)
-    return (name, status, *found, f"{p.files_out:,}", "", "", "", "", "", f"{o.seconds:.1f}", "")
+def _next_to(change: str, actual: str, predicted: str | None) -> str:
+    """``112 → 5, as predicted``; ``96 → 93 (predicted 95)``."""
+    return change if predicted is None else f"{change}, as predicted" if actual == predicted else f"{change} (predicted {predicted})"
 
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
