@@ -129,7 +129,7 @@ def test_the_wheel_that_is_installed_has_the_version_of_the_package() -> None:
 def test_figures_of_the_readme_are_those_of_the_sample() -> None:
     """The run that is shown begins with the table that is looked at."""
     looked, ran = [block for block in blocks(README, "") if "112" in block]
-    before, after = re.findall(r"a1 +done +(\d+) +(\d+)", ran)[0]
+    before, after = re.findall(r"a1 +done +(\d+) files → (\d+) files", ran)[0]
 
     assert f"data files  {before}," in looked
     assert f"{int(before) - int(after)} data files of {before} would disappear" in looked
