@@ -228,7 +228,7 @@ def finding(name: str = "small_files", severity: Severity = Severity.WARNING, **
         "table": "db.events",
         "where": ("event_day=2026-01-01",),
         "where_count": 1,
-        "evidence": "90 data files of 100 would disappear",
+        "evidence": "compaction would remove 90 of 100 data files",
         "threshold": "5 files under 0.75 of the target in one partition",
         "source": "rewrite_data_files: min-input-files",
         "effect": "Every file costs a request.",

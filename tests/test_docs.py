@@ -132,7 +132,7 @@ def test_figures_of_the_readme_are_those_of_the_sample() -> None:
     before, after = re.findall(r"a1 +done +(\d+) files → (\d+) files", ran)[0]
 
     assert f"data files  {before}," in looked
-    assert f"{int(before) - int(after)} data files of {before} would disappear" in looked
+    assert f"compaction would remove {int(before) - int(after)} of {before} data files" in looked
 
 
 @pytest.mark.parametrize("picture", sorted((DOCS / "images").glob("*.png")), ids=lambda path: path.name)

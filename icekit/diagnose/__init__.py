@@ -41,11 +41,11 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
 
 
 def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session_conf: Mapping[str, str] | None = None) -> Findings:
-    """Name what is wrong with a table, most serious first; empty when there is nothing to do.
+    """Find what is wrong with a table, most serious first; empty when there is nothing to do.
 
-    ``session_conf`` holds Spark settings of the session that reads the table, where known
+    ``session_conf`` holds the Spark settings of the session that reads the table, where known
     (:meth:`icekit.catalog.Lake.session_conf`). Findings of equal severity are ordered by
-    the bytes, then the files at stake.
+    bytes at stake, then by files at stake.
     """
     context = Context(facts, thresholds or Thresholds(), session_conf)
     found = [finding for check in SYMPTOMS.values() if (finding := check(context)) is not None]
@@ -55,13 +55,13 @@ def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session
 
 
 def _resolved_first(finding: Finding) -> Finding:
-    """A stock rewrite would apply equality deletes that do not fit into its memory: no statement that runs one is offered."""
+    """Leave out the statements that run a stock rewrite: it would load equality deletes that do not fit into its memory."""
     statements = tuple(statement for statement in finding.sql if ".rewrite_data_files(" not in statement)
     if statements == finding.sql:
         return finding
     return replace(
         finding,
-        remedy=f"After icekit convert {finding.table} (its equality deletes do not fit into a rewrite): {finding.remedy}",
+        remedy=f"After icekit convert {finding.table} (its equality deletes do not fit into the memory of a stock rewrite): {finding.remedy}",
         sql=statements,
     )
 

@@ -1,4 +1,4 @@
-"""Set two tables, or a table at two snapshots, side by side: figures, and findings that came and went."""
+"""Compare two tables, or two snapshots of one table: figures, and the findings that are new or gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DELETES = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure on both sides; ``unit`` is ``bytes`` or what is counted. None where there is nothing to say."""
+    """One figure on both sides; ``unit`` is ``bytes`` or the noun that is counted. None where a side has no value."""
 
     name: str
     unit: str
@@ -29,18 +29,18 @@ class Figure:
 
     @property
     def difference(self) -> float | None:
-        """After less before; None where either is absent."""
+        """After minus before; None where either is absent."""
         return self.after - self.before if self.before is not None and self.after is not None else None
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where either is absent or before is nothing."""
+        """After divided by before; None where either is absent or before is 0."""
         return self.after / self.before if self.before and self.after is not None else None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides with their figures; findings that ``came`` are on the second side only, those that ``went`` on the first."""
+    """Two sides with their figures; findings in ``came`` are only on the second side, findings in ``went`` only on the first."""
 
     before: str
     after: str
@@ -57,10 +57,10 @@ class Comparison:
 
 
 def compare(before: TableFacts, after: TableFacts, found_before: Findings, found_after: Findings) -> Comparison:
-    """Compare facts and what was found in them at the same thresholds; pure.
+    """Compare the facts of two sides, and their findings at the same thresholds; pure.
 
-    A finding is the same on both sides if it has the same name: its figures may differ, and are in
-    ``stayed`` as the second side has them.
+    A finding is the same on both sides if it has the same name: its figures may differ, and
+    ``stayed`` has those of the second side.
     """
     return Comparison(
         side(before),
@@ -111,7 +111,7 @@ def comparison_text(compared: Comparison) -> str:
 
 
 def comparison_html(compared: Comparison) -> str:
-    """Both sides as a table, with the findings that came, went and stayed."""
+    """Both sides as a table, with the findings that are new, gone, and on both sides."""
     said = [(what, "".join(map(_line, found)) or "none") for what, found in _findings(compared)]
     return html.framed(
         html.definitions([("Before", html.text(compared.before)), ("After", html.text(compared.after))]),
@@ -122,7 +122,7 @@ def comparison_html(compared: Comparison) -> str:
 
 
 def comparison_grid(compared: Comparison) -> Grid:
-    """Each figure on both sides, its difference and its ratio, as text; absent ones are a dash."""
+    """Each figure on both sides, its difference and its ratio, as text; a missing value is a dash."""
     rows = [
         (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {f.ratio:,.3g}" if f.ratio is not None else "–")
         for f in compared.figures
@@ -135,7 +135,7 @@ def _line(finding: Finding) -> str:
 
 
 def _findings(compared: Comparison) -> Sequence[tuple[str, Sequence[Finding]]]:
-    return (("Came", compared.came), ("Went", compared.went), ("Both sides", compared.stayed))
+    return (("New", compared.came), ("Gone", compared.went), ("On both sides", compared.stayed))
 
 
 def _told(figure: Figure, value: float | None) -> str:

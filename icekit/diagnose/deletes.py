@@ -1,4 +1,4 @@
-"""Judge merge-on-read and how the table is written: one function for each symptom."""
+"""Check merge-on-read and how the table is written: one function per finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.ex
 
 
 def equality_deletes(context: Context) -> Finding | None:
-    """Equality deletes that apply to data: the most expensive kind to read."""
+    """Equality deletes that apply to data: the most expensive kind of delete to read."""
     facts, limits = context.facts, context.thresholds
     applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
     if not applied:
@@ -28,23 +28,23 @@ def equality_deletes(context: Context) -> Finding | None:
     ratio, reached = (n / max(facts.data.record_count, 1) for n in (total.record_count, rows))
     executor, heap = context.executor, context.rewrite_heap_bytes
     session = "this session has" if context.session_conf is not None else "an executor usually has"
-    needs = f"a stock rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, where {session} {size(executor.heap_bytes)}"
+    needs = f"a stock rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
     first = (
-        f"Turn them into position deletes first, which needs no such memory (icekit convert {facts.name}): {needs}. Then compact."
+        f"First run icekit convert {facts.name}, which turns the equality deletes into position deletes and does not need the memory of a rewrite: {needs}. Then compact."
         if context.resolves_first
-        else f"Rewrite the data files under them: {needs}."
+        else f"Rewrite the data files that the deletes apply to: {needs}."
     )
     return context.finding(
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(reached)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} of them, "
+        f"({percent(reached)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} delete records, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
-        threshold="any equality delete of a higher sequence number than data beside it; key bounds may rule some out",
+        threshold="any equality delete with a higher sequence number than data it may apply to; key bounds may rule some out",
         source="table spec, Scan Planning",
-        effect="A reader builds a hash set of all later delete records for every data file: work grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first} From then on commit less often, or write position deletes or deletion vectors.",
+        effect="For every data file, a reader builds a hash set of all later delete records: work grows with the square of the commits, and memory with keys × cores.",
+        remedy=f"{first} From then on, commit less often, or write position deletes or deletion vectors.",
         sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
@@ -68,20 +68,20 @@ def executor_cache(context: Context) -> Finding | None:
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
         effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang forever.",
-        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false (it is fixed at its first use), until no equality delete is left.",
+        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false (a session keeps the value of the first read), until no equality deletes are left.",
         files_at_stake=total.file_count,
     )
 
 
 def position_deletes(context: Context) -> Finding | None:
-    """Position deletes of a noticeable share of the rows."""
+    """Position deletes that cover a large share of the rows."""
     facts = context.facts
     sick = _heavy(context, lambda r: r.position_delete_record_count)
     total = facts.total(Kind.POSITION_DELETES)
     if not sick or not total.file_count:
         return None
     scoped = sum(g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES))
-    # The ratio rule sees only deletes that name one file; the count rule sees all.
+    # The ratio rule counts only deletes that name one data file; the count rule counts all.
     option = (
         {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"} if scoped == total.file_count else {"delete-file-threshold": "1"}
     )
@@ -89,12 +89,12 @@ def position_deletes(context: Context) -> Finding | None:
         "position_deletes",
         _severity(context, sick, lambda r: r.position_delete_record_count),
         context.paths([r.partition for r in sick if r.partition]),
-        evidence=f"{count(total.record_count, 'position delete record')} in {count(total.file_count, 'file')} against {facts.data.record_count:,} rows "
-        f"({percent(total.record_count / facts.data.record_count)}); {scoped:,} of the files name a single data file",
+        evidence=f"{count(total.record_count, 'position delete record')} in {count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
+        f"({percent(total.record_count / facts.data.record_count)}); {count(scoped, 'delete file')} {'names' if scoped == 1 else 'name'} a single data file",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
         source=CHOICE,
-        effect="Every scan reads these files and drops the rows again; space is not given back, and rows that are gone still count in file statistics.",
-        remedy="Rewrite the data files that many deletes point at; what is left can be combined on its own.",
+        effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still take storage and still count in file statistics.",
+        remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
         sql=(
             context.rewrite(option),
             context.call("rewrite_position_delete_files"),
@@ -117,8 +117,8 @@ def v2_position_deletes(context: Context) -> Finding | None:
         evidence=f"format version 2 with {count(total.file_count, 'position delete file')}",
         threshold="any live position delete file on a version 2 table",
         source="table spec, version 3: Deletion Vectors",
-        effect="Version 3 keeps at most one small bitmap per data file, merged at each write, where version 2 adds a file per change that scans must sort out.",
-        remedy="If every engine that reads or writes the table supports version 3, upgrade it; there is no way back. Then rewrite_position_delete_files converts what is left.",
+        effect="Version 3 keeps at most one small bitmap per data file and merges it at each write; version 2 adds a delete file per change, and scans must read all of them.",
+        remedy="If every engine that reads or writes the table supports version 3, upgrade it; the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining delete files.",
         sql=(context.alter({"format-version": "3"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
@@ -126,7 +126,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
 
 
 def deletion_vectors(context: Context) -> Finding | None:
-    """Deletion vectors over a noticeable share of the rows."""
+    """Deletion vectors that cover a large share of the rows."""
     facts = context.facts
     sick = _heavy(context, lambda r: r.deletion_vector_record_count)
     total = facts.total(Kind.DELETION_VECTORS)
@@ -140,8 +140,8 @@ def deletion_vectors(context: Context) -> Finding | None:
         f"in {percent(total.file_count / facts.data.file_count)} of the data files",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
         source=CHOICE,
-        effect="Scans read rows only to drop them, and space is not given back; vectors are cheap, but what they hide is not.",
-        remedy="Rewrite the data files that have lost a noticeable share of their rows.",
+        effect="Scans read the hidden rows only to drop them, and the rows still take storage. Deletion vectors are cheap; the rows that they hide are not.",
+        remedy="Rewrite the data files that have lost a large share of their rows.",
         sql=(context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
@@ -151,9 +151,9 @@ def deletion_vectors(context: Context) -> Finding | None:
 def dangling_deletes(context: Context) -> Finding | None:
     """Delete files older than all data they could apply to.
 
-    A position delete below the lowest sequence number of its partition's data, an equality
-    delete not above it (table spec, "Scan Planning"). A lower bound: the engine also drops
-    deletes of data files that are gone.
+    A position delete is older if its sequence number is below the lowest of its partition's data,
+    an equality delete also if it is equal (table spec, "Scan Planning"). The count is a lower
+    bound: the engine also drops deletes of data files that no longer exist.
     """
     facts = context.facts
     found = {kind: _dangling(context, kind) for kind in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES)}
@@ -167,11 +167,11 @@ def dangling_deletes(context: Context) -> Finding | None:
         "dangling_deletes",
         Severity.WARNING,
         context.paths(partitions),
-        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) are older than all data of their partition",
-        threshold="one delete file that can apply to nothing",
+        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) are older than all data in their partitions",
+        threshold="one delete file that applies to no data",
         source="rewrite_data_files: remove-dangling-deletes",
-        effect="Planning still matches them to every data file, and nothing removes them: they outlive the data they were written for.",
-        remedy="Let a rewrite drop them; it does so even where no data file needs rewriting.",
+        effect="Planning still matches these delete files to every data file, and routine maintenance does not remove them.",
+        remedy="Run a rewrite that drops dangling deletes; it does so even if no data file needs a rewrite.",
         sql=(context.rewrite({"remove-dangling-deletes": "true"}),),
         files_at_stake=files,
         bytes_at_stake=sum(facts.total(kind).size_in_bytes for kind in found) * files // max(total, 1),
@@ -179,11 +179,11 @@ def dangling_deletes(context: Context) -> Finding | None:
 
 
 def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
-    """Well-sized data files under deletes that the default rewrite does not count.
+    """Well-sized data files with deletes that the default rewrite does not count.
 
     ``delete-ratio-threshold`` counts only deletes that name a single file, and
     ``delete-file-threshold`` is unlimited by default: equality deletes and partition-scoped
-    position deletes over files of the right size stay forever.
+    position deletes of well-sized data files therefore stay.
     """
     facts = context.facts
     blind: dict[Partition, tuple[int, int]] = {}
@@ -205,11 +205,11 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         "deletes_default_rewrite_ignores",
         Severity.WARNING,
         context.paths(sorted(blind, key=lambda p: -blind[p][1])),
-        evidence=f"{files:,} of {facts.data.file_count:,} data files are well-sized and under deletes that a default rewrite_data_files does not count",
-        threshold="one well-sized data file under equality deletes, or under position deletes that name no single file",
+        evidence=f"{files:,} of {facts.data.file_count:,} data files are well-sized and have deletes that a default rewrite_data_files does not count",
+        threshold="one well-sized data file with equality deletes, or with position deletes that do not name a single data file",
         source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold (file-scoped deletes only)",
-        effect="Nightly compaction reports success and leaves these deletes in place, so reads get slower all the same.",
-        remedy="Ask for it: delete-file-threshold=1 selects every data file that any delete may apply to.",
+        effect="Nightly compaction reports success but leaves these deletes in place, so reads keep getting slower.",
+        remedy="Set delete-file-threshold=1, which selects every data file that any delete may apply to.",
         sql=(context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files,
         bytes_at_stake=total,
@@ -217,24 +217,24 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
 
 
 def _heavy(context: Context, records: _Count) -> list[DeleteRatio]:
-    """Partitions whose share of deleted records is over the limit; one partition is enough."""
+    """Partitions whose share of deleted records is over the limit."""
     limit = context.thresholds.delete_ratio
     sick = [r for r in delete_ratios(context.facts) if r.data_record_count and records(r) / r.data_record_count >= limit]
     return sorted(sick, key=lambda r: -records(r) / r.data_record_count)
 
 
 def _severity(context: Context, sick: list[DeleteRatio], records: _Count) -> Severity:
-    """Critical when so much is deleted over the whole table that a rewrite's own rule would act."""
+    """Critical if the deleted share of the table reaches the limit at which a rewrite would act."""
     rows = context.facts.data.record_count
     deleted = sum(records(r) for r in sick)
     return Severity.CRITICAL if rows and deleted / rows >= context.thresholds.critical_delete_ratio else Severity.WARNING
 
 
 def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
-    """Files, records and partitions of delete files that can apply to nothing."""
+    """Number of files and records, and the partitions, of delete files that apply to no data."""
     facts = context.facts
     by_partition = sequences_by_partition(facts)
-    # Where sequence numbers are counted in ranges, data may be as old as its range begins.
+    # If sequence numbers are counted in ranges, data may be as old as the start of its range.
     before = facts.sequence_width - 1
     lowest_anywhere = min((r.sequence_number - before for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
     files = records = 0
@@ -261,7 +261,7 @@ def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
     return files, records, where
 
 
-# --- Symptoms of how the table is written
+# --- Findings about how the table is written
 
 
 def distribution_mode(context: Context) -> Finding | None:
@@ -274,7 +274,7 @@ def distribution_mode(context: Context) -> Finding | None:
         for c in facts.history.commits[-limits.recent_commits :]
         if c.operation == "append" and c.added_data_files and c.changed_partitions and c.added_bytes
     ]
-    # Files that the bytes alone explain are nobody's fault: one a partition, and one a target size.
+    # One file per partition and one per target size are not a problem: the bytes alone explain them.
     scattered = [(f, p, b) for f, p, b in recent if f > limits.files_per_partition_per_commit * (p + b / facts.target_bytes)]
     if not scattered or len(scattered) * 2 < len(recent):
         return None
@@ -282,20 +282,20 @@ def distribution_mode(context: Context) -> Finding | None:
     mean_bytes = statistics.median(b / f for f, _, b in scattered)
     append = facts.distribution[0]
     if append.mode == "none":
-        remedy = "Let Spark bring the rows of a partition together before it writes: one shuffle more, and about one file per partition and commit."
+        remedy = "Let Spark group the rows by partition before it writes: one more shuffle, and about one file per partition and commit."
         sql: tuple[str, ...] = (context.alter({"write.distribution-mode": "hash"}),)
     else:
-        remedy = "Rows are shuffled, yet into small tasks: check that adaptive execution is on and that no session or write option overrides the table's distribution."
+        remedy = "Spark shuffles the rows, but into small tasks: check that adaptive execution is on and that no session or write option overrides the table's distribution."
         sql = ()
     return context.finding(
         "distribution_mode",
         Severity.WARNING,
         (),
-        evidence=f"the {count(len(recent), 'last append')} wrote {per_partition:,.1f} files per partition touched (median), {size(mean_bytes)} each, "
+        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per partition touched (median), {size(mean_bytes)} each, "
         f"under distribution mode {append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition touched and one per target size written",
         source=CHOICE,
-        effect="Every task writes its own file into every partition it has rows for: files grow as tasks × partitions, however few the rows.",
+        effect="Every task writes its own file into every partition it has rows for: tasks × partitions files, however few the rows.",
         remedy=remedy,
         sql=sql,
         files_at_stake=sum(f for f, _, _ in recent),

@@ -16,7 +16,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import worst_partitions
 from icekit.saving import versions, write_json, write_text
 
-#: Raised by one when a field changes its meaning or goes; added fields do not count.
+#: Goes up by one when a field changes its meaning or is removed; an added field does not count.
 SCHEMA_VERSION = 1
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
@@ -25,7 +25,7 @@ _FACTS = TypeAdapter(TableFacts)
 
 @dataclass(frozen=True, slots=True)
 class ReportedHealth:
-    """What a report says of one table, as read back from its document; ``findings`` are their ``name`` and ``severity``."""
+    """One table's health, read back from its report document; ``findings`` holds the ``name`` and ``severity`` of each."""
 
     catalog: str
     table: str
@@ -42,7 +42,7 @@ def status_of(findings: Findings) -> str:
 
 
 def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> dict[str, Any]:
-    """The report of one table as plain data; secrets are taken out when it is written."""
+    """The report of one table as plain data; :func:`write` masks secrets."""
     kept, left_out = _bounded(facts)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -62,18 +62,18 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> d
 
 
 def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
-    """Write the document; a reader never sees half of one."""
+    """Write the document; a reader never sees a half-written one."""
     return write_json(path, document(facts, findings, thresholds))
 
 
 def read(path: Path) -> ReportedHealth:
-    """Read what a document says, for an index or a gate; raises ParameterError for another schema."""
+    """Read a document, for an index or a gate; raises ParameterError for another schema version."""
     said = json.loads(path.read_text(encoding="utf-8"))
     if said.get("schema_version") != SCHEMA_VERSION:
         raise ParameterError(
-            f"{path} has schema version {said.get('schema_version')}, and this icekit reads {SCHEMA_VERSION}; create it again."
+            f"{path} has schema version {said.get('schema_version')}, but this icekit reads version {SCHEMA_VERSION}; create the report again."
         )
-    # Many tables' outcomes are held at once; all else of a finding is in the document.
+    # The outcomes of many tables are in memory at once; the document has the rest of each finding.
     found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
     worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
     return ReportedHealth(
@@ -88,7 +88,7 @@ def read(path: Path) -> ReportedHealth:
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:
-    """Save facts whole and as they are, so that :func:`load_facts` gives equal ones; for icekit's own use."""
+    """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
     return write_text(path, _FACTS.dump_json(facts).decode(), clean=True)
 
 
@@ -103,7 +103,7 @@ def load_facts(path: Path) -> TableFacts:
 
 
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
-    """The facts of the worst partitions only, where there are more than a document lists."""
+    """Only the facts of the worst partitions, if there are more partitions than a document lists."""
     partitions = len(set(facts.partitions()))
     if partitions <= MAX_PARTITIONS and len(facts.sequences) <= MAX_PARTITIONS * 10:
         return facts, {}

@@ -1,4 +1,4 @@
-"""Judge data files, metadata layers and column statistics: one function for each symptom."""
+"""Check data files, metadata layers and column statistics: one function per finding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from icekit.units import count, percent, size, span
 def small_files(context: Context) -> Finding | None:
     """Partitions where a default rewrite has files to combine.
 
-    A few small files are not an illness: a rewrite would leave them, or take them for the
-    gain of one or two. Files of older specs share one group, as in the procedure. Source:
+    A few small files are not a problem: a rewrite would leave them alone, or remove only one
+    or two. Files of older specs share one group, as in the procedure. Source:
     SizeBasedFileRewritePlanner.
     """
     facts, limits = context.facts, context.thresholds
@@ -41,12 +41,12 @@ def small_files(context: Context) -> Finding | None:
         "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
         context.paths([key for key in worst if key is not None]) + (["(older specs)"] if None in removed else []),
-        evidence=f"{count(gone, 'data file')} of {facts.data.file_count:,} would disappear: {count(files_in, 'file')} of {size(bytes_in / files_in)} on average "
-        f"in {count(len(removed), 'partition')}, against a target of {size(facts.target_bytes)}",
-        threshold=f"{limits.min_input_files} files under {limits.min_file_size_ratio:g} of the target in one partition",
+        evidence=f"compaction would remove {gone:,} of {count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of {size(bytes_in / files_in)} on average "
+        f"in {count(len(removed), 'partition')}; the target is {size(facts.target_bytes)}",
+        threshold=f"{limits.min_input_files} files smaller than {percent(limits.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
-        effect="Every file costs a request, a footer and a manifest entry: scans open far more files than their bytes need, and planning grows with them.",
-        remedy="Combine them; then look at how they are written, or they come back.",
+        effect="Every file costs a request, a footer and a manifest entry: scans open far more files than the data needs, and planning takes longer with each file.",
+        remedy="Combine the small files, then change how they are written, or new ones will follow.",
         sql=(context.rewrite_data_files(),),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
@@ -72,11 +72,11 @@ def oversized_files(context: Context) -> Finding | None:
         Severity.WARNING if share >= 0.05 else Severity.INFO,
         context.paths(sorted(over, key=lambda p: -over[p][1])),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} ({percent(share)} of the bytes); the largest is {size(largest)}, "
-        f"against a target of {size(facts.target_bytes)}",
-        threshold=f"over {limits.max_file_size_ratio:g} of the target ({size(context.max_file_size)})",
+        f"the target is {size(facts.target_bytes)}",
+        threshold=f"larger than {percent(limits.max_file_size_ratio)} of the target ({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
-        effect="Bounds of a large file cover much, so filters skip less; a copy-on-write change rewrites all of it; deletes that name it are read whole.",
-        remedy="Split them by a rewrite, and check the target and the row group size of the writer.",
+        effect="The bounds of a large file cover many values, so filters skip less; a copy-on-write change rewrites the entire file.",
+        remedy="Rewrite the large files to split them, and check the writer's target file size and row group size.",
         sql=(context.rewrite_data_files(),),
         files_at_stake=files,
         bytes_at_stake=total,
@@ -103,11 +103,15 @@ def skewed_partitions(context: Context) -> Finding | None:
         Severity.WARNING,
         context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, {most / median:,.0f} × the median of {size(median)}; "
-        f"{count(len(heavy), 'such partition')} together hold {percent(total / sum(sizes.values()))} of the bytes",
+        + (
+            f"{count(len(heavy), 'partition')} above the limit hold {percent(total / sum(sizes.values()))} of the bytes"
+            if len(heavy) > 1
+            else f"it has {percent(total / sum(sizes.values()))} of the bytes"
+        ),
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
         source=CHOICE,
-        effect="Work is handed out by partition: the one task, or one rewrite group, that has the largest runs long after all others have ended.",
-        remedy="Split the heavy partitions further, by a bucket of a well-spread column or a finer transform; the query shows the sizes to decide by.",
+        effect="Spark divides work by partition: the task or rewrite group with the largest partition runs long after all others have finished.",
+        remedy="Split the large partitions further, with a bucket transform of an evenly distributed column or a finer transform; the query lists partition sizes.",
         sql=(f"SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM {listing} ORDER BY 4 DESC LIMIT 20",),
         files_at_stake=files,
         bytes_at_stake=total,
@@ -115,7 +119,7 @@ def skewed_partitions(context: Context) -> Finding | None:
 
 
 def over_partitioned(context: Context) -> Finding | None:
-    """Most partitions are too small for one file of the target size, and no compaction combines files of two partitions."""
+    """Most partitions are too small for one file of the target size, and compaction never combines files of two partitions."""
     facts, limits = context.facts, context.thresholds
     groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
     if facts.default_spec.is_unpartitioned or not facts.target_bytes or len(groups) < limits.many_partitions:
@@ -133,18 +137,18 @@ def over_partitioned(context: Context) -> Finding | None:
         "over_partitioned",
         Severity.WARNING,
         context.paths([g.partition for g in thin]),
-        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on average, against a target file size of {size(facts.target_bytes)}; "
-        f"they have {count(files, 'data file')} where {expected_files(total, facts.target_bytes):,} of the target size would do",
-        threshold=f"{limits.many_partitions} partitions, and more than half of them under {percent(limits.thin_partition_share)} of one target file",
+        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on average; the target file size is {size(facts.target_bytes)}. "
+        f"They have {count(files, 'data file')}; {expected_files(total, facts.target_bytes):,} of the target size would be enough",
+        threshold=f"{limits.many_partitions} partitions, more than half of them smaller than {percent(limits.thin_partition_share)} of one target file",
         source=CHOICE,
-        effect="A file never holds rows of two partitions, so compaction cannot combine these: scans open a small file for each partition, "
-        "and each commit writes one for each partition it touches.",
+        effect="A data file never holds rows of two partitions, so compaction cannot combine their files: scans open a small file for each partition, "
+        "and each commit writes a small file into each partition it touches.",
         remedy="Partition by a coarser transform, and sort by the column so that filters still skip files. "
-        f"icekit tune layout {facts.name} measures what your filters lose and win. "
+        f"icekit tune layout {facts.name} measures how much your filters gain or lose. "
         + (
             "The rewrite moves the old files into the new partitions."
             if change
-            else "Which field to drop or to replace depends on what queries filter by."
+            else "Which field to drop or replace depends on the filters of your queries."
         ),
         sql=(*change, context.rewrite_data_files()) if change else (),
         files_at_stake=files,
@@ -152,13 +156,13 @@ def over_partitioned(context: Context) -> Finding | None:
     )
 
 
-#: The next coarser transform of time, and how many of its partitions become one.
+#: The next coarser transform of time, and how many partitions it combines into one.
 _COARSER = {"hour": ("day", 24.0), "day": ("month", 30.4), "month": ("year", 12.0)}
 _DAYS = ("date", "identity")
 
 
 def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
-    """The statement that makes partitions about ``factor`` times larger by one field: of time first, then a bucket; none where only others are left."""
+    """The statement that changes one field to make partitions about ``factor`` times larger: a time field first, then a bucket; none if there are only other fields."""
     facts = context.facts
     columns = {column.name: column for column in facts.columns}
     name = sql.identifier(*facts.sql_name)
@@ -198,11 +202,11 @@ def old_partition_spec(context: Context) -> Finding | None:
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of the bytes) were written under spec {', '.join(map(str, specs))}; "
-        f"the current spec {facts.default_spec_id} has {now}",
+        f"the current spec is {facts.default_spec_id} ({now})",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",
-        effect="Filters on the new partition fields prune nothing among these files, and a scan that joins by partition cannot use the new grouping.",
-        remedy="Rewrite them, in portions that a where filter keeps small; a default rewrite takes only those of the wrong size.",
+        effect="Filters on the new partition fields skip none of these files, and storage-partitioned joins cannot use the new spec.",
+        remedy="Rewrite these files in portions, with a where filter that keeps each run small; a default rewrite takes only files of the wrong size.",
         sql=(
             f"SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM {listing} "
             f"WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY partition ORDER BY bytes DESC",
@@ -213,7 +217,7 @@ def old_partition_spec(context: Context) -> Finding | None:
 
 
 def shared_location(context: Context) -> Finding | None:
-    """Another table keeps files where this one does; only when storage was listed."""
+    """Another table keeps files in this table's location; only if storage was listed."""
     storage = context.facts.storage
     if storage is None or not storage.sharing.shared:
         return None
@@ -222,19 +226,19 @@ def shared_location(context: Context) -> Finding | None:
         Severity.WARNING,
         [place.path for place in storage.sharing.shared],
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
-        threshold="one table of the catalog with a path that equals, contains or lies inside one of this table's",
-        source="remove_orphan_files: what this table does not name in its location is removed",
-        effect="Files of the other table look like orphans of this one: removing them destroys it. CREATE, RENAME and CREATE again leave two tables in one location.",
-        remedy="Remove no orphan files here. Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT).",
+        threshold="one table of the catalog with a path that equals, contains or lies inside a path of this table",
+        source="remove_orphan_files: removes every file in the location that this table does not reference",
+        effect="Files of the other table look like orphans of this table: removing them destroys the other table. CREATE, RENAME, then CREATE with the old name puts two tables into one location.",
+        remedy="Do not remove orphan files here. Copy one of the tables to its own location (CREATE TABLE … AS SELECT).",
     )
 
 
 def orphan_files(context: Context) -> Finding | None:
-    """Files in the table's location that nothing references; only when storage was listed."""
+    """Files in the table's location that no snapshot references; only if storage was listed."""
     storage = context.facts.storage
     if storage is None or not storage.orphan_count:
         return None
-    unknown = f"; whether they are another table's is not known ({storage.sharing.unchecked})" if storage.sharing.unchecked else ""
+    unknown = f"; they may belong to another table ({storage.sharing.unchecked})" if storage.sharing.unchecked else ""
     return context.finding(
         "orphan_files",
         Severity.WARNING,
@@ -242,8 +246,8 @@ def orphan_files(context: Context) -> Finding | None:
         evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 days{unknown}",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
-        effect="They cost storage forever and are read by nobody; failed and killed writers leave them.",
-        remedy="List them again, look at the list, then run the call without dry_run. Make sure that no other table names files in the location.",
+        effect="Orphan files cost storage and nothing reads them; failed and killed writers leave them behind.",
+        remedy="List the orphan files again, check the list, then run the call without dry_run. Make sure that no other table references files in the location.",
         sql=(context.list_orphans(),),
         files_at_stake=storage.orphan_count,
         bytes_at_stake=storage.orphan_bytes or 0,
@@ -270,13 +274,13 @@ def fragmented_manifests(context: Context) -> Finding | None:
         Severity.WARNING,
         (),
         evidence=f"{count(manifests.data_count, 'data manifest')} of {size(manifests.data_bytes / manifests.data_count)} on average with "
-        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each, where {needed:,} of {size(target)} would do"
+        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} of {size(target)} would be enough"
         + ("" if merging else "; merging on commit is turned off"),
-        threshold=f"{limits.fragmented_manifests} data manifests under half of commit.manifest.target-size-bytes",
-        source="commit.manifest.min-count-to-merge: what merging on commit waits for",
-        effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request each before the first row is read.",
-        remedy="Rewrite the manifests; it touches no data file."
-        + ("" if merging else " Turn merging on again unless a streaming writer needs it off; then rewrite them on a schedule."),
+        threshold=f"{limits.fragmented_manifests} data manifests smaller than half of commit.manifest.target-size-bytes",
+        source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
+        effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request per manifest before the first row is read.",
+        remedy="Rewrite the manifests; this does not touch data files."
+        + ("" if merging else " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on a schedule instead."),
         sql=tuple(sql),
         files_at_stake=manifests.data_count,
         bytes_at_stake=manifests.data_bytes,
@@ -286,7 +290,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
 def overlapping_manifests(context: Context) -> Finding | None:
     """Manifests whose partition ranges overlap, so that partition filters skip none.
 
-    Judged where a rewrite would leave several manifests; otherwise there is nothing to
+    Checked only if a rewrite would leave several manifests; otherwise there is nothing to
     cluster.
     """
     facts, limits = context.facts, context.thresholds
@@ -306,11 +310,11 @@ def overlapping_manifests(context: Context) -> Finding | None:
         "overlapping_manifests",
         Severity.WARNING,
         tuple(o.field for o in overlaps),
-        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the other {best.manifest_count - 1:,} on average, and no field does better",
-        threshold=f"{percent(limits.overlap_share)} of the others, from {limits.overlap_min_manifests} manifests on",
+        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the other {count(best.manifest_count - 1, 'manifest')} on average; every other partition field is as bad or worse",
+        threshold=f"{percent(limits.overlap_share)} of the other manifests, with {limits.overlap_min_manifests} manifests or more",
         source=CHOICE,
-        effect="A query for one partition opens most manifests, because almost every one may hold it.",
-        remedy="Rewrite the manifests: entries are then grouped by partition.",
+        effect="A query for one partition opens most manifests, because almost every manifest may list its files.",
+        remedy="Rewrite the manifests, which groups their entries by partition.",
         sql=(context.call("rewrite_manifests"),),
         files_at_stake=best.manifest_count,
         bytes_at_stake=facts.manifests.data_bytes,
@@ -318,7 +322,7 @@ def overlapping_manifests(context: Context) -> Finding | None:
 
 
 def snapshots_piling_up(context: Context) -> Finding | None:
-    """More snapshots than anybody travels back to."""
+    """More snapshots than anybody uses for time travel."""
     history, limits = context.facts.history, context.thresholds
     if history.snapshot_count < limits.snapshots or history.oldest_snapshot_ms is None or history.newest_snapshot_ms is None:
         return None
@@ -326,9 +330,9 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    remedy = f"Expire those older than the table's limit of {span(max_age)} and keep the last {retained}; time travel to expired ones is lost forever, so agree on how far back people look."
+    remedy = f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last {retained}. Time travel to an expired snapshot is impossible, so first agree on how far back people need to look."
     if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
-        remedy += f" None is {span(max_age)} older than the newest yet: lower history.expire.max-snapshot-age-ms if less will do."
+        remedy += " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a shorter history is enough."
     collected = (facts.setting("gc.enabled") or "true").lower() == "true"
     return context.finding(
         "snapshots_piling_up",
@@ -337,17 +341,17 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected",
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
-        effect="Each commit rewrites the list of all of them, each planning reads it, and no file that any of them names can be freed.",
+        effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no file that a snapshot references can be deleted.",
         remedy=remedy
         if collected
-        else "The table has gc.enabled=false, so nothing may be expired here: another table may share its files.",
+        else "The table has gc.enabled=false, so snapshots must not be expired: another table may share its files.",
         sql=(context.call("expire_snapshots", retain_last=retained),) if collected else (),
         files_at_stake=history.snapshot_count,
     )
 
 
 def metadata_files_piling_up(context: Context) -> Finding | None:
-    """A full metadata log that nothing empties: older metadata files are forgotten, not deleted."""
+    """A full metadata log, with deletion turned off: older metadata files leave the log but stay in storage."""
     facts = context.facts
     kept = facts.int_setting("write.metadata.previous-versions-max")
     limit = min(kept, context.thresholds.metadata_log)
@@ -361,21 +365,21 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and write.metadata.delete-after-commit.enabled is false",
         threshold=f"{limit} entries: write.metadata.previous-versions-max, at most {context.thresholds.metadata_log}",
         source="table properties of metadata file retention",
-        effect="Each further commit drops the oldest entry from the log and leaves its file in storage, where only an orphan search finds it.",
-        remedy="Let commits delete what they drop; files dropped before need remove_orphan_files.",
+        effect="Each commit drops the oldest entry from the log and leaves its file in storage, where only a search for orphan files finds it.",
+        remedy="Let commits delete the metadata files that they drop. Files dropped earlier need remove_orphan_files.",
         sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.list_orphans()),
         files_at_stake=facts.history.metadata_log_count,
     )
 
 
-# --- Symptoms of column statistics: missing where filters need them, kept where nobody looks
+# --- Findings about column statistics: missing where filters need them, kept where nothing uses them
 
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 
 
 def metrics_missing(context: Context) -> Finding | None:
-    """Columns that filters rely on, without bounds in the files."""
+    """Columns that filters use, without bounds in the files."""
     facts = context.facts
     sample = facts.metrics_sample
     roles: dict[str, str] = {}
@@ -407,9 +411,9 @@ def metrics_missing(context: Context) -> Finding | None:
             f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} sampled data files" for name in list(sick)[:5]
         ),
         threshold="a partition-source, sort or declared filter column without bounds",
-        source="write.metadata.metrics.*: scan planning skips files by bounds only",
-        effect="A filter on such a column skips no file: every file that the partition lets through is opened.",
-        remedy="Keep bounds for these columns; new files get them at once, old ones when they are rewritten.",
+        source="write.metadata.metrics.*: scan planning skips files only by bounds",
+        effect="A filter on such a column skips no file: a query opens every file that partition filters leave.",
+        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten.",
         sql=(context.alter(properties), context.rewrite()),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -417,7 +421,7 @@ def metrics_missing(context: Context) -> Finding | None:
 
 
 def columns_past_metrics_limit(context: Context) -> Finding | None:
-    """More columns than metrics are inferred for: the rest silently has none."""
+    """More columns than Iceberg collects metrics for: the rest silently have none."""
     facts = context.facts
     limit = facts.int_setting("write.metadata.metrics.max-inferred-column-defaults")
     if facts.top_level_column_count <= limit or "write.metadata.metrics.default" in facts.properties:
@@ -430,15 +434,15 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         evidence=f"{facts.top_level_column_count:,} columns; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
         threshold=f"{limit} columns",
         source="write.metadata.metrics.max-inferred-column-defaults",
-        effect="Which columns can be filtered by depends on the order in which they were declared; a column added later never has bounds.",
-        remedy="State it: no metrics by default, and bounds for the columns that queries filter by. Declare those (icekit.filter-columns) to get the statement.",
+        effect="The order of the columns decides which filters can skip files; a column added later never has bounds.",
+        remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries filter by. Declare those columns (icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
     )
 
 
 def too_many_metrics(context: Context) -> Finding | None:
-    """Statistics of very many columns in every manifest entry."""
+    """Statistics of too many columns in every manifest entry."""
     facts, limits = context.facts, context.thresholds
     sample = facts.metrics_sample
     kept = [c for c in sample.columns if c.counts_file_count]
@@ -449,11 +453,11 @@ def too_many_metrics(context: Context) -> Finding | None:
         "too_many_metrics",
         Severity.INFO,
         (),
-        evidence=f"every data file carries statistics of {len(kept):,} columns: {size(per_entry)} of manifest each, {size(facts.manifests.data_bytes)} in all",
+        evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of manifest per data file, {size(facts.manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
         source=CHOICE,
-        effect="Planning reads and decodes all of it to use the bounds of the one or two columns in the filter; drivers hold it in memory.",
-        remedy="Keep metrics for the columns that queries filter or sort by, and none for the rest; files that are there keep theirs until they are rewritten. Declare the columns (icekit.filter-columns) to get the statement.",
+        effect="Planning reads and decodes all statistics to use the bounds of the one or two columns in the filter; drivers hold them in memory.",
+        remedy="Keep metrics only for the columns that queries filter or sort by. Existing files keep their statistics until they are rewritten. Declare the columns (icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.manifests.data_bytes,
@@ -461,10 +465,10 @@ def too_many_metrics(context: Context) -> Finding | None:
 
 
 def unclustered_filter_columns(context: Context) -> Finding | None:
-    """Declared filter columns, or the first sort column, whose bounds never rule a file out."""
+    """Declared filter columns, or the first sort column, whose bounds rule out almost no file."""
     facts, limits = context.facts, context.thresholds
     sample = facts.metrics_sample
-    # Only the first sort column is clustered by sorting; the next ones are so within its equals.
+    # Sorting clusters only the first sort column; it orders the next ones only within equal values of the first.
     wanted = dict.fromkeys((*facts.filter_columns, *(f.source for f in facts.sort_order[:1] if f.transform == "identity")))
     sick: list[tuple[ColumnSample, float]] = []
     for name in wanted:
@@ -480,10 +484,12 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         return None
     names = [seen.column for seen, _ in sick]
     texts = any(c.type == "string" and c.metrics_mode.startswith("truncate") for c in facts.columns if c.name in names)
-    alike = " Texts that share a long beginning no sorting helps while bounds are cut: tune the metrics first." if texts else ""
+    alike = (
+        " For strings with a long shared prefix, sorting does not help while bounds are truncated: tune the metrics first." if texts else ""
+    )
     paths = {c.name: c.names for c in facts.columns}
     quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
-    # The first column wins most, a second one little, and further ones nothing; whether a curve does better only a trial tells.
+    # The first column wins most, a second one little, further ones nothing; only a trial shows whether a curve does better.
     order = ", ".join(f"{name} ASC NULLS LAST" for name in quoted[:2])
     statements = [context.rewrite(strategy="sort", sort_order=order)]
     if not facts.sort_order:
@@ -493,13 +499,13 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         Severity.WARNING,
         tuple(names),
         evidence="; ".join(
-            f"a value of {seen.column} lies within the bounds of {percent(share)} of {seen.bounds_file_count} sampled data files"
+            f"a value of {seen.column} is within the bounds of {percent(share)} of {seen.bounds_file_count} sampled data files"
             for seen, share in sick
         ),
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
         source=CHOICE,
-        effect="Bounds are kept and read, and skip almost nothing: each file holds the whole range of values.",
-        remedy="Sort by the columns that most queries filter by, in portions: well-sized files are taken only with the option rewrite-all, so give it with a "
+        effect="Bounds are stored and read, but skip almost no file: each file covers nearly the full range of values.",
+        remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes well-sized files only with the option rewrite-all, so use it with a "
         f"where filter that keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
         sql=tuple(statements),
         files_at_stake=facts.data.file_count,
@@ -508,16 +514,16 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
 
 
 def _state_metrics(context: Context) -> tuple[str, ...]:
-    """ALTER TABLE that keeps bounds for what filters, sorts and partitions, and for nothing else.
+    """ALTER TABLE that keeps bounds only for filter, sort, partition and delete key columns.
 
-    None while nobody has declared what queries filter by: it would take bounds away that
-    some query skips files with.
+    Empty while no filter columns are declared: the statement could remove bounds that
+    some query uses to skip files.
     """
     facts = context.facts
     if not facts.filter_columns:
         return ()
     wanted = [*facts.filter_columns, *(f.source for f in facts.default_spec.fields if f.source), *(f.source for f in facts.sort_order)]
-    # Without bounds of its key a data file loads every equality delete file (DeleteFileIndex).
+    # A data file without bounds of the key loads every equality delete file (DeleteFileIndex).
     wanted += [c.name for c in facts.columns if any(c.field_id in key.field_ids for key in facts.equality_keys)]
     properties = {"write.metadata.metrics.default": "none"}
     properties.update({f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)})

@@ -1,4 +1,4 @@
-"""Hold findings: what is wrong with a table, on what evidence, and what fixes it; and what a symptom looks at."""
+"""Hold findings (what is wrong with a table, the evidence, the fix), and the context that each check gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from icekit.units import count
 
 
 class Severity(IntEnum):
-    """Ordered, so that a report can sort by it and a gate can compare with it."""
+    """Ordered, so that reports can sort by severity and gates can compare."""
 
     INFO = 1
     WARNING = 2
@@ -31,11 +31,11 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about a table that its owner should know, with the figure it rests on.
+    """A problem of a table, with the number behind it.
 
     ``where`` names partitions or columns, worst first, at most ten of ``where_count``.
     ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in
-    plain words what it costs; ``remedy`` what to do, with ``sql`` statements ready to
+    plain words what the problem costs, ``remedy`` what to do; ``sql`` has statements ready to
     paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
     """
 
@@ -71,17 +71,17 @@ class Thresholds:
     min_file_size_ratio: float = MIN_SIZE_RATIO
     #: rewrite_data_files: a data file over this share of the target is oversized.
     max_file_size_ratio: float = MAX_SIZE_RATIO
-    #: rewrite_data_files: files that a group needs (min-input-files).
+    #: rewrite_data_files: the fewest files that a group needs (min-input-files).
     min_input_files: int = 5
     #: A choice: small files are critical when a rewrite removes this share of all data files.
     critical_share: float = 0.5
-    #: A choice: and only when it removes at least so many files.
+    #: A choice: and only when it removes at least this many files.
     critical_files: int = 100
-    #: A choice: largest partition over the median one, in bytes.
+    #: A choice: bytes of the largest partition divided by the median.
     skew_ratio: float = 10.0
-    #: A choice: partitions below which skew means nothing.
+    #: A choice: with fewer partitions, skew means nothing.
     skew_min_partitions: int = 5
-    #: A choice: partitions below which their size does not matter.
+    #: A choice: with fewer partitions, their size does not matter.
     many_partitions: int = 20
     #: A choice: a partition with less than this share of one target file is too small.
     thin_partition_share: float = 0.25
@@ -89,38 +89,40 @@ class Thresholds:
     delete_ratio: float = 0.05
     #: rewrite_data_files, delete-ratio-threshold: critical from here on.
     critical_delete_ratio: float = 0.3
-    #: commit.manifest.min-count-to-merge's default: what merging on commit would have done.
+    #: The default of commit.manifest.min-count-to-merge: merging on commit would have started here.
     fragmented_manifests: int = 100
-    #: A choice: manifests below which overlap means nothing.
+    #: A choice: with fewer manifests, overlap means nothing.
     overlap_min_manifests: int = 10
     #: A choice: mean share of the other manifests that a manifest overlaps.
     overlap_share: float = 0.5
-    #: A choice: snapshots kept.
+    #: A choice: snapshots in the metadata.
     snapshots: int = 100
-    #: write.metadata.previous-versions-max's default: the log is full and forgets files.
+    #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
-    #: A choice: files per changed partition and commit that no distribution explains.
+    #: A choice: files per changed partition and commit, beyond what any distribution explains.
     files_per_partition_per_commit: float = 2.0
-    #: A choice: commits that are looked at for what writers do now.
+    #: A choice: recent commits that show how writers work now.
     recent_commits: int = 20
-    #: A choice: columns whose statistics every data file carries in its manifest.
+    #: A choice: columns with statistics in every data file's manifest entry.
     metrics_columns: int = 64
-    #: A choice: sampled files a column's bounds are judged by.
+    #: A choice: sampled files needed to judge a column's bounds.
     min_sampled_files: int = 10
     #: A choice: share of sampled files that a point lookup must read.
     stab_share: float = 0.5
 
     @property
     def size_ratios(self) -> tuple[float, float]:
-        """What :func:`icekit.facts.observe` must cut sizes at."""
+        """The shares of the target at which :func:`icekit.facts.observe` must cut sizes."""
         return self.min_file_size_ratio, self.max_file_size_ratio
 
     def with_changes(self, **changes: Any) -> Thresholds:
-        """A copy with some limits changed; refuses unknown names and values of another kind."""
+        """A copy with some limits changed; raises ParameterError for an unknown name or a value of another type."""
         known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
             if name not in known:
-                raise ParameterError(f"There is no threshold {name!r}{nearest(name, known) or '; there are ' + ', '.join(known) + '.'}")
+                raise ParameterError(
+                    f"There is no threshold {name!r}{nearest(name, known) or '; known thresholds: ' + ', '.join(known) + '.'}"
+                )
             if (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float))
@@ -140,13 +142,13 @@ class Thresholds:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings in order of severity; displays as a table, or says that nothing is to do."""
+    """Findings, most serious first; displays as cards, or says that there is nothing to do."""
 
     __slots__ = ()
 
     @property
     def worst(self) -> Severity | None:
-        """The most serious severity, None without findings."""
+        """The highest severity, None without findings."""
         return max((f.severity for f in self), default=None)
 
     @property
@@ -164,16 +166,16 @@ class Findings(tuple[Finding, ...]):
 
 NOTHING = "Nothing to do: no finding at these thresholds."
 
-#: Shapes that differ without colour, in every font that has text symbols at all.
+#: Shapes that differ without colour, in every font that has text symbols.
 SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "●"}
 
 
-#: Cards that are not folded.
+#: The number of cards that are not folded.
 UNFOLDED = 3
 
 
 def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A card for each finding, most serious first as they come, or a sentence that there is none; ``saves`` says by name what a remedy saves."""
+    """A card for each finding, in the given order, or a sentence that there is none; ``saves`` has the saving of a remedy by the finding's name."""
     if not findings:
         return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>')
     cards = [_card(finding, saves.get(finding.name, "")) for finding in findings]
@@ -212,7 +214,7 @@ def _card(finding: Finding, saves: str) -> str:
     return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(finding.sql)}{why}</div>'
 
 
-# --- What a symptom looks at, and the few ways in which findings are put together
+# --- The context of a check, and helpers that build findings
 
 
 WHERE_LIMIT = 10
@@ -220,7 +222,7 @@ WHERE_LIMIT = 10
 CHOICE = "a choice; change it with a threshold"
 
 
-#: A choice: what a table is taken to be read with where no session is known.
+#: A choice: the executor that is assumed if the session is not known.
 USUAL_EXECUTOR = Executor(4, 8 * 2**30)
 
 
@@ -234,27 +236,27 @@ class Context:
 
     @property
     def min_file_size(self) -> int:
-        """Data files under it are undersized, in bytes."""
+        """Data files under this size are undersized, in bytes."""
         return min_file_size(self.facts.target_bytes, self.thresholds.min_file_size_ratio)
 
     @cached_property
     def rewrite_heap_bytes(self) -> int:
-        """The heap that a stock rewrite takes of an executor for the equality deletes it applies; 0 without any."""
+        """The heap per executor, in bytes, that a stock rewrite needs to apply equality deletes; 0 without any."""
         return rewrite_heap(self.facts, self.executor)
 
     @property
     def resolves_first(self) -> bool:
-        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes are turned into position deletes first."""
+        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes must become position deletes first."""
         return self.rewrite_heap_bytes > FITS_SHARE * self.executor.heap_bytes
 
     @property
     def executor(self) -> Executor:
-        """An executor of the reading session; a usual one where the session is not known."""
+        """An executor of the reading session; a typical one if the session is not known."""
         return USUAL_EXECUTOR if self.session_conf is None else Executor.of_settings(self.session_conf)
 
     @property
     def max_file_size(self) -> int:
-        """Data files over it are oversized, in bytes."""
+        """Data files over this size are oversized, in bytes."""
         return max_file_size(self.facts.target_bytes, self.thresholds.max_file_size_ratio)
 
     def finding(self, name: str, severity: Severity, where: Sequence[str], **told: Any) -> Finding:
@@ -262,7 +264,7 @@ class Context:
         return Finding(name, severity, self.facts.name, tuple(where[:WHERE_LIMIT]), len(where), **told)
 
     def paths(self, partitions: Sequence[Partition]) -> list[str]:
-        """Partitions as people read them; the whole of an unpartitioned table has no name."""
+        """Partitions as people read them; the single partition of an unpartitioned table has no name."""
         return [self.facts.partition_name(p) for p in partitions]
 
     def call(self, procedure: str, **arguments: Any) -> str:
@@ -279,7 +281,7 @@ class Context:
         return sql.call(self.facts.catalog, "remove_orphan_files", **sql.orphan_arguments(self.facts.name, self.facts.location))
 
     def rewrite_data_files(self) -> str:
-        """A rewrite with partial progress, and with the limits that were changed here."""
+        """A rewrite with partial progress, and with the limits that differ from the defaults."""
         return self.rewrite(limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files))
 
     def alter(self, properties: dict[str, str]) -> str:
@@ -288,7 +290,7 @@ class Context:
 
 
 def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict[str, str]:
-    """The limits as options of ``rewrite_data_files``, where they are not the procedure's own."""
+    """The limits as options of ``rewrite_data_files``, where they differ from the procedure's defaults."""
     default, changed = Thresholds(), {}
     if min_files != default.min_input_files:
         changed["min-input-files"] = str(min_files)
@@ -302,12 +304,12 @@ def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict
 def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
     """The files of a group that are smaller than a limit, and the rest; exact, since limits are bucket edges.
 
-    Raises ParameterError for a limit that the facts were not cut at.
+    Raises ParameterError for a limit at which the facts were not cut.
     """
     for bucket in group.buckets:
         if bucket.min_bytes < limit_bytes <= bucket.max_bytes:
             raise ParameterError(
-                f"Facts of {group.partition} were not counted at {limit_bytes:,} bytes; observe the table with size_ratios=thresholds.size_ratios."
+                f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; observe the table with size_ratios=thresholds.size_ratios."
             )
     below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
     rest = tuple(b for b in group.buckets if b.max_bytes >= limit_bytes)

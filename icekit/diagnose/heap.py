@@ -1,8 +1,8 @@
-"""Forecast the heap that equality deletes take: of a stock read, and of a stock ``rewrite_data_files``.
+"""Forecast the heap that a stock read and a stock ``rewrite_data_files`` need for equality deletes.
 
-Pure: facts in, figures out. Which deletes apply to which data file is worked out from
-sequence number, partition and spec; key bounds, which facts do not hold, may rule some out,
-so that delete records and loads are upper bounds.
+Pure: facts in, figures out. Sequence number, partition and spec decide which deletes apply
+to which data file. Facts hold no key bounds, which may rule some deletes out, so delete
+records and loads are upper bounds.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["HeapForecast", "PartitionHeap", "Verdict", "forecast_heap", "verdict
 
 # --- Count the heap that a reader's set of equality deletes takes, object by object
 #
-# For every data file Spark reads all delete records that apply into lists, one a delete file,
+# For every data file Spark reads all delete records that apply into lists, one per delete file,
 # and then puts them into one hash set (``BaseDeleteLoader.loadEqualityDeletes``). At the peak
-# there are both: list, record and key of each delete record, and the set's entry of each
+# the heap holds both: list, record and key of each delete record, and the set's entry of each
 # distinct key. Sizes are those of a 64-bit JVM of Java 17 to 22.
 
 
-# Java leaves 32-bit references ("compressed oops") for 64-bit ones at this heap.
+# From this heap size on, Java uses 64-bit references instead of 32-bit ones ("compressed oops").
 WIDE_HEAP_BYTES = 32 * 2**30
 _HEADER, _ARRAY_HEADER = 12, 16
-# What the objects of a value grow by with 64-bit references, at most.
+# The most that the objects of a value grow with 64-bit references.
 _WIDE_VALUES = 4 / 3
 # java.util.HashMap: the table doubles when it is three quarters full.
 _LOAD_FACTOR = 0.75
 
-#: Bytes of a value as Iceberg's generic reader makes it, of types that have one size.
+#: Bytes of a value as Iceberg's generic reader makes it, for types of a fixed size.
 #: LocalDate and LocalTime are 24, LocalDateTime holds both, OffsetDateTime one more.
 _FIXED = {
     "boolean": 16,
@@ -58,15 +58,15 @@ _FIXED = {
     "timestamptz": 96,
     "timestamptz_ns": 96,
 }
-#: Digits that a BigDecimal keeps in a long; a BigInteger and its array hold more.
+#: Digits that a BigDecimal keeps in a long; for more digits it needs a BigInteger and its array.
 _COMPACT_DIGITS, _DECIMAL, _LARGE_DECIMAL = 18, 40, 104
-#: An object around the bytes: String; ByteBuffer, which binary is read into.
+#: The object around the bytes: String, or ByteBuffer for binary.
 _STRING, _BYTE_BUFFER = 24, 56
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHeap:
-    """Bytes of one delete record with a key of so many columns and so many bytes of values."""
+    """Heap bytes of one delete record, from the number of key columns and the bytes of their values."""
 
     columns: int
     values: float
@@ -85,16 +85,16 @@ class RecordHeap:
 
     @property
     def set_bytes(self) -> float:
-        """In the set, but for the table: ``StructLikeWrapper``, its hash code, ``HashMap.Node``."""
+        """In the set, without its table: ``StructLikeWrapper``, its hash code, ``HashMap.Node``."""
         r = self._reference
         return _aligned(_HEADER + 4 * r) + 16 + _aligned(_HEADER + 4 + 3 * r)
 
     def retained(self, distinct: int) -> int:
-        """Bytes of the set alone, as it is held while the data file is read."""
+        """Bytes of the set alone, while the data file is read."""
         return round(distinct * (self.list_bytes - self._reference + self.set_bytes)) + self._table(distinct)
 
     def peak(self, records: int, distinct: int) -> int:
-        """Bytes while the set is made of the lists, which is when they are most."""
+        """Bytes while the set is built from the lists: the maximum."""
         return round(records * self.list_bytes + distinct * self.set_bytes) + self._table(distinct)
 
     def _table(self, distinct: int) -> int:
@@ -113,17 +113,17 @@ def fixed_bytes(type_name: str) -> int | None:
 
 
 def text_bytes(length: int) -> int:
-    """Bytes of a ``String`` of so many bytes (two for each character if one is beyond Latin-1)."""
+    """Heap bytes of a ``String`` with ``length`` bytes of text (two per character if any is beyond Latin-1)."""
     return _STRING + array_bytes(length)
 
 
 def binary_bytes(length: int) -> int:
-    """Bytes of a ``ByteBuffer`` of so many bytes."""
+    """Heap bytes of a ``ByteBuffer`` with ``length`` bytes."""
     return _BYTE_BUFFER + array_bytes(length)
 
 
 def array_bytes(length: int) -> int:
-    """Bytes of a ``byte[]``."""
+    """Heap bytes of a ``byte[]`` with ``length`` bytes."""
     return _aligned(_ARRAY_HEADER + length)
 
 
@@ -131,18 +131,18 @@ def _aligned(size: int) -> int:
     return -(-size // 8) * 8
 
 
-# --- Hold what is known of the key of equality deletes: its columns, their heap, how often it repeats
+# --- Describe the key of equality deletes: its columns, their heap, how often a key repeats
 
 
 Basis = Literal["type", "sample", "assumed"]
 
-#: What a text counts as where no sample tells: a key such as a UUID or a URL's path.
+#: The size assumed for a string without a sample: a key such as a UUID or a URL's path.
 ASSUMED_BYTES = text_bytes(40)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumnHeap:
-    """A column of the key; ``heap_bytes`` is that of its mean value, known by its ``type``, a ``sample``, or ``assumed``."""
+    """A column of the key; ``heap_bytes`` is the heap of its mean value, known from its ``type``, from a ``sample``, or ``assumed``."""
 
     field_id: int
     name: str
@@ -153,13 +153,13 @@ class KeyColumnHeap:
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """What a few equality delete files hold.
+    """The keys in a sample of equality delete files.
 
-    ``columns`` are those of all equality field ids, ``keys`` the field ids that delete files
-    have in common. ``distinct_share`` is the number of distinct keys by that of delete
-    records, within the files of one partition, of the partition where it is highest; None
-    where fewer than two files of any partition could be read. More files of a partition
-    share more keys, so it is an overestimate for partitions of many files.
+    ``columns`` are the columns of all equality field ids. ``distinct_share`` is the number of
+    distinct keys divided by the number of delete records, within the files of one partition,
+    for the partition where it is highest; None if no partition had two files that could be
+    read. More files of a partition share more keys, so it is an overestimate for partitions
+    of many files.
     """
 
     columns: tuple[KeyColumnHeap, ...] = ()
@@ -172,7 +172,7 @@ class KeySample:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The columns of the key that takes the most heap of those that the table is deleted by."""
+    """The columns of the key with the most heap, among the keys of the table's equality deletes."""
 
     columns: tuple[KeyColumnHeap, ...]
 
@@ -188,7 +188,7 @@ class Key:
 
 
 def largest_key(facts: TableFacts, sample: KeySample | None) -> Key:
-    """The key with the largest values; a table deleted by several keys counts as if all were this one."""
+    """The key with the largest values; if a table has several keys, all count as this one."""
     by_id = key_columns(facts)
     sampled = {column.field_id: column for column in sample.columns} if sample else {}
     found = [Key(tuple(_column(i, by_id, sampled) for i in key.field_ids)) for key in facts.equality_keys]
@@ -196,7 +196,7 @@ def largest_key(facts: TableFacts, sample: KeySample | None) -> Key:
 
 
 def _unknown(sample: KeySample | None) -> Key:
-    """Facts of an earlier version hold no field ids."""
+    """The key without field ids, which facts of an earlier version do not have."""
     return Key(sample.columns if sample and sample.columns else (KeyColumnHeap(0, "", "", ASSUMED_BYTES, "assumed"),))
 
 
@@ -211,26 +211,26 @@ def _column(field_id: int, by_id: dict[int, Column], sampled: dict[int, KeyColum
 
 
 def key_columns(facts: TableFacts) -> dict[int, Column]:
-    """The columns that any of the table's keys names and the schema still has, by field id."""
+    """The key columns that the schema still has, by field id."""
     wanted = {field_id for key in facts.equality_keys for field_id in key.field_ids}
     return {column.field_id: column for column in facts.columns if column.field_id in wanted}
 
 
-# --- Add up what an executor holds at its peak: Spark, data files, delete sets, and the cache of delete files
+# --- Add up the heap of an executor at its peak: Spark, data files, delete sets, and the cache of delete files
 
 
 MIB = 2**20
-#: What Spark, Iceberg and a table's plan hold apart from any task (also Spark's own reserved memory).
+#: The heap that Spark, Iceberg and a table's plan hold apart from any task (also Spark's own reserved memory).
 BASE_BYTES = 300 * MIB
-#: Parquet reads a row group of a data file at once, and a writer holds one until it is full.
+#: A Parquet reader loads one row group of a data file at a time, and a writer holds one until it is full.
 ROW_GROUP_SETTING = "write.parquet.row-group-size-bytes"
 ROW_GROUP_BYTES = 128 * MIB
-#: Threads of an executor that read delete files side by side, for each core (``ThreadPools``).
+#: Threads per core that read delete files in parallel (``ThreadPools``).
 DELETE_READERS_PER_CORE = 4
-#: Scans split files into pieces no smaller (``read.split.adaptive-size``, its least).
+#: Scans split files into pieces of at least this size (the minimum of ``read.split.adaptive-size``).
 MIN_SPLIT_BYTES = 16 * MIB
-#: The executor cache (``spark.sql.iceberg.executor-cache.max-total-size``) and what it takes the
-#: values of a type for (``TypeUtil.estimateSize``).
+#: The size of the executor cache (``spark.sql.iceberg.executor-cache.max-total-size``), and its
+#: own estimates for the values of a type (``TypeUtil.estimateSize``).
 CACHE_BYTES = 128 * MIB
 _ESTIMATES = {"string": 128, "binary": 80, "uuid": 16, "int": 4, "date": 4, "float": 4, "boolean": 1}
 _ESTIMATE = 8
@@ -238,12 +238,13 @@ _ESTIMATE = 8
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a task on one partition holds, and how many such tasks there can be.
+    """The heap of a task on one partition, and how many such tasks there can be.
 
     ``set_bytes`` is the delete set at its peak, ``list_bytes`` the lists in it, and
-    ``previous_bytes`` the set of the data file before, which a reader may still hold
-    (``BaseReader.next`` opens a file before it lets go of the last; measured: now and then).
-    ``reader`` and ``writer`` are row groups of data files; ``delete_files`` those that apply.
+    ``previous_bytes`` the set of the previous data file, which a reader may still hold
+    (``BaseReader.next`` opens a file before it releases the previous one; measured: sometimes).
+    ``reader`` and ``writer`` are row groups of data files; ``delete_files`` are the delete files
+    that apply. All but the counts are bytes.
     """
 
     applied: Applied
@@ -261,8 +262,8 @@ class Task:
 class Cache:
     """The executor cache of delete files, which a stock read uses and a stock rewrite does not.
 
-    It holds lists of delete records, far larger than it takes them for. Where all of them
-    find room, tasks share its lists; ``shares`` tells so.
+    It holds lists of delete records, which are far larger than its own estimate. ``shares`` is
+    true if all lists fit, so that tasks share them.
     """
 
     held_bytes: int
@@ -270,15 +271,15 @@ class Cache:
 
     @classmethod
     def of(cls, key: Key, record: RecordHeap, records: int) -> Cache:
-        """The cache of a table with so many delete records."""
+        """The cache of a table with ``records`` delete records."""
         estimate = sum(_ESTIMATES.get(column.type, _ESTIMATE) for column in key.columns) or 1
         room = CACHE_BYTES // estimate
-        # One entry takes no more than half (max-entry-size, 64 MB): below that, each file is cached.
+        # One entry may take half of the cache (max-entry-size, 64 MB): below that size, each file is cached.
         return cls(round(min(records, room) * record.list_bytes), records <= room // 2)
 
 
 def peak(tasks: Sequence[Task], executor: Executor, slots: int, cache: Cache | None = None, *, writes: bool = False) -> int:
-    """The peak of an executor whose slots are all taken by the tasks that hold most."""
+    """The peak of an executor, in bytes, with the largest tasks in all of its slots."""
 
     def held_by(task: Task) -> int:
         shared = task.list_bytes if cache and cache.shares else 0
@@ -311,7 +312,7 @@ def tasks_of(facts: TableFacts, record: RecordHeap, distinct_share: float) -> li
         reader, writer = _buffers(group, row_group)
         own = deletes.get(applied.partition)
         files = Totals.of({g.partition: g for g in (*everywhere, *([own] if own else []))}.values())
-        # A large file is read by several tasks, and each has a set of its own.
+        # Several tasks read a large file, and each has its own set.
         count = applied.data_file_count + group.size_in_bytes // MIN_SPLIT_BYTES
         found.append(
             Task(
@@ -337,30 +338,30 @@ def _row_group(facts: TableFacts) -> int:
 
 
 def _buffers(group: FileGroup, row_group: int) -> tuple[int, int]:
-    """What a task holds of the data file it reads, and of the one it writes."""
+    """Bytes that a task holds of the data file it reads, and of the data file it writes."""
     return min(row_group, group.max_bytes), min(row_group, group.size_in_bytes)
 
 
 Verdict = Literal["fits", "tight", "will not fit"]
 
-#: Up to this share of the heap it fits: the old generation is two thirds of it (Parallel and
-#: Serial GC), and a set lives too long for the young one.
+#: Up to this share of the heap, a peak fits: the old generation is two thirds of the heap (Parallel
+#: and Serial GC), and a set lives too long for the young generation.
 FITS_SHARE = 0.6
-#: Up to this share some garbage collectors manage, at the cost of much collecting.
+#: Up to this share, some garbage collectors manage, with many collections.
 TIGHT_SHARE = 1.0
-#: Partitions that a forecast holds; the others are in its totals.
+#: Partitions that a forecast lists; its totals include the others.
 MAX_PARTITIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHeap:
-    """The forecast for one partition, as if nothing but its data were read.
+    """The forecast for one partition, as if a job read only its data.
 
-    ``deletes_per_file`` apply to its worst data file, ``distinct_keys`` of them are
-    different. ``set_bytes`` is the peak of one task's delete set, ``previous_set_bytes`` what the
-    task may still hold of the data file before, ``read_bytes`` and
-    ``rewrite_bytes`` the peak of an executor with ``task_count`` such tasks and all else
-    that it holds. ``loads`` are delete records by data files that load them.
+    ``deletes_per_file`` delete records apply to its worst data file, with ``distinct_keys``
+    different keys. ``set_bytes`` is the peak of one task's delete set, ``previous_set_bytes`` the
+    set of the previous data file, which the task may still hold. ``read_bytes`` and
+    ``rewrite_bytes`` are the peak of an executor with ``task_count`` such tasks and everything else
+    that it holds. ``loads`` counts each delete record once per data file that loads it.
     """
 
     partition: Partition
@@ -379,13 +380,13 @@ class PartitionHeap:
 
 @dataclass(frozen=True)
 class HeapForecast:
-    """What a stock read and a stock rewrite will take of an executor's heap, and whether it fits.
+    """The heap per executor that a stock read and a stock rewrite need, and whether it fits.
 
-    ``partitions`` are the worst :data:`MAX_PARTITIONS` of ``partition_count`` under equality
-    deletes; counts and peaks are of all. ``distinct_basis`` tells whether distinct keys were
-    estimated from a sample or are the upper bound, all of them. ``cores_that_fit`` is the
-    largest number of cores an executor of this heap may have for both, 0 if none; None where
-    it cannot be told, as the length of a key column is only assumed.
+    ``partitions`` are the worst :data:`MAX_PARTITIONS` of ``partition_count`` partitions under
+    equality deletes; counts and peaks cover all of them. ``distinct_basis`` says whether the
+    number of distinct keys is estimated from a sample or is an upper bound (every delete record
+    has its own key). ``cores_that_fit`` is the largest number of cores with which an executor of
+    this heap fits both, 0 if none; None if the length of a key column is only assumed.
     """
 
     catalog: str
@@ -421,7 +422,7 @@ class HeapForecast:
 
     @property
     def verdict(self) -> Verdict:
-        """The worse of both."""
+        """The worse of the two verdicts."""
         return max(self.read_verdict, self.rewrite_verdict, key=_ORDER.index)
 
     @property
@@ -446,8 +447,8 @@ _ORDER: tuple[Verdict, ...] = ("fits", "tight", "will not fit")
 def forecast_heap(facts: TableFacts, executor: Executor, keys: KeySample | None = None) -> HeapForecast:
     """Forecast the peak heap of reading a table's equality deletes with an executor.
 
-    ``keys`` is what :func:`sample_keys` found: without it every delete record counts as a
-    key of its own, and text in a key as 40 characters, where nothing is ever said to fit.
+    ``keys`` is the result of :func:`sample_keys`. Without it every delete record counts as a
+    different key, and a string in a key as 40 characters; the verdict is then never "fits".
     """
     empty = HeapForecast(facts.catalog, facts.table, facts.snapshot_id, executor)
     key = largest_key(facts, keys)
@@ -482,14 +483,14 @@ def forecast_heap(facts: TableFacts, executor: Executor, keys: KeySample | None 
 
 
 def rewrite_heap(facts: TableFacts, executor: Executor) -> int:
-    """The peak heap of a stock rewrite of what is under equality deletes, as :func:`forecast_heap` has it without a sample of keys; 0 without any."""
+    """The peak heap, in bytes, of a stock rewrite of the data files under equality deletes, as in :func:`forecast_heap` without a sample of keys; 0 without equality deletes."""
     key = largest_key(facts, None)
     tasks = tasks_of(facts, RecordHeap(len(key.columns), key.value_bytes, executor.heap_bytes >= WIDE_HEAP_BYTES), 1.0)
     return peak(tasks, executor, executor.tasks, writes=True) if tasks else 0
 
 
 def verdict(peak_bytes: int, heap_bytes: int, *, known: bool = True) -> Verdict:
-    """Judge a peak by the shares above; what rests on an assumption is tight at best."""
+    """Judge a peak by the shares above; a peak that rests on an assumption is tight at best."""
     share = peak_bytes / heap_bytes
     return "will not fit" if share > TIGHT_SHARE else "fits" if share <= FITS_SHARE and known else "tight"
 
@@ -498,7 +499,7 @@ def _cores_that_fit(tasks: Sequence[Task], executor: Executor, cache: Cache | No
     for slots in range(executor.tasks, 0, -1):
         worse = max(peak(tasks, executor, slots, cache), peak(tasks, executor, slots, writes=True))
         if verdict(worse, executor.heap_bytes) == "fits":
-            # Cores beyond those that make a further task do no harm.
+            # Cores without a task need no heap.
             return executor.cores if slots == executor.tasks else slots * executor.task_cpus
     return 0
 
@@ -522,13 +523,13 @@ def _partition(facts: TableFacts, task: Task, executor: Executor, cache: Cache |
     )
 
 
-#: Partitions that text, HTML and picture show.
+#: Partitions that text, HTML and the chart show.
 SHOWN = 10
 _KIND = {"fits": ("fine", "✔"), "tight": ("warning", "▲"), "will not fit": ("critical", "✖")}
 
 
 def summary(forecast: HeapForecast) -> str:
-    """What will happen and what to do, in a few sentences."""
+    """What happens and what to do, in a few sentences."""
     if forecast.is_empty:
         return f"{forecast.name}: no equality delete applies to any data file, so there is nothing to forecast."
     executor = forecast.executor
@@ -539,39 +540,39 @@ def summary(forecast: HeapForecast) -> str:
     )
     if forecast.verdict == "fits":
         return said
-    return f"{said} {_cores(forecast)}. Converting the deletes needs no such memory: {convert_command(forecast)}"
+    return f"{said} {_cores(forecast)}. Converting the deletes does not need this memory: {convert_command(forecast)}"
 
 
 def _cores(forecast: HeapForecast) -> str:
     cores = forecast.cores_that_fit
     if cores is None:
-        return "The length of a key column is only assumed: sample the keys to know what would fit"
+        return "The length of a key column is only assumed: sample the keys to find out what fits"
     if not cores:
-        return "No number of cores would fit"
-    return f"Executors of {count(cores, 'core')} with as much heap would fit"
+        return "It does not fit with any number of cores"
+    return f"It fits on executors of {count(cores, 'core')} with the same heap"
 
 
 def convert_command(forecast: HeapForecast) -> str:
-    """What a person types to turn the equality deletes into position deletes or deletion vectors."""
+    """The command that turns the equality deletes into position deletes or deletion vectors."""
     catalog = "" if forecast.catalog == "lake" else f" --catalog {shlex.quote(forecast.catalog)}"
     return f"icekit convert {shlex.quote(forecast.name)}{catalog}"
 
 
 def basis(forecast: HeapForecast) -> tuple[str, ...]:
-    """What the figures rest on, a sentence each."""
+    """The basis of the figures, one sentence each."""
     if forecast.is_empty:
         return ()
     key = ", ".join(f"{c.name or 'an unknown column'} ({_forecast_column(c.type, c.basis, c.heap_bytes)})" for c in forecast.key)
     distinct = (
         f"Distinct keys are estimated from a sample of {count(forecast.sample_file_count, 'delete file')}."
         if forecast.distinct_basis == "sample"
-        else "Distinct keys are an upper bound: every delete record counts as a key of its own."
+        else "Distinct keys are an upper bound: every delete record counts as a different key."
     )
     return (
         f"{count(forecast.delete_record_count, 'equality delete record')} in {count(forecast.delete_file_count, 'file')}, "
-        f"by {key}; a full scan loads {forecast.loads:,} of them for {count(forecast.data_file_count, 'data file')}.",
-        f"{distinct} Delete records that apply are an upper bound: key bounds may rule some out.",
-        f"Fits: at most {percent(FITS_SHARE)} of the heap, of which {size(BASE_BYTES)} are Spark's own.",
+        f"with key {key}; a full scan of {count(forecast.data_file_count, 'data file')} loads {count(forecast.loads, 'delete record')}.",
+        f"{distinct} The number of delete records that apply is an upper bound: key bounds may rule some out.",
+        f"A peak fits up to {percent(FITS_SHARE)} of the heap; each peak includes {size(BASE_BYTES)} for Spark itself.",
     )
 
 
@@ -588,7 +589,7 @@ def forecast_text(forecast: HeapForecast) -> str:
 
 
 def forecast_html(forecast: HeapForecast) -> str:
-    """A forecast as a card: the sentence, then a table of the worst partitions."""
+    """A forecast as a card: a sentence, then a table of the worst partitions."""
     kind, mark = ("fine", "✔") if forecast.is_empty else _KIND[forecast.verdict]
     badge = "nothing to forecast" if forecast.is_empty else forecast.verdict
     parts = [
@@ -602,11 +603,11 @@ def forecast_html(forecast: HeapForecast) -> str:
 
 
 def grid(forecast: HeapForecast, first: int | None = None) -> Grid:
-    """The worst partitions (all that are kept, or the ``first``), one a row; bytes are of one executor at its peak."""
+    """The worst partitions (all in the forecast, or the ``first``), one per row; bytes are the peak of one executor."""
     columns = {
         "partition": NAME,
         "data_files": COUNT,
-        "deletes_per_file": COUNT("deletes on the worst file"),
+        "deletes_per_file": COUNT("most delete records per data file"),
         "distinct_keys": COUNT,
         "read_bytes": BYTES("peak of a read"),
         "rewrite_bytes": BYTES("peak of a rewrite"),
@@ -621,4 +622,4 @@ def grid(forecast: HeapForecast, first: int | None = None) -> Grid:
 
 def _more(forecast: HeapForecast) -> tuple[str, ...]:
     left = forecast.partition_count - min(SHOWN, len(forecast.partitions))
-    return (f"… and {count(left, 'more partition')}, whose peaks are no higher.",) if left > 0 else ()
+    return (f"… and {count(left, 'more partition')} with peaks no higher than these.",) if left > 0 else ()

@@ -47,5 +47,5 @@ def test_findings_come_and_go() -> None:
 
 def test_it_shows_as_lines_and_as_a_table_with_signs() -> None:
     assert "+50" in repr(compared())
-    assert "findings, came: small files" in repr(compared())
+    assert "findings, new: small files" in repr(compared())
     assert "× 2.25" in compared()._repr_html_()

@@ -135,7 +135,7 @@ def test_position_deletes_of_a_twentieth_of_the_rows_are_named() -> None:
     finding = found(position(5), "position_deletes")
 
     assert finding is not None
-    assert "5 position delete records in 1 file against 100 rows (5.0 %)" in finding.evidence
+    assert "5 position delete records in 1 delete file for 100 rows (5.0 %)" in finding.evidence
     assert "'delete-ratio-threshold', '0.05'" in finding.sql[0]
     assert found(position(4), "position_deletes") is None
 
@@ -215,7 +215,7 @@ def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
     named = found(deleted([*many_files, *one_file], *groups), "equality_deletes")
 
     assert named is not None
-    assert "one data file needs up to 900 of them" in named.evidence
+    assert "one data file needs up to 900 delete records" in named.evidence
 
 
 def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> None:
@@ -227,10 +227,12 @@ def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> No
 
     told = {f.name: f for f in usual}
     assert "rewrite_data_files" not in str([f.sql for f in usual])
-    assert told["equality_deletes"].remedy.startswith("Turn them into position deletes first")
-    assert "where an executor usually has 8 GiB" in told["equality_deletes"].remedy
+    assert told["equality_deletes"].remedy.startswith(
+        "First run icekit convert db.events, which turns the equality deletes into position deletes"
+    )
+    assert "and an executor usually has 8 GiB" in told["equality_deletes"].remedy
     assert told["small_files"].remedy.startswith("After icekit convert db.events (")
     fitting = next(f for f in roomy if f.name == "equality_deletes")
-    assert fitting.remedy.startswith("Rewrite the data files under them: ")
+    assert fitting.remedy.startswith("Rewrite the data files that the deletes apply to: ")
     assert "this session has 64 GiB" in fitting.remedy
     assert "rewrite_data_files" in fitting.sql[0]

@@ -91,7 +91,7 @@ def test_too_many_metrics_are_told_with_what_they_cost() -> None:
     assert told(table_facts(columns=columns), "too_many_metrics") == (
         Severity.INFO,
         (),
-        "every data file carries statistics of 65 columns: 400 B of manifest each, 15.6 KiB in all",
+        "every data file has statistics of 65 columns: 400 B of manifest per data file, 15.6 KiB in total",
         (),
         40,
         16_000,
@@ -104,7 +104,7 @@ def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads() -> None:
     assert told(facts, "unclustered_filter_columns") == (
         Severity.WARNING,
         ("carrier",),
-        "a value of carrier lies within the bounds of 50 % of 10 sampled data files",
+        "a value of carrier is within the bounds of 50 % of 10 sampled data files",
         (
             "CALL `prod`.system.rewrite_data_files(table => 'db.events', strategy => 'sort', sort_order => '`carrier` ASC NULLS LAST', "
             "options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",

@@ -36,7 +36,7 @@ def test_equality_deletes_are_told_with_what_readers_load() -> None:
         Severity.WARNING,
         ("event_day=2026-01-01",),
         "10 equality delete records in 1 file apply to at most 1 of 2 data files (50 % of the rows); "
-        "one data file needs up to 10 of them, a full scan loads 10",
+        "one data file needs up to 10 delete records, a full scan loads 10",
         (CALL.format("'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"),),
         2,
         501 * MIB,
@@ -104,7 +104,7 @@ def test_position_deletes_are_told_with_their_share_and_both_calls() -> None:
     assert told(of_days(5, 15), "position_deletes") == (
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
-        "20 position delete records in 2 files against 200 rows (10 %); 2 of the files name a single data file",
+        "20 position delete records in 2 delete files for 200 rows (10 %); 2 delete files name a single data file",
         (
             CALL.format("'delete-ratio-threshold', '0.05'"),
             "CALL `prod`.system.rewrite_position_delete_files(table => 'db.events')",
@@ -172,7 +172,7 @@ def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
     assert found == (
         Severity.WARNING,
         ("event_day=2026-01-01",),
-        "1 of 2 delete files (2 records) are older than all data of their partition",
+        "1 of 2 delete files (2 records) are older than all data in their partitions",
         (CALL.format("'remove-dangling-deletes', 'true'"),),
         1,
         1,
@@ -249,7 +249,7 @@ def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first()
     assert told(dataclasses.replace(facts, sequences=tuple(larger)), "deletes_default_rewrite_ignores") == (
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
-        "2 of 2 data files are well-sized and under deletes that a default rewrite_data_files does not count",
+        "2 of 2 data files are well-sized and have deletes that a default rewrite_data_files does not count",
         (CALL.format("'delete-file-threshold', '1'"),),
         2,
         1400 * MIB,

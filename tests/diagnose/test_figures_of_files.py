@@ -32,7 +32,7 @@ def test_small_files_are_told_with_what_a_rewrite_removes() -> None:
     assert told(facts, "small_files") == (
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
-        "9 data files of 12 would disappear: 11 files of 1.5 MiB on average in 2 partitions, against a target of 512 MiB",
+        "compaction would remove 9 of 12 data files: 11 files of 1.5 MiB on average in 2 partitions; the target is 512 MiB",
         (REWRITE,),
         11,
         17 * MIB,
@@ -54,10 +54,10 @@ def test_what_disappears_is_what_the_target_does_not_need() -> None:
     two = Thresholds().with_changes(min_input_files=2)
 
     assert whole is not None
-    assert whole.evidence.startswith("6 data files of 8 would disappear")
+    assert whole.evidence.startswith("compaction would remove 6 of 8 data files")
     # 1800 MiB of older specs share one group, and take four files.
     assert together is not None
-    assert together.evidence.startswith("2 data files of 6 would disappear: 6 files of 300 MiB on average in 1 partition,")
+    assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 1 partition;")
     assert named(facts_of([380 * MIB] * 2), "small_files", thresholds=two) is None
 
 
@@ -73,7 +73,7 @@ def test_oversized_files_are_told_with_their_share_of_the_bytes() -> None:
     assert told(facts_of([500 * MIB, 2 * GIB], [GIB] * 3), "oversized_files") == (
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
-        "4 data files of 5 with 5 GiB (91 % of the bytes); the largest is 2 GiB, against a target of 512 MiB",
+        "4 data files of 5 with 5 GiB (91 % of the bytes); the largest is 2 GiB, the target is 512 MiB",
         (REWRITE,),
         4,
         5 * GIB,
@@ -97,7 +97,7 @@ def test_skew_is_told_with_the_median_and_a_query_for_the_sizes() -> None:
     assert told(facts, "skewed_partitions") == (
         Severity.WARNING,
         ("event_day=2026-01-05",),
-        "the largest of 5 partitions holds 9.8 GiB, 20 × the median of 500 MiB; 1 such partition together hold 83 % of the bytes",
+        "the largest of 5 partitions holds 9.8 GiB, 20 × the median of 500 MiB; it has 83 % of the bytes",
         (
             "SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM `prod`.`db`.`events`.`partitions` "
             "ORDER BY 4 DESC LIMIT 20",
@@ -124,7 +124,7 @@ def test_files_of_an_older_spec_are_told_with_both_specs_and_a_query_for_them() 
     assert told(facts, "old_partition_spec") == (
         Severity.WARNING,
         ("event_day=2026-01-02", "event_day=2026-01-01"),
-        "4 data files of 6 (62 % of the bytes) were written under spec 0; the current spec 1 has event_day",
+        "4 data files of 6 (62 % of the bytes) were written under spec 0; the current spec is 1 (event_day)",
         (
             "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM `prod`.`db`.`events`.`files` "
             "WHERE content = 0 AND spec_id <> 1 GROUP BY partition ORDER BY bytes DESC",
@@ -141,7 +141,7 @@ def test_older_specs_are_a_warning_from_a_tenth_of_the_bytes_on(newer: int, seve
     found = told(facts, "old_partition_spec")
 
     assert found[0] is severity
-    assert found[2].endswith("the current spec 1 has no partitioning")
+    assert found[2].endswith("the current spec is 1 (no partitioning)")
 
 
 def test_orphans_are_told_with_the_dry_run_that_lists_them() -> None:
@@ -195,8 +195,8 @@ def test_partitions_too_small_for_a_file_are_told_with_the_coarser_transform() -
     assert where[0] == "event_day=2026-01-01"
     assert len(where) == 10
     assert evidence == (
-        "20 of 20 partitions hold 20 MiB on average, against a target file size of 512 MiB; "
-        "they have 20 data files where 1 of the target size would do"
+        "20 of 20 partitions hold 20 MiB on average; the target file size is 512 MiB. "
+        "They have 20 data files; 1 of the target size would be enough"
     )
     assert statements == ("ALTER TABLE `prod`.`db`.`events` REPLACE PARTITION FIELD days(`event_time`) WITH months(`event_time`)", REWRITE)
     assert (files, total) == (20, 400 * MIB)

@@ -36,7 +36,7 @@ def test_fragmented_manifests_are_told_with_how_many_would_do() -> None:
     assert told(facts, "fragmented_manifests") == (
         Severity.WARNING,
         (),
-        "200 data manifests of 61.4 KiB on average with 0.2 live entries each, where 2 of 8 MiB would do",
+        "200 data manifests of 61.4 KiB on average with 0.2 live entries each; 2 of 8 MiB would be enough",
         (REWRITE_MANIFESTS,),
         200,
         12 * MIB,
@@ -49,10 +49,10 @@ def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
     found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
 
     assert on is not None
-    assert on.remedy == "Rewrite the manifests; it touches no data file."
+    assert on.remedy == "Rewrite the manifests; this does not touch data files."
     assert found is not None
-    assert found.evidence.endswith("where 1 of 8 MiB would do; merging on commit is turned off")
-    assert found.remedy.startswith("Rewrite the manifests; it touches no data file. Turn merging on again")
+    assert found.evidence.endswith("1 of 8 MiB would be enough; merging on commit is turned off")
+    assert found.remedy.startswith("Rewrite the manifests; this does not touch data files. Turn merging on again")
     assert found.sql == (REWRITE_MANIFESTS, f"{TABLE} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')")
 
 
@@ -70,7 +70,7 @@ def test_overlap_is_told_of_the_field_that_does_best() -> None:
     assert told(with_manifests(data_bytes=160 * MIB, overlaps=ranges), "overlapping_manifests") == (
         Severity.WARNING,
         ("carrier", "event_day"),
-        "a manifest's range of event_day overlaps 90 % of the other 19 on average, and no field does better",
+        "a manifest's range of event_day overlaps 90 % of the other 19 manifests on average; every other partition field is as bad or worse",
         (REWRITE_MANIFESTS,),
         20,
         160 * MIB,
@@ -117,8 +117,8 @@ def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
     )
 
     assert younger is not None
-    assert younger.remedy.startswith("Expire those older than the table's limit of 5 days and keep the last 10;")
-    assert "None is 5 days older than the newest yet" in younger.remedy
+    assert younger.remedy.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
+    assert "No snapshot has reached that age" in younger.remedy
     assert older is not None
     assert "None is" not in older.remedy
     assert shared is not None
@@ -149,7 +149,7 @@ def test_scattered_writes_are_told_by_their_medians() -> None:
     assert told(facts, "distribution_mode") == (
         Severity.WARNING,
         (),
-        "the 20 last appends wrote 4.0 files per partition touched (median), 1 MiB each, "
+        "the last 20 appends wrote 4.0 files per partition touched (median), 1 MiB each, "
         "under distribution mode none (table property write.distribution-mode)",
         (f"{TABLE} SET TBLPROPERTIES ('write.distribution-mode' = 'hash')",),
         240,

@@ -34,7 +34,7 @@ def test_five_undersized_files_in_one_partition_are_small_files() -> None:
 
     assert finding is not None
     assert finding.severity is Severity.WARNING
-    assert finding.evidence.startswith("4 data files of 5 would disappear: 5 files of 1 MiB on average in 1 partition")
+    assert finding.evidence.startswith("compaction would remove 4 of 5 data files: 5 files of 1 MiB on average in 1 partition")
     assert finding.where == ("event_day=2026-01-01",)
 
 
@@ -159,7 +159,7 @@ def test_orphans_that_may_be_another_tables_say_so() -> None:
     finding = found(dataclasses.replace(table_facts(), storage=unknown), "orphan_files")
 
     assert finding is not None
-    assert "whether they are another table's is not known (db.broken cannot be read: it is gone)" in finding.evidence
+    assert "they may belong to another table (db.broken cannot be read: it is gone)" in finding.evidence
 
 
 def test_an_unpartitioned_table_is_one_partition_without_a_name() -> None:

@@ -193,7 +193,7 @@ def test_the_largest_number_of_cores_that_fits_is_told() -> None:
     assert wide.cores_that_fit == 2
     assert forecast_heap(facts, Executor(2, 2 * make.GIB)).verdict == "fits"
     assert forecast_heap(facts, Executor(3, 2 * make.GIB)).verdict == "tight"
-    assert "Executors of 2 cores" in repr(wide)
+    assert "executors of 2 cores" in repr(wide)
 
 
 def test_no_number_of_cores_is_0_and_the_remedy_is_to_convert() -> None:

@@ -22,7 +22,7 @@ def test_it_says_what_will_happen_and_what_to_do() -> None:
     said = summary(forecast())
 
     assert said.startswith("A stock read of db.events needs about 16.3 GiB per executor of 2 cores; the heap is 2 GiB: will not fit.")
-    assert "No number of cores would fit" in said
+    assert "It does not fit with any number of cores" in said
     assert "icekit convert db.events --catalog prod" in said
 
 
