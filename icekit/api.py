@@ -1,4 +1,4 @@
-"""The face of the package: a connected catalog whose methods are the verbs, each a thin call of one room."""
+"""The public interface: a connected catalog whose methods each call one function of the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Lake(catalog.Lake):
-    """A catalog, the two ways to reach it (:class:`icekit.catalog.Lake`), and what is done with its tables."""
+    """A catalog (:class:`icekit.catalog.Lake`), with methods to observe, plan, change and tune its tables."""
 
     def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
         """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
@@ -33,13 +33,13 @@ class Lake(catalog.Lake):
     def plan(
         self, facts: TableFacts, findings: Findings | None = None, *, trial: bool = False, ledger: str | None = None, **policy: Any
     ) -> Plan:
-        """Plan the rewrites that pay back; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
+        """Plan only the rewrites that are worth it; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
         from icekit.compact import Policy, plan_table
 
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
 
     def propose(self, table: str | Identifier, *, executor: str = "", leave_alone: str = "", **thresholds: float) -> Proposals:
-        """Say what is worth doing on a table, of all kinds, with the commands; only reads. See :func:`icekit.maintain.propose`."""
+        """List all maintenance that a table is worth, with the commands; only reads. See :func:`icekit.maintain.propose`."""
         from icekit.diagnose.findings import Thresholds
         from icekit.maintain import propose
 
@@ -49,13 +49,13 @@ class Lake(catalog.Lake):
         )
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
-        """Run a plan under a checkpoint and prove it; a dry run unless ``execute``. See :func:`icekit.run.run`."""
+        """Run a plan, safe to interrupt, and prove that no row changed; a dry run unless ``execute``. See :func:`icekit.run.run`."""
         from icekit.run import run
 
         return run(self, plan, execute=execute, **options)
 
     def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
-        """Turn equality deletes into position deletes, proved; a dry run unless ``execute``.
+        """Turn equality deletes into position deletes and prove that no row changed; a dry run unless ``execute``.
 
         See :func:`icekit.run.convert_equality_deletes`.
         """
@@ -64,7 +64,7 @@ class Lake(catalog.Lake):
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
     def choose_write_mode(self, table: str | Identifier, **options: Any) -> WriteModeChoice:
-        """Measure merge-on-read and copy-on-write on clones of a table, and say which to set; the table is only read.
+        """Measure merge-on-read and copy-on-write on clones of a table, and advise one; only reads the table.
 
         See :func:`icekit.tune.write_mode.choose_write_mode`.
         """
@@ -73,13 +73,13 @@ class Lake(catalog.Lake):
         return choose_write_mode(self, table, **options)
 
     def review_merge(self, sql: str, **options: Any) -> Review:
-        """Explain a MERGE without running it, and narrow it. See :func:`icekit.tune.merge.review_merge`."""
+        """Explain a MERGE without running it, and propose a narrower ON. See :func:`icekit.tune.merge.review_merge`."""
         from icekit.tune.merge import review_merge
 
         return review_merge(self, sql, **options)
 
     def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
-        """Measure how a table should be written or laid out; the table is only read.
+        """Measure how a table should be written or laid out; only reads the table.
 
         ``question`` is file-sizes, metrics-columns, layout, write-mode or planning. See :func:`icekit.tune.tune`.
         """
@@ -88,11 +88,11 @@ class Lake(catalog.Lake):
         return tune(self, question, table, **options)
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
-        """The current rows of a table whose equality deletes are too much for Spark; the table is not changed.
+        """The current rows of a table with too many equality deletes for Spark; the table does not change.
 
-        The deletes are resolved once, on a zero-copy clone that :meth:`close` (or the end of the
-        process) removes with the files written for it; each query of the frame is then a plain
-        scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+        icekit resolves the deletes once, on a zero-copy clone; each query of the frame is then a plain
+        scan. :meth:`close` (or the end of the process) removes the clone and its files. Raises
+        :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
         """
         from icekit.resolve.convert import resolved
 
@@ -100,18 +100,18 @@ class Lake(catalog.Lake):
         return self.until_closed.enter_context(resolved(self, name, say=progress))
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
-        """Go on with the last unfinished run on a table. See :func:`icekit.run.resume`."""
+        """Continue the last unfinished run on a table. See :func:`icekit.run.resume`."""
         from icekit.run import resume
 
         return resume(self, table, **options)
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
-    """Connect to a catalog by name; nothing is contacted and no JVM is started yet.
+    """Connect to a catalog by name; contacts nothing and starts no JVM yet.
 
-    Without a name, or by the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite under ``ICEKIT_LAKE`` or ``./lake``.
-    Any other name is a catalog of the Spark session given (or running) if it has one of that name, else a profile of pyiceberg's
-    own configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises :class:`~icekit.errors.ProfileError`
+    Without a name, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite under ``ICEKIT_LAKE`` or ``./lake``.
+    Any other name is a catalog of the given (or running) Spark session if it has one with that name, or else a profile in pyiceberg's
+    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises :class:`~icekit.errors.ProfileError`
     for a name that is neither.
     """
     return connect_as(Lake, catalog, spark=spark)

@@ -1,1 +1,1 @@
-"""What results are shown with: HTML and lines of text."""
+"""Grids and HTML: the parts that results are displayed with."""

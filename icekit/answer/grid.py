@@ -1,4 +1,4 @@
-"""A table of a result: named columns of values with their units, for a terminal, a page, pandas and JSON."""
+"""A table of a result: named columns of values with units, for a terminal, a page, pandas and JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ABSENT = "–"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How the values of a column are written; texts stand to the left, figures to the right.
+    """The format of a column's values; text is aligned left, figures right.
 
-    ``head`` is what people read above it; without one it is the column's name. ``SHARE("of the bytes")`` is a unit
-    with another head.
+    ``head`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same unit
+    with another heading.
     """
 
     write: Callable[[Any], str]
@@ -31,7 +31,7 @@ class Unit:
     head: str | None = None
 
     def __call__(self, head: str) -> Unit:
-        """The same unit under another head."""
+        """The same unit with another heading."""
         return replace(self, head=head)
 
 
@@ -40,9 +40,9 @@ def _number(value: float) -> str:
 
 
 TEXT = Unit(str, is_text=True)
-#: A text that may be long and of which both ends tell: a path, a column, a filter.
+#: A string that may be long and whose both ends matter: a path, a column, a filter.
 NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
-#: A figure that is a text already, as it has a word or two units in it.
+#: A figure that is already a string, because it contains a word or two units.
 FIGURE = Unit(str)
 NUMBER = Unit(_number)
 COUNT = Unit("{:,}".format, is_whole=True)
@@ -56,10 +56,10 @@ TIME = Unit(lambda value: value.strftime("%Y-%m-%d %H:%M:%S"), is_text=True)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Grid:
-    """A caption, named columns, and rows of values: bytes, shares of one, seconds, whole numbers; None is absent.
+    """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole numbers; None is missing.
 
-    A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have them all.
-    ``grid["file_count"]`` is a column's values, ``grid.frame()`` all of them as pandas takes them.
+    A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
+    ``grid["file_count"]`` is a list of a column's values, ``grid.frame()`` a pandas DataFrame of all values.
     """
 
     caption: str
@@ -75,7 +75,7 @@ class Grid:
         return len(self.rows)
 
     def only(self, *names: str, first: int | None = None) -> Grid:
-        """Some of the columns, in the order given; ``first`` takes so many rows."""
+        """The named columns, in the given order; ``first`` limits the number of rows."""
         places = [list(self.columns).index(name) for name in names]
         return Grid(
             self.caption,
@@ -85,7 +85,7 @@ class Grid:
         )
 
     def lines(self, indent: str = "") -> list[str]:
-        """The head and the rows for a terminal, in columns of one width; no line without rows."""
+        """The headings and rows for a terminal, in aligned columns; empty without rows."""
         if not self.rows:
             return []
         rows = [self._heads(), *self._written()]
@@ -95,7 +95,7 @@ class Grid:
         return [*told, indent + self._more()] if self._more() else told
 
     def html(self) -> str:
-        """The same as HTML, under its caption if it has one; nothing without rows."""
+        """The same as HTML, with the caption above if there is one; empty without rows."""
         if not self.rows:
             return ""
         said = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
@@ -103,14 +103,14 @@ class Grid:
         return said + html.table(self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]) + more
 
     def frame(self) -> pd.DataFrame:
-        """All values for pandas, unrounded; whole numbers stay whole beside absent ones."""
+        """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with missing values."""
         import pandas as pd
 
         whole = [name for name, unit in self.columns.items() if unit.is_whole]
         return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(dict.fromkeys(whole, "Int64"))
 
     def records(self) -> list[dict[str, Any]]:
-        """All values for JSON, unrounded, a row each; moments as ISO 8601 writes them."""
+        """All values for JSON, unrounded, one dict per row; times in ISO 8601."""
         plain = ([value.isoformat() if isinstance(value, dt.datetime) else value for value in row] for row in self.rows)
         return [dict(zip(self.columns, row, strict=True)) for row in plain]
 

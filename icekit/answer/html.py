@@ -1,4 +1,4 @@
-"""Small pieces of HTML that look the same in JupyterLab, light or dark, and in a report, and whole pages made of templates; no pandas."""
+"""Pieces of HTML that look the same in JupyterLab, light or dark, and in a report, and pages from templates; no pandas."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from icekit.units import count, size, span, unbroken
 
-# Colours of text keep a contrast of at least 4.5 to their ground (WCAG AA). Ground and text
-# are both set, since JupyterLab's dark theme would otherwise lend us white text.
+# Text has a contrast of at least 4.5 to its background (WCAG AA). Both colours are set,
+# because JupyterLab's dark theme would otherwise make the text white.
 _RULES = """
 .icekit { background: #fff; color: #1b1b1b; font: 15px/1.45 system-ui, sans-serif; text-align: left; padding: 4px; max-width: 60em; }
 .icekit p { margin: .35em 0; color: inherit; overflow-wrap: anywhere; }
@@ -43,11 +43,11 @@ _RULES = """
 @media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
 """
 
-# Named twice, a class outweighs JupyterLab's and nbconvert's own rules for tables and lists.
+# A doubled class name takes precedence over the table and list rules of JupyterLab and nbconvert.
 _STYLE = _RULES.replace(".icekit", ".icekit.icekit")
 
-# An attribute of the button, as a widget's HTML runs no script. Outside https and localhost there
-# is no clipboard: the older command copies a selection.
+# An attribute of the button, because scripts in a widget's HTML do not run. Outside https and localhost there
+# is no clipboard API: the older command copies a selection.
 _COPY = """
 const pre = this.parentElement.querySelector('pre');
 const say = text => { this.textContent = text; setTimeout(() => { this.textContent = 'Copy'; }, 1500); };
@@ -61,7 +61,7 @@ else select();
 
 
 def framed(*parts: str) -> str:
-    """Put parts into icekit's frame, with its style; MathJax leaves the text in it alone."""
+    """Put parts into a frame with icekit's style; MathJax ignores its text."""
     return f'<div class="icekit tex2jax_ignore mathjax_ignore"><style>{_STYLE}</style>{"".join(parts)}</div>'
 
 
@@ -78,7 +78,7 @@ def prose(sentence: str) -> str:
 def statements(sql: Iterable[str]) -> str:
     """SQL statements one by one, each with a button that copies it.
 
-    The button is shown where scripts run and the style is kept. JupyterLab takes its script, and what hides it, from
+    The button is visible only where scripts and the style work. JupyterLab removes both from
     a notebook that is not trusted yet.
     """
     button = f'<button type="button" hidden onclick="{text(_COPY.strip())}">Copy</button>'
@@ -86,7 +86,7 @@ def statements(sql: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """A table that scrolls sideways where the screen is narrow; cells are text."""
+    """A table that scrolls sideways on a narrow screen; cells are plain text."""
     sides = [' class="n"' if n else "" for n in numeric]
     top = "".join(f'<th scope="col"{side}>{text(h)}</th>' for h, side in zip(head, sides, strict=True))
     body = "".join("<tr>" + "".join(f"<td{side}>{text(c)}</td>" for c, side in zip(row, sides, strict=True)) + "</tr>" for row in rows)
@@ -94,15 +94,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and what is said of them; values are HTML."""
+    """A definition list of (name, value); values are HTML."""
     return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"
 
 
-# --- Whole pages that open offline, on a phone too; their templates lie in ``templates``, and escape what they are given
+# --- Complete pages that open offline, also on a phone; their templates are in ``templates`` and escape their values
 
 
 def render(template: str, **values: Any) -> str:
-    """A page of a template; what is HTML already comes as :class:`markupsafe.Markup`."""
+    """A page from a template; pass existing HTML as :class:`markupsafe.Markup`."""
     return str(_environment().get_template(template).render(**values))
 
 

@@ -1,4 +1,4 @@
-"""What a table is: one rollup, collected by Spark or without a JVM."""
+"""The facts of a table: one rollup, collected by Spark or without a JVM."""
 
 from icekit.facts.collect import observe
 from icekit.facts.model import FileGroup, Kind, Partition, TableFacts, Totals

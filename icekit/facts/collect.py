@@ -1,4 +1,4 @@
-"""Observe a table: choose a collector, put its facts together, and refuse metadata that is damaged or contradicts itself."""
+"""Observe a table: choose a collector, assemble the facts, and reject metadata that is damaged or contradicts itself."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 Collector = Literal["auto", "spark", "local"]
 
-# Where starting Spark pays: a cold start takes as long as reading this many files without it.
+# Starting Spark is worth it from here: a cold start takes as long as reading this many files without Spark.
 LOCAL_FILES = 200_000
-# And where it pays when it runs already.
+# Using Spark is worth it from here if it already runs.
 LOCAL_FILES_BESIDE_SPARK = 20_000
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
 _OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
@@ -55,15 +55,15 @@ def observe(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> TableFacts:
-    """Collect the facts of a table at a snapshot; reads metadata only and changes nothing.
+    """Collect the facts of a table at a snapshot; reads only metadata and changes nothing.
 
     ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector``
     ``auto`` reads without Spark while the manifest list counts few files.
-    ``size_ratios`` are file sizes, as shares of the target, that thresholds will ask for.
+    ``size_ratios`` are the file sizes, as shares of the target, at which thresholds count.
     ``filter_columns`` are the columns that queries filter by; default: the table property
     ``icekit.filter-columns``. ``storage`` also lists orphan files, through Spark, unless another
-    table of the catalog shares the location: every table's metadata file is read for it, and ``say``
-    is told how far that is. ``progress`` is called with (manifests read, of how many).
+    table of the catalog shares the location: this reads every table's metadata file, and ``say``
+    gets its progress. ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -141,7 +141,7 @@ def observe(
 def load_metadata(source: TableSource) -> dict[str, Any]:
     """The table's metadata JSON, compressed or not.
 
-    Raises :class:`~icekit.errors.MetadataUnreadable` for what is no metadata, or is damaged: it says where.
+    Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged; the message says where.
     """
     location = source.metadata_location
     raw = source.read(location)
@@ -157,7 +157,7 @@ def load_metadata(source: TableSource) -> dict[str, Any]:
 
 
 def check_metadata(loaded: Any, location: str) -> None:
-    """Raise :class:`~icekit.errors.MetadataUnreadable` for metadata that is damaged; ``location`` is where it was read."""
+    """Raise :class:`~icekit.errors.MetadataUnreadable` for damaged metadata; ``location`` is the path of the metadata file."""
     try:
         check(loaded)
     except Damaged as problem:
@@ -165,7 +165,7 @@ def check_metadata(loaded: Any, location: str) -> None:
 
 
 def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
-    """Which collector to use for a number of files, unless told."""
+    """The collector for a number of files, unless ``collector`` names one."""
     if collector in ("spark", "local"):
         return collector
     if collector != "auto":
@@ -182,13 +182,13 @@ def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Co
     location = snapshot.get("manifest-list")
     if location is None:
         raise MetadataUnreadable(
-            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; rewrite it with any commit of a current engine."
+            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; any commit of a current engine rewrites it."
         )
     found = manifest_list(source.read(location), location)
     for manifest in found:
         if manifest["partition_spec_id"] not in spec_ids:
             raise MetadataUnreadable(
-                f"{location} lists a manifest of partition spec {manifest['partition_spec_id']}, which partition-specs in {source.metadata_location} does not have; {_OLDER}."
+                f"{location} lists a manifest with partition spec {manifest['partition_spec_id']}, but partition-specs in {source.metadata_location} does not have that spec; {_OLDER}."
             )
     return found
 
@@ -200,19 +200,19 @@ def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], 
 
 
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
-    """The columns stated, else those the table property names; unknown ones are refused or left."""
+    """The stated columns, or else those of the table property; an unknown column is an error in the former and ignored in the latter."""
     if not stated:
         declared = [c.strip() for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")]
         return tuple(c for c in declared if c in known)
     for column in stated:
         if column not in known:
-            near = nearest(column, known) or "; there are " + ", ".join(known[:10]) + "."
+            near = nearest(column, known) or "; columns: " + ", ".join(known[:10]) + "."
             raise ParameterError(f"There is no column {column!r} to filter by{near}")
     return tuple(stated)
 
 
 def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[str], None] | None) -> StorageFacts | None:
-    # The procedure refuses a table whose files others may share; then nobody can tell orphans.
+    # The procedure rejects a table whose files others may share: its orphans cannot be told apart.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
     from icekit.facts.orphans import REMEMBERED_SECONDS, TableQuery, list_orphans, orphans_before, sharing
@@ -223,20 +223,20 @@ def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[s
     return replace(list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)
 
 
-# --- Refuse table metadata that is damaged or contradicts itself, naming the field and its value; pure
+# --- Reject table metadata that is damaged or contradicts itself, with the field and its value; pure
 #
-# What Iceberg's own parser refuses (TableMetadataParser, TableMetadata) is refused, as far as icekit reads it; only the
-# names of types are not checked, as a newer Iceberg may have more of them. Also refused is what that parser does not look at:
-# a lineage that runs in a circle, ids that are given twice, a current snapshot that is lost though the log of snapshots has it,
-# a format version that is newer than the rules here. What is absent may also be null.
+# Rejects what Iceberg's own parser rejects (TableMetadataParser, TableMetadata), in the parts that icekit reads, except
+# unknown type names, because a newer Iceberg may have more. Also rejects errors that the parser ignores:
+# a lineage with a circle, duplicate ids, a current snapshot that is lost although the snapshot log has it,
+# and a format version newer than the rules here. A missing value may also be null.
 
 
-#: Format versions whose rules are known here (table spec).
+#: The format versions with rules here (table spec).
 VERSIONS = (1, 2, 3)
 _REF_TYPES = ("branch", "tag")
-# Ids of "no snapshot", as writers of format version 1 put them.
+# Ids that mean "no snapshot", as writers of format version 1 write them.
 _NONE = (None, -1)
-# Figures of a snapshot's summary that are read (SnapshotSummary); engines add to the totals with every commit.
+# The figures read from a snapshot's summary (SnapshotSummary); engines add to the totals with every commit.
 _FIGURES = tuple(
     [f"{did}-{what}" for did in ("added", "deleted", "total") for what in ("data-files", "records")]
     + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("delete-files", "files-size")]
@@ -245,37 +245,37 @@ _FIGURES = tuple(
     + ["changed-partition-count"]
 )
 _FIGURE = re.compile(r"-?[0-9]{1,19}")
-# The end of the year 9999: no moment after it can be written as a date.
+# The end of the year 9999: a later moment cannot be written as a date.
 _LAST_MS = 253_402_300_799_999
 _LONGEST = 60
-# Deeper types than any engine writes would end what reads them.
+# Types nested deeper than any engine writes would overflow the stack of a reader.
 _DEEPEST = 200
 
 
 def check(metadata: Any) -> None:
-    """Raise :class:`~icekit.facts.metadata.Damaged` for the first thing that cannot be right in a table's metadata JSON."""
+    """Raise :class:`~icekit.facts.metadata.Damaged` for the first error in a table's metadata JSON."""
     _kind(metadata, dict, "the document", "an object")
     version = _present(metadata, "format-version")
     if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):
         newer = isinstance(version, int) and version > max(VERSIONS)
         raise Damaged(
-            f"format-version is {_shown(version)}, and {'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
-            f"{' are known here: a newer icekit may know it' if newer else ''}"
+            f"format-version is {_shown(version)}, but {'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
+            f"{' are known here: a newer icekit may support it' if newer else ''}"
         )
-    _kind(_present(metadata, "location"), str, "location", "a text")
-    _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a text")
+    _kind(_present(metadata, "location"), str, "location", "a string")
+    _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a string")
     for key, value in _map(metadata, "properties").items():
-        _kind(value, str, f"properties.{key}", "a text")
+        _kind(value, str, f"properties.{key}", "a string")
     columns = _field_ids(_check_schemas(metadata, version))
     _check_specs(metadata, version, columns)
     _check_orders(metadata, columns)
     _check_snapshots(metadata, version)
     for place, entry in enumerate(_objects(metadata, "metadata-log")):
-        _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a text")
+        _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a string")
 
 
 def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """Check all of them; returns the current one."""
+    """Check all schemas; returns the current one."""
     schemas = _objects(metadata, "schemas")
     if not schemas:
         if version > 1 or metadata.get("schema") is None:
@@ -313,7 +313,7 @@ def _check_fields(fields: Any, where: str) -> None:
         at = f"{where}[{place}]"
         _kind(field, dict, at, "an object")
         _whole(field.get("id"), f"{at}.id")
-        _kind(field.get("name"), str, f"{at}.name", "a text")
+        _kind(field.get("name"), str, f"{at}.name", "a string")
         _check_type(field.get("type"), f"{at}.type")
 
 
@@ -337,7 +337,7 @@ def _check_type(kind: Any, where: str) -> None:
             _check_type(kind.get("key"), f"{where}.key")
             _check_type(kind.get("value"), f"{where}.value")
         case other:
-            raise Damaged(f"{where}.type is {_shown(other)}, and a nested type is a struct, a list or a map")
+            raise Damaged(f"{where}.type is {_shown(other)}, but a nested type is a struct, a list or a map")
 
 
 def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -> None:
@@ -360,19 +360,19 @@ def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -
 
 
 def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
-    """The columns that new files are partitioned or sorted by; of a dropped one only what version 1 puts in its place is left."""
+    """Check the columns that partition or sort new files; for a dropped column, version 1 keeps only a placeholder."""
     for place, field in enumerate(fields):
         for source in [field["source-id"]] if field.get("source-id") is not None else field.get("source-ids") or []:
             if field["transform"] != "void" and source not in columns:
-                raise Damaged(f"{where}[{place}].source-id is {source}, which no column of the current schema has")
+                raise Damaged(f"{where}[{place}].source-id is {source}, but no column of the current schema has that id")
 
 
 def _check_spec_fields(fields: Any, where: str) -> None:
     for place, field in enumerate(_kind(fields, list, where, "a list")):
         at = f"{where}[{place}]"
         _kind(field, dict, at, "an object")
-        _kind(field.get("name"), str, f"{at}.name", "a text")
-        _kind(field.get("transform"), str, f"{at}.transform", "a text")
+        _kind(field.get("name"), str, f"{at}.name", "a string")
+        _kind(field.get("transform"), str, f"{at}.transform", "a string")
         sources = (
             [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
         )
@@ -389,7 +389,7 @@ def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
             at = f"sort-orders[{place}].fields[{number}]"
             _kind(field, dict, at, "an object")
             for key in ("transform", "direction", "null-order"):
-                _kind(field.get(key), str, f"{at}.{key}", "a text")
+                _kind(field.get(key), str, f"{at}.{key}", "a string")
             if field.get("source-id") is not None:
                 _whole(field["source-id"], f"{at}.source-id")
     ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
@@ -412,23 +412,23 @@ def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
     for name, ref in refs.items():
         _kind(ref, dict, f"refs.{name}", "an object")
         if ref.get("type") not in _REF_TYPES:
-            raise Damaged(f"refs.{name}.type is {_shown(ref.get('type'))}, and a ref is a branch or a tag")
+            raise Damaged(f"refs.{name}.type is {_shown(ref.get('type'))}, but a ref is a branch or a tag")
         _named(ref.get("snapshot-id"), ids, f"refs.{name}.snapshot-id", "snapshots")
         for key in ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep"):
             if ref.get(key) is not None:
                 _whole(ref[key], f"refs.{name}.{key}")
     head = refs["main"]["snapshot-id"] if "main" in refs else None
     if head is not None and head != current:
-        raise Damaged(f"current-snapshot-id is {_shown(current)}, and refs.main.snapshot-id is {head}: they are one and the same")
+        raise Damaged(f"current-snapshot-id is {_shown(current)}, but refs.main.snapshot-id is {head}: they must be equal")
     _check_lineage(snapshots)
     _check_log(metadata, ids)
 
 
 def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
-    """Where no snapshot is current: the log of those that were does not say otherwise.
+    """Without a current snapshot, check that the snapshot log does not name one.
 
-    Iceberg takes snapshots out of the list and out of the log together, and leaves both as they are when CREATE OR REPLACE
-    takes the current one away, which is a later change. Staged commits and other branches are not in the log.
+    Iceberg removes snapshots from the list and from the log together, and leaves both unchanged when CREATE OR REPLACE
+    removes the current snapshot, which is a later change. Staged commits and other branches are not in the log.
     """
     log = _objects(metadata, "snapshot-log")
     for place, entry in enumerate(log):
@@ -437,38 +437,38 @@ def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
         if metadata.get("current-snapshot-id") not in _NONE:
             continue
         if number not in ids:
-            raise Damaged(f"no snapshot is current, and snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
+            raise Damaged(f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
         if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
             raise Damaged(
-                f"no snapshot is current, and by snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
+                f"no snapshot is current, but according to snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
             )
 
 
 def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:
     _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
     if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
-        raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, and must be milliseconds since 1970, before the year 10000")
+        raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, but must be milliseconds since 1970, before the year 10000")
     for key in ("parent-snapshot-id", "schema-id", "sequence-number"):
         if snapshot.get(key) is not None:
             _whole(snapshot[key], f"{where}.{key}")
     number = snapshot.get("sequence-number") or 0
     if last is not None and number > last:
-        raise Damaged(f"{where}.sequence-number is {number}, and last-sequence-number is {last}: no commit can be newer than the last one")
+        raise Damaged(f"{where}.sequence-number is {number}, but last-sequence-number is {last}: no commit can be newer than the last one")
     listing = snapshot.get("manifest-list")
     if listing is None:
-        _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a text")
+        _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a string")
     else:
-        _kind(listing, str, f"{where}.manifest-list", "a text")
+        _kind(listing, str, f"{where}.manifest-list", "a string")
     summary = _map(snapshot, "summary", f"{where}.summary")
     for key, value in summary.items():
-        _kind(value, str, f"{where}.summary.{key}", "a text")
+        _kind(value, str, f"{where}.summary.{key}", "a string")
     for key in _FIGURES:
         if key in summary and not _FIGURE.fullmatch(summary[key]):
-            raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, and must be a whole number")
+            raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, but must be a whole number")
 
 
 def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
-    """Each snapshot's parents, every one walked once."""
+    """Check each snapshot's ancestors; every snapshot is visited once."""
     by_id: dict[int | None, Mapping[str, Any]] = {snapshot["snapshot-id"]: snapshot for snapshot in snapshots}
     done: set[object] = set()
     for snapshot in snapshots:
@@ -488,13 +488,13 @@ def _present(metadata: Mapping[str, Any], key: str) -> Any:
 
 def _kind(value: Any, kind: type, where: str, wanted: str) -> Any:
     if not isinstance(value, kind):
-        raise Damaged(f"{where} is {_shown(value)}, and must be {wanted}")
+        raise Damaged(f"{where} is {_shown(value)}, but must be {wanted}")
     return value
 
 
 def _whole(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise Damaged(f"{where} is {_shown(value)}, and must be a whole number of 64 bits")
+        raise Damaged(f"{where} is {_shown(value)}, but must be a 64-bit whole number")
     return value
 
 
@@ -514,7 +514,7 @@ def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
     found: set[int] = set()
     for place, one in enumerate(ids):
         if _whole(one, f"{where}[{place}].{key}") in found:
-            raise Damaged(f"{where}[{place}].{key} is {one}, and another one of {where} has the same")
+            raise Damaged(f"{where}[{place}].{key} is {one}, but another entry of {where} has the same")
         found.add(one)
     return found
 
@@ -526,7 +526,7 @@ def _named(value: Any, ids: set[int], where: str, among: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON has it, and not all of a long one."""
+    """A value as in JSON; a long one is cut."""
     text = {None: "missing or null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
     text = text or ("a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

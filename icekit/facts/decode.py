@@ -1,11 +1,11 @@
 """Compile an Avro schema into a function that reads some fields of a record and skips the others.
 
 Nine tenths of a manifest entry are statistics: arrays of numbers and short values, so regularly
-encoded that :mod:`re` walks over them in C. A library that decodes each of them to drop it takes
-several times as long. Values come as they are stored (dates as days, timestamps as
-microseconds), but for decimals and uuids, which come as text.
+encoded that :mod:`re` skips them in C. A library that decodes each value to drop it takes
+several times as long. Values are returned as stored (dates as days, timestamps as
+microseconds), except decimals and UUIDs, which are strings.
 
-Corrupt bytes end in an exception, of any kind, or in a wrong length.
+Corrupt bytes cause an exception, of any kind, or a wrong length.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
-# From the bytes of a block and a place in them, to the value there and the place after it.
+# From the bytes of a block and a position, to the value at the position and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
 Fields = Mapping[str, "Fields | None"]
 
-# A number has the high bit set in every byte but its last.
+# A number has the high bit set in every byte except its last.
 _NUMBER = rb"[\x80-\xff]*+."
-# Text and bytes begin with twice their length, in one byte if there are less than 64 of them.
+# Strings and bytes begin with twice their length, in one byte if the length is less than 64.
 _SHORT = b"(?>" + b"|".join(re.escape(bytes([2 * length])) + b".{%d}" % length for length in range(64)) + b")"
-# An array of more items, which statistics never are, is walked over item by item.
+# Longer arrays are skipped item by item; statistics are never that long.
 _LONGEST_MATCH = 2000
 
 
 def record_reader(schema: Any, fields: Fields | None = None) -> Read:
-    """Compile the reading of a record, into a dict in the schema's order.
+    """Compile a reader of records, which returns a dict in the schema's order.
 
-    ``fields`` names the fields to read, each with None for the whole value or with the
-    fields of a record in it; without, all are read.
+    ``fields`` names the fields to read, each with None for the complete value or with the
+    fields of a nested record; without ``fields``, all are read.
     """
     plan: list[tuple[str | None, Any]] = []
     for field in schema["fields"]:
@@ -61,7 +61,7 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
 
 
 def inlined(schema: Any, names: dict[str, Any] | None = None) -> Any:
-    """The schema with every type that is named a second time written out: two equal decimals share one."""
+    """The schema with repeated named types written out: two equal decimals share one."""
     names = {} if names is None else names
     if isinstance(schema, str):
         return names.get(schema, schema)
@@ -123,7 +123,7 @@ def _array(items: Any) -> tuple[Read, Skip]:
             if not count:
                 return found, at
             if count < 0:
-                at = _skip_long(data, at)  # the size of the block in bytes, for those who skip it
+                at = _skip_long(data, at)  # the size of the block in bytes, for readers that skip it
             for _ in range(abs(count)):
                 item, at = read_item(data, at)
                 found.append(item)
@@ -147,7 +147,7 @@ def _array(items: Any) -> tuple[Read, Skip]:
 
 
 def _pattern(schema: Any) -> bytes | None:
-    """What a value looks like, if that can be told by a regular expression."""
+    """A regular expression that matches a value; None if there is none."""
     if isinstance(schema, list):
         return None
     if isinstance(schema, str):
@@ -160,7 +160,7 @@ def _pattern(schema: Any) -> bytes | None:
 
 @lru_cache(maxsize=256)
 def _whole_array(pattern: bytes, count: int) -> re.Pattern[bytes]:
-    """So many items in one go and the zero after them, which is how everyone writes arrays."""
+    """Match ``count`` items in one block and the zero after them, as all writers write arrays."""
     return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL)
 
 
@@ -221,7 +221,7 @@ _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
 
 
 def _bytes_like(schema: Any) -> tuple[Read, Skip]:
-    """Bytes that may stand for a decimal or a uuid."""
+    """Bytes that may represent a decimal or a UUID."""
     read, skip = _packed(f"{schema['size']}s") if schema["type"] == "fixed" else _PRIMITIVES["bytes"]
     convert = {"decimal": _decimal(schema), "uuid": _uuid}.get(schema.get("logicalType"))
     if convert is None:

@@ -1,4 +1,4 @@
-"""Hold the files of a table, counted: per partition, kind, size bucket and sequence number."""
+"""Count the files of a table by partition, kind, size bucket and sequence number."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 #: A partition value as Iceberg stores it: dates as days, timestamps as microseconds since
-#: 1970, decimals and uuids as text, binary as hex.
+#: 1970, decimals and UUIDs as strings, binary as hex.
 Scalar = int | float | str | bool | None
 
 
 class Kind(StrEnum):
-    """What a file in a manifest is."""
+    """The kind of a file in a manifest."""
 
     DATA = "data"
     POSITION_DELETES = "position_deletes"
@@ -51,7 +51,7 @@ class FileGroup:
     """The files of one kind in one partition, by size bucket.
 
     ``file_scoped_count`` counts delete files that name a single data file: the only ones
-    that ``delete-ratio-threshold`` sees. For deletion vectors, sizes are of the blob.
+    that ``delete-ratio-threshold`` counts. For deletion vectors, sizes are sizes of the blob.
     """
 
     partition: Partition
@@ -61,7 +61,7 @@ class FileGroup:
 
     @property
     def file_count(self) -> int:
-        """Number of files (of deletion vectors: of vectors)."""
+        """Number of files (for deletion vectors: number of vectors)."""
         return sum(b.file_count for b in self.buckets)
 
     @property
@@ -92,7 +92,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over file groups; ``min_bytes`` and ``max_bytes`` are None when there is no file."""
+    """Sums over file groups; ``min_bytes`` and ``max_bytes`` are None without files."""
 
     file_count: int = 0
     size_in_bytes: int = 0
@@ -120,7 +120,7 @@ class Totals:
 
 
 def median_bytes(groups: Iterable[FileGroup]) -> int | None:
-    """The median size of all files of the groups, None without any: its bucket is exact, the place in it is interpolated."""
+    """The median size of all files of the groups, None without files: its bucket is exact, the position in the bucket is interpolated."""
     merged: dict[int, list[int]] = {}
     for group in groups:
         for b in group.buckets:
@@ -140,7 +140,7 @@ class SequenceCounts:
     """Files of one partition that share a data sequence number.
 
     Kept only for partitions to which delete files may apply. A position delete applies to
-    data of its own or a lower sequence number, an equality delete to data of a lower one
+    data of the same or a lower sequence number, an equality delete to data of a lower one
     (table spec, "Scan Planning"). ``sequence_number`` is the highest of
     :attr:`TableFacts.sequence_width` consecutive ones; the width is 1 (exact) unless there
     are very many. ``well_sized_*`` are data files that no size rule would rewrite.
@@ -160,7 +160,7 @@ class SequenceCounts:
 
 @dataclass(frozen=True, slots=True)
 class EqualityKey:
-    """Equality delete files that delete by the same columns; ``field_ids`` are ascending."""
+    """Equality delete files with the same key columns; ``field_ids`` are ascending."""
 
     field_ids: tuple[int, ...]
     file_count: int

@@ -1,4 +1,4 @@
-"""Read where a table is now, what was committed lately, and how large its files were in the past; no Spark."""
+"""Read the current state of a table, its recent commits, and its past file sizes; no Spark."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Head:
-    """A table's metadata at one moment, and the snapshot that a branch or the table itself is at."""
+    """A table's metadata at one moment, and the current snapshot of a branch or of the table."""
 
     metadata: Json
     snapshot: Json | None
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot's id; None for a table that nothing was written to."""
+        """The snapshot's id; None for a table without snapshots."""
         return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
 
     @property
@@ -39,12 +39,12 @@ class Head:
         return 0 if self.snapshot is None else int(self.snapshot.get("sequence-number") or 0)
 
     def lineage(self) -> Iterable[Json]:
-        """The snapshot and its ancestors that are still there, newest first."""
+        """The snapshot and its existing ancestors, newest first."""
         return lineage(snapshots_by_id(self.metadata), self.snapshot)
 
 
 def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
-    """Read where the table is now; raises the errors of :mod:`icekit.errors`."""
+    """Read the current state of a table; raises the errors of :mod:`icekit.errors`."""
     metadata = load_metadata(lake.tables.source(table))
     snapshot, _ = choose_snapshot(metadata, branch)
     return Head(metadata, snapshot)
@@ -53,7 +53,7 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
 def since(at: Head, before: int | None) -> tuple[Json, ...]:
     """The commits after a snapshot, oldest first.
 
-    Raises :class:`~icekit.errors.SnapshotNotFound` if it is not an ancestor any more: the
+    Raises :class:`~icekit.errors.SnapshotNotFound` if that snapshot is no longer an ancestor: the
     table was rolled back, or the snapshot expired.
     """
     found: list[Json] = []
@@ -63,15 +63,16 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
         found.append(snapshot)
     if before is None:
         return tuple(reversed(found))
-    raise SnapshotNotFound(f"Snapshot {before}, which the run began from, is no ancestor of the table's state any more; plan again.")
+    raise SnapshotNotFound(
+        f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's current snapshot; plan again."
+    )
 
 
 def written_since(source: TableSource, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
-    Commits that only replace files (compactions) do not count. Reads the manifests that
-    those commits added and no others; rows that a later rewrite of manifests has moved on are
-    not seen.
+    Commits that only replace files (compactions) do not count. Reads only the manifests that
+    those commits added; misses entries that a later rewrite of manifests has moved.
     """
     young = takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot))
     recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
@@ -89,16 +90,16 @@ def written_since(source: TableSource, metadata: Json, snapshot: Json | None, si
     return frozenset(found)
 
 
-# --- Read how large a table's files were at snapshots of its past; metadata only, a few snapshots of many
+# --- Read a table's file sizes at past snapshots; metadata only, a few of many snapshots
 
 
-#: Snapshots that are read at most.
+#: The most snapshots to read.
 MOST = 30
 
 
 @dataclass(frozen=True, slots=True)
 class SizesAt:
-    """The data files of a table at one snapshot, by size; without its partitions, so that many can be held."""
+    """The data files of a table at one snapshot, by size; without partitions, so that many fit into memory."""
 
     snapshot_id: int
     committed_at_ms: int
@@ -115,7 +116,7 @@ class SizesAt:
 
 
 def spread(commits: Sequence[Commit], at_most: int = MOST) -> tuple[Commit, ...]:
-    """Commits spread evenly over a history, the first and the last among them, oldest first."""
+    """Commits spread evenly over a history, including the first and the last, oldest first."""
     if at_most < 1 or not commits:
         return ()
     if len(commits) <= at_most:
@@ -127,7 +128,7 @@ def spread(commits: Sequence[Commit], at_most: int = MOST) -> tuple[Commit, ...]
 
 
 def sizes_at(facts: TableFacts, commit: Commit) -> SizesAt:
-    """What facts of a snapshot say of its file sizes."""
+    """The file sizes of a snapshot, from its facts."""
     deletes = sum(facts.total(kind).file_count for kind in Kind if kind is not Kind.DATA)
     return SizesAt(
         snapshot_id=commit.snapshot_id,
@@ -150,10 +151,9 @@ def through_time(
 ) -> tuple[SizesAt, ...]:
     """File sizes at up to ``at_most`` snapshots of the facts' lineage, oldest first.
 
-    Sizes are cut at the target in force now, at every snapshot. ``known`` holds what was read
-    before, by snapshot id, and takes in what is read; whoever gives it must give it for one table
-    only. ``progress`` is called with (snapshots read, of how many), before the first one too; what
-    it raises ends the reading. A snapshot that has expired meanwhile is left out.
+    Sizes are cut at the current target, for every snapshot. ``known`` caches sizes by snapshot id;
+    use one cache per table. ``progress`` is called with (snapshots read, of how many), also before
+    the first; an exception from it ends the reading. A snapshot that expires meanwhile is left out.
     """
     chosen = spread(facts.history.commits, at_most)
     found = known if known is not None else {}

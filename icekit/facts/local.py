@@ -23,11 +23,11 @@ def roll_up(
     width: Callable[[int], int],
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Rollup, int]:
-    """Roll every live file up; returns the rollup and the width of its sequence numbers.
+    """Count every live file; returns the rollup and the width of its sequence numbers.
 
-    Memory grows with partitions and sequence numbers, not with files: one manifest is held
-    at a time. ``width`` gives the sequence width for a number of partitions; without
-    deletes no sequence is counted.
+    Memory grows with partitions and sequence numbers, not with files: only one manifest is in
+    memory at a time. ``width`` gives the sequence width for a number of partitions; without
+    deletes, sequence numbers are not counted.
     """
     live = [m for m in manifests if may_have_live(m)]
     with_deletes = any(map(is_delete_manifest, live))
@@ -106,9 +106,9 @@ class _Counting:
 
 
 def _delete_fields(raw: bytes, location: str) -> frozenset[str]:
-    """Bounds only where one tells whether a position delete file names a single data file.
+    """The fields to read: bounds only if they show whether a position delete file names a single data file.
 
-    A first pass without them costs a fraction of what the bounds of equality deletes would.
+    A first pass without bounds costs a fraction of reading the bounds of equality deletes.
     """
     for entry in entries(raw, location, FILE_FIELDS - SIZE_FIELDS):
         file = entry["data_file"]
@@ -118,7 +118,7 @@ def _delete_fields(raw: bytes, location: str) -> frozenset[str]:
 
 
 def _is_file_scoped(file: Record) -> bool:
-    """One data file only: named outright, or by equal bounds of its path column.
+    """Tell whether a delete file names a single data file: directly, or by equal bounds of its path column.
 
     Source: ContentFileUtil.referencedDataFile.
     """
@@ -147,7 +147,7 @@ def _count_sequences(counted: Mapping[tuple[Partition, Kind, int], dict[int, lis
         for count, size, rows, smallest, largest in buckets.values():
             files += count
             records += rows
-            # Both limits are bucket edges, so a bucket lies wholly on one side of each.
+            # Both limits are bucket edges, so no bucket crosses them.
             if low <= smallest and largest <= high:
                 well_files += count
                 well_bytes += size

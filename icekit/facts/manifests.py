@@ -24,9 +24,9 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts"})
-# What every manifest has of a file, whatever wrote it.
+# The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset({"partition", "record_count", "file_size_in_bytes", "file_format"})
-# What every manifest list says of each manifest, whatever wrote it.
+# The fields of a manifest that every manifest list has, from any writer.
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 
 Record = Mapping[str, Any]
@@ -65,7 +65,7 @@ def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS
 
 
 def contains(raw: bytes, location: str, texts: Iterable[str]) -> bool:
-    """Tell whether one of some texts is anywhere in a manifest's entries; decodes none of them."""
+    """Tell whether any of the ``texts`` is in a manifest's entries, without decoding them."""
     wanted = [text.encode() for text in texts]
     try:
         blocks = (block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def contains(raw: bytes, location: str, texts: Iterable[str]) -> bool:
 
 
 def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
-    """See that a manifest's own schema has what every manifest has; a byte of it may be wrong too."""
+    """Check that a manifest's own schema has the fields of every manifest; the schema may be corrupt too."""
     entry = {field["name"]: field["type"] for field in schema["fields"]}
     file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
     if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
@@ -90,9 +90,9 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     if "need to install" in str(error):
         return MetadataUnreadable(
-            f"{location} is compressed in a way that is not installed here: {first_line(error)[:120]}.", detail=repr(error)
+            f"{location} uses a compression codec that is not installed here: {first_line(error)[:120]}.", detail=repr(error)
         )
-    # Corrupt bytes lead a decoder to anything: ValueError, EOFError, KeyError, zlib.error …
+    # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
         f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it from a backup, or roll back to a snapshot before it.",
         detail=repr(error),
@@ -109,7 +109,7 @@ def is_delete_manifest(manifest: Record) -> bool:
 
 
 def live_count(manifest: Record) -> int:
-    """Added and existing entries; manifest lists of old writers spell the counts differently."""
+    """Added and existing entries; old writers name the counts differently."""
     return sum(
         manifest.get(name) or manifest.get(old) or 0
         for name, old in (("added_files_count", "added_data_files_count"), ("existing_files_count", "existing_data_files_count"))
@@ -134,9 +134,9 @@ class FileCounts(NamedTuple):
 
 
 def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None = None) -> FileCounts | None:
-    """The files that a manifest list counts, which is what every engine plans by; where it does not, those of the snapshot's summary.
+    """The file counts of a manifest list, which every engine plans by; without them, the counts of the snapshot's summary.
 
-    Format version 1 may leave out the former, and a writer the latter: None if nothing counts them.
+    Format version 1 may leave out the former, and a writer the latter: None if both are missing.
     """
     if all(_is_counted(manifest) for manifest in manifests):
         deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
@@ -147,9 +147,9 @@ def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None =
 
 
 def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int) -> ManifestFacts:
-    """Roll the manifest list up; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
+    """Summarize the manifest list; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
 
-    A data manifest under half the target is counted as undersized (a stated choice:
+    A data manifest smaller than half the target counts as undersized (a choice:
     two of them fit into one).
     """
     data = [m for m in manifests if not is_delete_manifest(m)]
@@ -195,7 +195,7 @@ def _range(summary: Record, type_name: str) -> tuple[Any, Any] | None:
 
 
 def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
-    """Mean share of the other ranges that intersect a range, in n log n."""
+    """Mean share of the other ranges that intersect a range, in O(n log n)."""
     lows = sorted(low for low, _ in ranges)
     highs = sorted(high for _, high in ranges)
     apart = sum(bisect_left(highs, low) + len(lows) - bisect_right(lows, high) for low, high in ranges)
@@ -204,10 +204,10 @@ def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
 
 
 def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes]) -> MetricsSample:
-    """Look at the statistics of up to 300 data files in up to three data manifests.
+    """Sample the statistics of up to 300 data files in up to three data manifests.
 
-    The newest, the oldest and a middle one, so that files written before a setting changed
-    are seen as well.
+    The manifests are the newest, the oldest and a middle one, so that the sample also has
+    files written before a setting changed.
     """
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     if not data:
@@ -244,7 +244,7 @@ def _column_sample(column: Column, files: Sequence[tuple[set[int], Mapping[int, 
 
 
 def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
-    """Mean share of ranges that hold a value; each range's own lower bound is tried once."""
+    """Mean share of ranges that contain a value; the values are the lower bounds of all ranges."""
     lows = sorted(low for low, _ in ranges)
     highs = sorted(high for _, high in ranges)
     hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)

@@ -29,12 +29,12 @@ Json = Mapping[str, Any]
 
 TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
 
-# Table properties that findings and advice rest on, with Iceberg's defaults (TableProperties).
+# Table properties that findings and advice use, with Iceberg's defaults (TableProperties).
 DEFAULTS: Mapping[str, str | None] = {
     "write.format.default": "parquet",
     TARGET: "536870912",
     "write.delete.target-file-size-bytes": "67108864",
-    # Tables made since Iceberg 1.4 have zstd among their properties; without one writers take gzip.
+    # Tables created since Iceberg 1.4 have zstd in their properties; without the property writers use gzip.
     "write.parquet.compression-codec": "gzip",
     ROW_GROUP: "134217728",
     "write.distribution-mode": None,
@@ -59,7 +59,7 @@ DEFAULTS: Mapping[str, str | None] = {
     "gc.enabled": "true",
 }
 
-# Properties that are parsed as whole numbers here, each with the least that can be worked with.
+# Properties parsed as whole numbers here, each with the smallest usable value.
 _ANY = -(2**63)
 _NUMBERS: Mapping[str, int] = {
     TARGET: 1,
@@ -85,8 +85,8 @@ _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 def number(properties: Mapping[str, str], name: str, default: int) -> int:
     """A table property that is a whole number.
 
-    Raises :class:`~icekit.errors.ParameterError` where it is not one that writers and icekit can work with: Iceberg
-    takes what Java's Long takes, and 0 as a size gives a file for every thousand rows.
+    Raises :class:`~icekit.errors.ParameterError` for a value that writers or icekit cannot use: Iceberg
+    accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
     stated, least = properties.get(name), _NUMBERS.get(name, 1)
     if stated is None:
@@ -95,13 +95,13 @@ def number(properties: Mapping[str, str], name: str, default: int) -> int:
         return int(stated)
     wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
     raise ParameterError(
-        f"The table property {name} is {stated[:100]!r}, and must be {wanted}; set it, or take it away to have the default "
+        f"The table property {name} is {stated[:100]!r}, but must be {wanted}; set it, or remove it to use the default "
         f"(ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
     )
 
 
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
-    """A schema by id, the current one without."""
+    """A schema by id; without an id, the current schema."""
     schemas = metadata.get("schemas") or [metadata["schema"]]
     wanted = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
     return next((s for s in schemas if s.get("schema-id", 0) == wanted), schemas[-1])
@@ -128,7 +128,7 @@ def _leaf(field_id: int, name: str, kind: Any, required: bool, position: int) ->
 
 
 def _nested_paths(fields: Sequence[Json], above: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Field id and names from the top down, of the fields inside structs; the others' path is their name."""
+    """Field id and names from the top down, for fields inside structs; the path of other fields is their name."""
     for column in fields:
         path = (*above, column["name"])
         if above:
@@ -138,7 +138,7 @@ def _nested_paths(fields: Sequence[Json], above: tuple[str, ...] = ()) -> Iterat
 
 
 def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
-    """Every partition spec, by id; sources are named as in the current schema."""
+    """Every partition spec, by id; source columns have the names of the current schema."""
     raw = metadata.get("partition-specs") or [{"spec-id": 0, "fields": metadata.get("partition-spec") or []}]
     types: dict[int, tuple[str | None, str]] = {}
     for schema in metadata.get("schemas") or [metadata["schema"]]:
@@ -176,9 +176,9 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
 
 
 def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The properties that matter here, with those set and those by default marked.
+    """The properties that icekit uses, each marked as set or default.
 
-    Raises :class:`~icekit.errors.ParameterError` for a property that is not a number, including those parsed later.
+    Raises :class:`~icekit.errors.ParameterError` for a property that should be a number and is not, including those parsed later.
     """
     for name in properties:
         if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
@@ -190,7 +190,7 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
 
 
 def int_setting(in_force: Iterable[Setting], name: str) -> int:
-    """A whole number among :func:`settings`, which have seen that it is one; 0 for one without a value."""
+    """A whole number from :func:`settings`, which has validated it; 0 without a value."""
     return int(next(s.value for s in in_force if s.name == name) or 0)
 
 
@@ -208,7 +208,7 @@ def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_s
         append = DistributionMode("append", "none", "default for an unpartitioned, unsorted table")
     if (stated := properties.get("write.distribution-mode")) is not None:
         mode = stated.lower()
-        # There is nothing to hash or to range by (SparkWriteConf, adjustWriteDistributionMode).
+        # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
         void = (mode == "hash" and not partitioned) or (mode == "range" and not partitioned and not is_sorted)
         origin = (
             f"table property write.distribution-mode is {mode}, which needs a partitioning or an order"
@@ -235,9 +235,9 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     default = properties.get("write.metadata.metrics.default")
     inferred_default = int(DEFAULTS[_INFERRED] or 0)
     limit = number(properties, _INFERRED, inferred_default)
-    # As MetricsConfig does with a negative one.
+    # As MetricsConfig does with a negative value.
     limit = inferred_default if limit < 0 else limit
-    # Transforms that keep the order (MetricsConfig: order-preserving sorted columns).
+    # Transforms that preserve the order (MetricsConfig: order-preserving sorted columns).
     ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
     inferred = _limited(fields, limit)
     paths = dict(_nested_paths(fields))
@@ -262,7 +262,7 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
 
 
 def _limited(fields: Sequence[Json], limit: int) -> set[int]:
-    """Ids of the leaves that get inferred metrics: of each struct its own leaves before nested ones.
+    """Ids of the leaves that get metrics by default: in each struct, its own leaves before nested ones.
 
     Source: MetricsConfig.limitFieldIds.
     """
@@ -288,21 +288,21 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
 
 
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
-    """The files that a metadata file names by itself, and it: other metadata files, manifest lists and statistics."""
+    """A metadata file and the files that it names directly: other metadata files, manifest lists and statistics."""
     found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
     found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
     found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
     return frozenset(found)
 
 
-# --- Read the snapshots of table metadata JSON: which one is meant, its lineage, and the history they tell
+# --- Read the snapshots of table metadata JSON: the chosen snapshot, its lineage, and the history
 
 
 MAX_COMMITS = 1000
 
 
 class Damaged(MetadataUnreadable):
-    """What is wrong in a table's metadata, and where."""
+    """A table's metadata is wrong; the message says where."""
 
 
 class CyclicLineage(Damaged):
@@ -310,11 +310,11 @@ class CyclicLineage(Damaged):
 
     def __init__(self, ids: Sequence[object]) -> None:
         shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
-        super().__init__(f"parent-snapshot-id goes round in a circle ({shown}), so the history of the table is not known")
+        super().__init__(f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known")
 
 
 def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
-    """The snapshot to look at, and the name of the branch or tag it was chosen by.
+    """The chosen snapshot, and the name of its branch or tag if ``ref`` is one.
 
     ``ref`` is a branch, a tag, a snapshot id, or None for the current snapshot. Raises
     :class:`~icekit.errors.SnapshotNotFound`.
@@ -330,21 +330,21 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
         if int(ref) in snapshots:
             return snapshots[int(ref)], None
         newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
-        there = f"the newest of {len(snapshots)} is {newest['snapshot-id']}" if newest else "the table has no snapshots"
+        there = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}" if newest else "the table has no snapshots"
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
     known = ", ".join(sorted(refs)) or "none"
-    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; there are {known}.'}")
+    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}")
 
 
 def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
-    """The snapshots that are still there, by id; no id, as of a first snapshot's parent, finds none."""
+    """The existing snapshots by id; None, the parent of a first snapshot, finds none."""
     return {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
 
 
 def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
-    """A snapshot and its ancestors that are still there, newest first; ``snapshots`` are those by id.
+    """A snapshot and its existing ancestors, newest first; ``snapshots`` are all snapshots by id.
 
-    Raises :class:`CyclicLineage` where it would never end.
+    Raises :class:`CyclicLineage` if a snapshot is its own ancestor.
     """
     seen: dict[object, None] = {}
     while snapshot is not None:
@@ -357,7 +357,7 @@ def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iter
 
 
 def history(metadata: Json, snapshot: Json | None) -> History:
-    """Cadence, operations, writers and refs; of all snapshots and of the chosen one's lineage."""
+    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's lineage."""
     snapshots = snapshots_by_id(metadata)
     ancestors = list(lineage(snapshots, snapshot))[::-1]
     times = [s["timestamp-ms"] for s in ancestors]
@@ -409,7 +409,7 @@ def _writer(summary: Mapping[str, str]) -> str | None:
     return summary.get("iceberg-version")
 
 
-# --- Write a table's sort order as SQL, and the statements that bring it back; pure
+# --- Write a table's sort order as SQL, and the statements that restore it; pure
 
 
 DISTRIBUTION = "write.distribution-mode"
@@ -422,10 +422,10 @@ def quoted(columns: Mapping[str, Column], name: str) -> str:
 
 
 def undo_order(table: Identifier, facts: TableFacts) -> str:
-    """The statements that bring back the order and the distribution that are there now.
+    """The statements that restore the current order and distribution.
 
-    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (read from Iceberg's SQL
-    extensions), so the way back puts that property back as well.
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (from Iceberg's SQL
+    extensions), so the undo restores that property too.
     """
     name = identifier(*table)
     if facts.sort_order:

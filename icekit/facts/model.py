@@ -1,8 +1,8 @@
-"""Hold what a table is: frozen, bounded in size, with units in the names and values as the Iceberg spec writes them.
+"""Hold the facts of a table: frozen, bounded in size, with units in the names and values as in the Iceberg spec.
 
-:class:`TableFacts` is a rollup. What it holds grows with partitions, never with files.
+:class:`TableFacts` is a rollup. Its size grows with partitions, never with files.
 Both collectors (:mod:`icekit.facts.spark`, :mod:`icekit.facts.local`) give equal facts.
-Absent is ``None``, never zero.
+A missing value is ``None``, never zero.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ __all__ = [
 class Column:
     """A leaf column of the schema; ``name`` is dotted for nested ones.
 
-    ``position`` is that of its top-level column, from 0; ``metrics_mode`` is the mode in
-    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` are the
-    names from the top down, as names may hold dots; empty stands for ``(name,)``.
+    ``position`` is the position of its top-level column, from 0; ``metrics_mode`` is the mode in
+    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` has the
+    names from the top down, because a name may contain dots; empty means ``(name,)``.
     """
 
     field_id: int
@@ -91,14 +91,14 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """A partition spec, current or left behind."""
+    """A partition spec, current or old."""
 
     spec_id: int
     fields: tuple[PartitionField, ...]
 
     @property
     def is_unpartitioned(self) -> bool:
-        """Tell whether no field is left; version 1 tables keep dropped ones as ``void``."""
+        """Tell whether no field is left; version 1 tables keep dropped fields as ``void``."""
         return all(field.transform == "void" for field in self.fields)
 
 
@@ -114,7 +114,7 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A table property in force and where it comes from: ``table property`` or ``default``."""
+    """A table property in force and its origin: ``table property`` or ``default``."""
 
     name: str
     value: str | None
@@ -166,13 +166,13 @@ class ManifestFacts:
 
     @property
     def bytes_per_data_entry(self) -> float | None:
-        """Manifest bytes that one data file costs, compressed."""
+        """Compressed manifest bytes per data file."""
         return self.data_bytes / self.data_entry_count if self.data_entry_count else None
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One snapshot of the lineage, from its summary; None where the writer did not say."""
+    """One snapshot of the lineage, from its summary; None for a value that the writer left out."""
 
     snapshot_id: int
     committed_at_ms: int
@@ -232,7 +232,7 @@ class ColumnSample:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSample:
-    """What statistics a few data files of a few manifests really carry."""
+    """The actual statistics of a few data files in a few manifests."""
 
     file_count: int = 0
     manifest_count: int = 0
@@ -243,7 +243,7 @@ class MetricsSample:
         return next((c for c in self.columns if c.column == name), None)
 
 
-#: Tables that a sentence names; the others are counted.
+#: The number of tables that a sentence names; it counts the others.
 _NAMED = 5
 
 
@@ -257,9 +257,9 @@ class SharedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The tables of the same catalog that keep files where this one does: one entry a table.
+    """The tables of the same catalog that keep files in this table's location: one entry per table.
 
-    ``unchecked`` says why some tables could not be compared; None where all were. Tables of other catalogs are not known.
+    ``unchecked`` says why some tables could not be compared; None if all were. Tables of other catalogs are not known.
     """
 
     shared: tuple[SharedPlace, ...] = ()
@@ -267,7 +267,7 @@ class Sharing:
 
     @property
     def told(self) -> str:
-        """``shared location with db.a_old (s3://bucket/db/a)``; empty where nothing is shared."""
+        """``shared location with db.a_old (s3://bucket/db/a)``; empty if no location is shared."""
         if not self.shared:
             return ""
         named = ", ".join(f"{place.table} ({place.path})" for place in self.shared[:_NAMED])
@@ -276,16 +276,16 @@ class Sharing:
 
     @property
     def refusal(self) -> str | None:
-        """Why no orphan file may be removed, and what to do; None where nothing speaks against it."""
+        """Why orphan files must not be removed, and what to do; None if they may be."""
         if self.shared:
             return (
-                f"Orphan files are not removed: {self.told}, so a file that this table does not name may be one of theirs. "
-                "Copy one of the tables to a location of its own (CREATE TABLE … AS SELECT) first; "
+                f"Orphan files are not removed: {self.told}, so a file that this table does not reference may belong to another table. "
+                "Copy one of the tables to its own location (CREATE TABLE … AS SELECT) first; "
                 "`icekit admin clones` lists clones that were left behind."
             )
         if self.unchecked:
             return (
-                f"Orphan files are not removed: whether another table keeps files in this location is not known ({self.unchecked}). "
+                f"Orphan files are not removed: another table may keep files in this location ({self.unchecked}). "
                 "Fix that and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
             )
         return None
@@ -296,8 +296,8 @@ class StorageFacts:
     """Files under the table's location that no snapshot references.
 
     Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
-    ``orphan_bytes`` is what they hold, by the sizes of ``weighed_count`` of them; None if not known.
-    Where another table shares the location (``sharing``) nothing is listed: what no snapshot of this table names may be that table's.
+    ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not known.
+    If another table shares the location (``sharing``), nothing is listed: a file that no snapshot of this table references may belong to the other table.
     """
 
     older_than_ms: int
@@ -314,7 +314,7 @@ class StorageFacts:
 
     @property
     def told(self) -> str:
-        """How many they are and what they hold, to go on from: ``15 files, 167 KiB,``."""
+        """The number and size of the orphan files, as the start of a sentence: ``15 files, 167 KiB,``."""
         held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
         return f"{count(self.orphan_count, 'file')}{held}"
 
@@ -337,7 +337,7 @@ def result_type(transform: str, source_type: str) -> str:
 
 
 def to_scalar(value: object) -> Scalar:
-    """Bring a value decoded from Avro or Spark to the form that facts keep."""
+    """Convert a value decoded from Avro or Spark to the form that facts keep."""
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return (aware - _EPOCH) // _MICROSECOND
@@ -350,20 +350,20 @@ def to_scalar(value: object) -> Scalar:
     if isinstance(value, (Decimal, uuid.UUID)):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # not a number is not equal to itself, and JSON has neither
+        return str(value)  # NaN is not equal to itself, and JSON has neither NaN nor infinity
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"no partition value of type {type(value).__name__}")
 
 
 def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
-    """Decode a bound (table spec, "Binary single-value serialization") so that it compares.
+    """Decode a bound (table spec, "Binary single-value serialization") into a value that can be compared.
 
-    Raises ValueError for a type that has no order here (variant, geometry …).
+    Raises ValueError for a type without an order here (variant, geometry …).
     """
     name = type_name.partition("(")[0].partition("[")[0]
     if name in _FORMATS:
-        # Bounds written before a promotion (int to long, float to double) keep their width.
+        # Bounds written before a type promotion (int to long, float to double) keep their old width.
         if name in {"long", "double"} and len(raw) == 4:
             name = {"long": "int", "double": "float"}[name]
         return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
@@ -414,17 +414,17 @@ def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
 
 
 def _path_safe(text: str) -> str:
-    # Only what would make the path ambiguous is escaped: this one is for reading.
+    # People read this path, so only characters that would make it ambiguous are escaped.
     return re.sub(r"[/=%]", lambda match: quote_plus(match[0]), text)
 
 
-#: What a partition without a name, the whole of an unpartitioned table, is called.
+#: The name of the single partition of an unpartitioned table.
 UNPARTITIONED = "(unpartitioned)"
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Everything icekit knows of a table at one snapshot, without a row per file."""
+    """Everything icekit knows about a table at one snapshot, without a row per file."""
 
     catalog: str
     table: tuple[str, ...]
@@ -523,7 +523,7 @@ class TableFacts:
 
     @property
     def mean_partition_bytes(self) -> float:
-        """Bytes of data files in a partition, on average over those with a live file."""
+        """Mean bytes of data files per partition, over the partitions with a live file."""
         return self.data.size_in_bytes / max(1, len({group.partition for group in self.groups}))
 
     @cached_property
@@ -545,7 +545,7 @@ class TableFacts:
         return partition_path(self.spec(partition.spec_id), partition.values)
 
     def partition_name(self, partition: Partition | None) -> str:
-        """The same, or what the whole of an unpartitioned table is called."""
+        """The same, or the name for the single partition of an unpartitioned table."""
         return (self.partition_path(partition) if partition is not None else "") or UNPARTITIONED
 
     def partitions(self) -> Iterator[Partition]:

@@ -1,4 +1,4 @@
-"""Find files that no snapshot names, and the tables that keep files where another does, so that no file is taken for another's orphan."""
+"""Find files that no snapshot references, and tables that share a location, so that no table's file counts as an orphan of another."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from icekit.catalog.lake import Lake
     from icekit.catalog.tables import TableSource
 
-# --- List files under a table's location that no snapshot references, and weigh them; delete nothing
+# --- List files under a table's location that no snapshot references, with their sizes; delete nothing
 
 
-# remove_orphan_files leaves younger files alone: a writer may be about to commit them.
+# remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
 EXAMPLES = 5
-#: Orphans whose size is asked for, each a request to the storage; of more, these stand for all.
+#: The most orphans whose size is read, one request to the storage each; of more, these are a sample.
 WEIGHED = 2_000
 _WEIGHED_AT_ONCE = 16
 _WEIGHING_SECONDS = 60.0
 
 
 def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.datetime | None = None) -> StorageFacts:
-    """Count and weigh orphan files by the dry run of ``remove_orphan_files``; ``table`` has its catalog.
+    """Count orphan files with the dry run of ``remove_orphan_files``, and measure their sizes; ``table`` includes its catalog.
 
-    Three days old or older, the procedure's own default. Reads the whole location's
-    listing and every snapshot's manifests, in Spark. At most :data:`WEIGHED` files are weighed,
-    chosen by a hash of their paths; without the JVM bridge none is.
+    Orphans are three days old or older, the procedure's default. Lists the complete location
+    and reads every snapshot's manifests, in Spark. At most :data:`WEIGHED` files are measured,
+    chosen by a hash of their paths; none without the JVM bridge.
     """
     from pyspark.sql import functions as F
 
@@ -68,19 +68,19 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
 
 
 def orphans_before(now: dt.datetime | None = None) -> dt.datetime:
-    """The moment before which a file must have been written to be taken for an orphan now."""
+    """A file must be older than this moment to count as an orphan now."""
     return ((now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE).replace(microsecond=0)
 
 
 def weighed(count: int, sizes: Sequence[int]) -> int | None:
-    """The bytes of ``count`` files by the sizes of some: their mean for the others; None where there are files and no sizes."""
+    """The total bytes of ``count`` files from the sizes of some, with their mean for the rest; None if there are files but no sizes."""
     if not count or len(sizes) >= count:
         return sum(sizes)
     return round(count * sum(sizes) / len(sizes)) if sizes else None
 
 
 def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
-    """Bytes of each file by the table's own FileIO; what it cannot tell, or not in time, is left out."""
+    """Bytes of each file from the table's own FileIO; files without an answer in time are left out."""
     if not paths or not has_bridge(spark):
         return []
     from py4j.protocol import Py4JError
@@ -96,10 +96,10 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
                 path = next(todo, None)
             if path is None:
                 return
-            with contextlib.suppress(Py4JError):  # it is gone since, or may not be looked at
+            with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
                 found.append(int(io.newInputFile(path).getLength()))
 
-    # Not an executor's, which would keep the process until a storage that does not answer has been asked for every file.
+    # Daemon threads: a thread pool would keep the process alive while a storage does not answer.
     threads = [threading.Thread(target=work, name="icekit-weighing", daemon=True) for _ in range(min(_WEIGHED_AT_ONCE, len(paths)))]
     until = time.monotonic() + _WEIGHING_SECONDS
     try:
@@ -112,7 +112,7 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
     return list(found)
 
 
-# --- Find the tables of a catalog that keep files where another table does
+# --- Find the tables of a catalog that share a location with another table
 
 
 Json = Mapping[str, Any]
@@ -121,22 +121,22 @@ T = TypeVar("T")
 #: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
 Load = Callable[["TableSource"], Json]
 
-#: Choices: how long the tables of a catalog are compared, in seconds, and by how many threads.
+#: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of threads.
 COMPARING_SECONDS = 900.0
-#: A choice: how long it is remembered where other tables keep their files, while one table after the other is looked at.
+#: A choice: how long the locations of other tables are remembered while many tables are checked in turn.
 REMEMBERED_SECONDS = 300.0
 _AT_ONCE = 8
 _SAYING_SECONDS = 10.0
-#: Choices: the snapshots and the bytes of manifests that are read one after the other.
+#: Choices: the most snapshots and bytes of manifests to read one after the other.
 _FEW_SNAPSHOTS, _FEW_BYTES = 64, 1 << 24
-#: Tables that a sentence says could not be read.
+#: The number of unreadable tables that a sentence names.
 _NAMED = 3
 
-#: The table properties that say where files are written, beside the location itself (LocationProviders, TableProperties).
+#: The table properties that say where files are written, in addition to the location (LocationProviders, TableProperties).
 _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-# AddFilesProcedure and pyiceberg's add_files give it to a table that has none before they take files in.
+# AddFilesProcedure and pyiceberg's add_files set it on a table without one before they add files.
 _NAME_MAPPING = "schema.name-mapping.default"
-# DeleteOrphanFiles takes s3, s3a and s3n for one; wasb and abfs are two ways to one account; an HDFS has several names.
+# DeleteOrphanFiles treats s3, s3a and s3n as one; wasb and abfs are two schemes for one account; an HDFS has several names.
 _FAMILIES = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure"),
@@ -147,7 +147,7 @@ _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a table said of itself, and when (monotonic seconds): its paths, the folders of the files that its metadata file names."""
+    """The paths of a table, the folders of the files that its metadata file names, and when they were read (monotonic seconds)."""
 
     at: float = -math.inf
     declared: tuple[str, ...] = ()
@@ -158,19 +158,19 @@ class _Known:
 
 @dataclass
 class _Memory:
-    """What a catalog's tables have said of themselves, and when they were listed: a report asks for each table in turn."""
+    """The known paths of a catalog's tables, and when the tables were listed: a report asks for each table in turn."""
 
     names: list[Identifier] = field(default_factory=list)
     listed_at: float = -math.inf
     tables: dict[Identifier, _Known] = field(default_factory=dict)
 
 
-# By the catalog's own object; a lake that is lent to another thread has the same.
+# Keyed by the catalog object, which a lake in another thread shares.
 _memories: WeakKeyDictionary[Any, _Memory] = WeakKeyDictionary()
 
 
 class _Place(NamedTuple):
-    """A folder: its kind of storage (empty: not said), bucket or container, and every way to write its path."""
+    """A folder: its kind of storage (empty: not stated), bucket or container, and every way to write its path."""
 
     family: str
     authority: str
@@ -178,23 +178,23 @@ class _Place(NamedTuple):
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Tell whether two paths may be the same folder, or one may be inside the other.
+    """Tell whether two paths may be the same folder, or one may be inside the other; true if in doubt.
 
-    Schemes and authorities are compared as Iceberg does for orphans, and paths by all that they can mean: as they are
-    written, decoded, without ``..``, with symbolic links followed. In doubt it is so.
+    Schemes and authorities are compared as Iceberg does for orphans, and paths in every reading: as
+    written, decoded, without ``..``, with symbolic links followed.
     """
     return _meet(_place(one), _place(other))
 
 
 def declared_paths(metadata: Json) -> tuple[str, ...]:
-    """Where a table says that its files are: its location, and the paths of its properties."""
+    """The declared paths of a table's files: its location, and the paths in its properties."""
     properties = metadata.get("properties") or {}
     return (str(metadata["location"]), *(str(properties[key]) for key in _PATHS if properties.get(key)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableQuery:
-    """How the other tables of a catalog are asked: for so many seconds, telling ``say`` now and then how far it is, until ``stopped``."""
+    """Limits for reading the other tables of a catalog: a time in seconds, ``say`` for progress, and ``stopped`` to end early."""
 
     seconds: float = COMPARING_SECONDS
     say: Say | None = None
@@ -204,11 +204,11 @@ class TableQuery:
 def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None = None, *, max_age: float = 0.0) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
-    A table shares a place if its location or a path of its properties is the same as one of this table's, inside it or
-    around it, or if a metadata file, manifest list or statistics file of its lies there that this table does not name.
-    Reads one metadata file a table, in a few threads and without a JVM where the catalog needs none; neither data files
-    nor views are looked at. What cannot be read, or not in time, is in ``unchecked``. What this process has read of other
-    tables in the last ``max_age`` seconds is not read again. Raises the errors of :mod:`icekit.errors` where the table itself cannot be read.
+    Another table shares a place if its location or a path in its properties equals, contains or lies inside one of this
+    table's paths, or if such a path contains one of its metadata, manifest list or statistics files that this table does not name.
+    Reads one metadata file per table, in a few threads, without a JVM if the catalog needs none; ignores data files
+    and views. ``unchecked`` names tables that could not be read in time. Results of the last ``max_age`` seconds
+    are reused. Raises the errors of :mod:`icekit.errors` if the table itself cannot be read.
     """
     source = lake.tables.source(table)
     metadata = load(source)
@@ -228,7 +228,7 @@ def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None
 
     def compare(name: Identifier) -> SharedPlace | None:
         known = memory.tables.get(name, _Known())
-        # Only a no is taken from memory: the other table may be gone since, or this one may name the same files.
+        # Only a negative answer is reused: the other table may be gone, or this table may name the same files.
         if known.at > since and not meeting(name, (*known.declared, *known.folders)):
             return None
         known, files = _read(lake, name, load, memory)
@@ -240,10 +240,10 @@ def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None
 
 
 class Naming(NamedTuple):
-    """The other tables of a catalog that name some of a table's files, each with one of them, and what is not known (None: nothing).
+    """The other tables of a catalog that reference some of a table's files, each with one such file, and what could not be checked (None: nothing).
 
-    ``doubtful`` are tables that may name more of them: those with a name mapping, which may have taken in files that they did not
-    write, and those that keep files where the table does.
+    ``doubtful`` are tables that may reference more of the files: tables with a name mapping, which may have added files that they did not
+    write, and tables that share the location.
     """
 
     files: Mapping[Identifier, str]
@@ -254,10 +254,10 @@ class Naming(NamedTuple):
 def naming(
     lake: Lake, table: Identifier, files: frozenset[str], roots: Iterable[str], load: Load, asking: TableQuery | None = None
 ) -> Naming:
-    """Find the other tables of the catalog that name some of a table's files, and those that may.
+    """Find the other tables of the catalog that reference some of a table's files, and tables that may.
 
-    ``files`` are such as a metadata file names by itself (:func:`icekit.facts.metadata.named_files`); ``roots`` are the folders of the
-    others. Nothing is taken from memory. A table that is not Iceberg's names what lies in its location.
+    ``files`` are files that a metadata file names directly (:func:`icekit.facts.metadata.named_files`); ``roots`` are the folders of the
+    other files. Earlier results are not reused. A table of another format references every file in its location.
     """
     memory, mine = _memories.setdefault(lake.tables, _Memory()), [_place(root) for root in roots]
     doubtful: set[Identifier] = set()
@@ -278,9 +278,9 @@ def naming(
 
 
 def may_name(lake: Lake, table: Identifier, load: Load, roots: Iterable[str]) -> bool:
-    """Tell whether another table may name a file in some folders, whichever their scheme and authority; in doubt it may.
+    """Tell whether another table may reference a file in some folders, with any scheme and authority; true if in doubt.
 
-    Looks for the folders among the bytes of a table's manifests, without a JVM; where these are many, a query over them is quicker.
+    Searches the bytes of the table's manifests for the folders, without a JVM; for many manifests, a query is faster.
     """
     folders = [f"{(found[3] if (found := _URI.fullmatch(root)) else root).rstrip('/')}/" for root in roots]
     source = lake.tables.source(table)
@@ -294,7 +294,7 @@ def may_name(lake: Lake, table: Identifier, load: Load, roots: Iterable[str]) ->
             return True
         return any(contains(source.read(path), path, folders) for path in sorted(manifests))
     except MetadataUnreadable:
-        return True  # the query says what is wrong, if it cannot read it either
+        return True  # the query reports the error, if it cannot read the table either
 
 
 def of_others(
@@ -305,10 +305,10 @@ def of_others(
     asking: TableQuery | None = None,
     names: Callable[[], list[Identifier]] | None = None,
 ) -> tuple[dict[Identifier, T], str | None]:
-    """What each other table of a table's catalog comes to when asked, in a few threads, and what is not known of them; None where all is.
+    """The result of ``ask`` for each other table of a table's catalog, in a few threads, and which tables could not be checked (None: all were).
 
-    A table that was dropped since it was listed is left out. One that is still listed and cannot be found is not known: some catalogs
-    answer so for what one may not read. ``say`` is told how far ``what`` is; no table is asked once ``stopped`` says so.
+    A table that was dropped after the listing is left out. A table that is still listed but not found counts as unchecked: some catalogs
+    answer so without read permission. ``say`` gets the progress of ``what``; reading ends once ``stopped`` returns true.
     """
     asking = asking or TableQuery()
     try:
@@ -327,23 +327,23 @@ def of_others(
             there = set(lake.tables.names())
         except Exception:
             there = set(missing)
-        unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it and does not find it, or hides it")
+        unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it but does not find it, or hides it")
     reached = len(answers) + len(unread.keys() | missing)
     return answers, _unchecked(unread, reached, len(others), asking.seconds)
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
-    """Tell whether a name is that of a table which is not listed, in other letters, as catalogs that ignore case have it."""
+    """Tell whether a name is another spelling of an unlisted table, in a catalog that ignores case."""
     if ".".join(name).casefold() != ".".join(table).casefold():
         return False
     try:
         return lake.tables.source(name).metadata_location == metadata_location
     except Exception:
-        return False  # it is among those that are compared, which says what is wrong with it
+        return False  # it is also compared, which reports the error
 
 
 def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[_Known, frozenset[str]]:
-    """What another table says of itself, and the files that its metadata file names; what is remembered of it is new."""
+    """The paths of another table, read again, and the files that its metadata file names."""
     began = time.monotonic()
     try:
         source = lake.tables.source(name)
@@ -362,7 +362,7 @@ def _folders(files: Iterable[str]) -> tuple[str, ...]:
 
 
 def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
-    """Where a table that is not Iceberg's keeps its files, as a session's catalog lists those too; none for a view."""
+    """The location of a table of another format, which a session's catalog lists too; none for a view."""
     if not isinstance(lake.tables, SessionTables):
         return ()
     described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}").collect()
@@ -372,7 +372,7 @@ def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]
 def _each(
     names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
 ) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
-    """What each table answers, why some do not, and those that are not found; what is in none was not reached in time."""
+    """The answers of tables, the errors, and the tables not found; a table in none of the three was not reached in time."""
     seconds, say, stopped = asking.seconds, asking.say, asking.stopped
     todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
     answers: dict[Identifier, T] = {}
@@ -392,7 +392,7 @@ def _each(
             except Exception as error:
                 unread[name] = first_line(error)
 
-    # Not an executor's, which would keep the process until a catalog that does not answer has been asked for every table.
+    # Daemon threads: a thread pool would keep the process alive while a catalog does not answer.
     threads = [threading.Thread(target=work, name="icekit-comparing", daemon=True) for _ in range(min(_AT_ONCE, len(names)))]
     began = told = time.monotonic()
     try:
@@ -413,7 +413,7 @@ def _unchecked(unread: Mapping[Identifier, str], reached: int, of: int, seconds:
     if len(unread) > _NAMED:
         said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
     if reached < of:
-        said.append(f"{reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}, and no more")
+        said.append(f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}")
     return "; ".join(said) or None
 
 
@@ -421,7 +421,7 @@ def _unchecked(unread: Mapping[Identifier, str], reached: int, of: int, seconds:
 def _place(path: str) -> _Place:
     scheme, authority, rest = found.groups() if (found := _URI.fullmatch(path)) else ("", "", path)
     family = _FAMILIES.get(scheme.lower(), scheme.lower())
-    # An HDFS has as many names as hosts; wasb and abfs name two hosts of one account.
+    # An HDFS may have a name per host; wasb and abfs use two hosts for one account.
     authority = "" if family in {"file", "hdfs"} else (authority or "").lower().replace(".blob.", ".dfs.")
     spellings = {rest, unquote(rest)}
     spellings |= {posixpath.normpath("/" + spelling.lstrip("/")) for spelling in spellings}
@@ -431,7 +431,7 @@ def _place(path: str) -> _Place:
 
 
 def _first_in(paths: Iterable[str], places: Sequence[_Place]) -> str | None:
-    """The first of some paths that meets one of some places; None where none does."""
+    """The first path that overlaps one of the places; None if none does."""
     return next((path for path in paths if any(_meet(_place(path), place) for place in places)), None)
 
 

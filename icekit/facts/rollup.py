@@ -1,4 +1,4 @@
-"""Turn aggregated rows into file groups, size histograms, delete ratios and worst partitions; both collectors end here."""
+"""Turn aggregated rows into file groups, size histograms, delete ratios and worst partitions; used by both collectors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _RATIOS = (*(2.0**-k for k in range(14, 0, -1)), 1.0, *(2.0**k for k in range(2,
 def edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
     """Inclusive lower edges of the size buckets, ascending from 0.
 
-    Halvings and doublings of the target, Iceberg's own two limits, and any ``ratios`` that
-    thresholds ask for: so that a count on either side of a limit is exact.
+    The edges are halves and doubles of the target, Iceberg's two limits, and the ``ratios`` of
+    the thresholds, so that a count on either side of a limit is exact.
     """
     cut = {0}
     cut.update(int(target_bytes * ratio) for ratio in _RATIOS)
     for ratio in (MIN_SIZE_RATIO, MAX_SIZE_RATIO, *ratios):
-        # A file of exactly the limit is left alone on either side; no bucket is a single byte.
+        # A rewrite leaves a file of exactly either limit alone; no bucket is a single byte.
         if ratio <= 1:
             cut.add(min_file_size(target_bytes, ratio))
         else:
@@ -43,20 +43,20 @@ def edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
 
 
 def min_file_size(target_bytes: int, ratio: float = MIN_SIZE_RATIO) -> int:
-    """The smallest size that is left alone."""
+    """The smallest file size that a rewrite leaves alone, in bytes."""
     return int(target_bytes * ratio)
 
 
 def max_file_size(target_bytes: int, ratio: float = MAX_SIZE_RATIO) -> int:
-    """The largest size that is left alone."""
+    """The largest file size that a rewrite leaves alone, in bytes."""
     return int(target_bytes * ratio)
 
 
 def expected_files(size_in_bytes: int, target_bytes: int) -> int:
-    """Files that so many bytes are written to.
+    """The number of files that a rewrite writes for ``size_in_bytes`` of data.
 
-    A remainder becomes a file of its own only when it is large enough not to be rewritten
-    next time, or when spreading it would make the others much too large
+    A remainder becomes a separate file only if it is large enough not to be rewritten
+    next time, or if spreading it would make the other files much too large
     (SizeBasedFileRewritePlanner.expectedOutputFiles).
     """
     if size_in_bytes < target_bytes:
@@ -68,7 +68,7 @@ def expected_files(size_in_bytes: int, target_bytes: int) -> int:
 
 
 def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
-    """Manifests that so many bytes are written to: the bytes over the target, rounded up (RewriteManifestsSparkAction)."""
+    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up (RewriteManifestsSparkAction)."""
     return max(1, -(-size_in_bytes // target_bytes))
 
 
@@ -77,17 +77,17 @@ def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
     return cut[bisect_right(cut, size_in_bytes) - 1]
 
 
-#: Rows of sequence counts that the driver holds at most; above it, sequence numbers are
+#: The most rows of sequence counts that the driver holds; with more, sequence numbers are
 #: counted in ranges.
 MAX_SEQUENCE_ROWS = 200_000
 
-# Sequence counts are lists in the order of SequenceCounts, in which a kind's counts start here.
+# Sequence counts are lists in the order of SequenceCounts; each kind's counts start at this place.
 _FIRST_COUNT = {Kind.DATA: 0, Kind.EQUALITY_DELETES: 4, Kind.POSITION_DELETES: 6, Kind.DELETION_VECTORS: 6}
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How sizes are cut: bucket edges for data and for delete files, and what is well-sized."""
+    """How sizes are cut: bucket edges for data files and delete files, and the well-sized range."""
 
     data: tuple[int, ...]
     deletes: tuple[int, ...]
@@ -95,12 +95,12 @@ class Cut:
 
     @property
     def well_sized(self) -> tuple[int, int]:
-        """Smallest and largest data file that no size rule of rewrite_data_files selects."""
+        """Sizes of the smallest and largest data file that no size rule of rewrite_data_files selects, in bytes."""
         return min_file_size(self.target_bytes), max_file_size(self.target_bytes)
 
 
 def kind_of(content: int, file_format: str) -> Kind:
-    """What a file is, from its content and format (deletion vectors are Puffin blobs)."""
+    """The kind of a file, from its content and format (deletion vectors are Puffin blobs)."""
     if content == 0:
         return Kind.DATA
     if content == 2:
@@ -109,7 +109,7 @@ def kind_of(content: int, file_format: str) -> Kind:
 
 
 def sequence_width(file_count: int, partition_count: int, last_sequence_number: int) -> int:
-    """How many consecutive sequence numbers are counted as one: 1 unless there are very many.
+    """How many consecutive sequence numbers count as one: 1 unless there are very many.
 
     There cannot be more rows than files, nor more than partitions times sequence numbers.
     """
@@ -119,7 +119,7 @@ def sequence_width(file_count: int, partition_count: int, last_sequence_number: 
 
 
 def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, str], ...]]:
-    """A total order over partitions whose values may be null, not a number, or of different types."""
+    """A total order over partitions whose values may be null, NaN, or of different types."""
 
     def one(value: object) -> tuple[bool, str, float, str]:
         if isinstance(value, (int, float)) and not math.isnan(value):
@@ -139,11 +139,11 @@ class Rollup:
     by_key: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
-        """Add the counts of one (partition, kind, bucket); each comes once."""
+        """Add the counts of one (partition, kind, bucket); call it once for each."""
         self.buckets[partition, kind].append(bucket)
 
     def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
-        """Add equality delete files that delete by these columns."""
+        """Add equality delete files with these key columns."""
         counts = self.by_key[tuple(sorted(field_ids))]
         counts[0] += files
         counts[1] += records
@@ -171,13 +171,13 @@ class Rollup:
     def sequences(self, is_global: Callable[[int], bool]) -> tuple[SequenceCounts, ...]:
         """Freeze the sequence counts of the partitions to which deletes may apply.
 
-        Deletes of an unpartitioned spec are global: with equality deletes among them, every
+        Deletes of an unpartitioned spec are global: if any are equality deletes, every
         partition counts (table spec, "Scan Planning").
         """
         with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
         everywhere = any(is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES)
         kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
-        # Partitions are few and their keys slow to make, so each is made once.
+        # There are few partitions and their sort keys are slow to compute, so each is computed once.
         place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
         ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
         return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
@@ -194,18 +194,18 @@ def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_f
 
 
 def range_end(sequence_number: int, width: int) -> int:
-    """The highest sequence number of the range that one falls into."""
+    """The highest sequence number of the range that contains ``sequence_number``."""
     return -(-sequence_number // width) * width
 
 
-# --- Derive what people ask for from facts: size histogram, delete ratios, worst partitions
+# --- Derive figures from facts: size histogram, delete ratios, worst partitions
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramBar:
     """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None).
 
-    ``min_bytes`` and ``max_bytes`` are the smallest and the largest file of it; None without files.
+    ``min_bytes`` and ``max_bytes`` are the sizes of its smallest and largest file; None without files.
     """
 
     lower_bytes: int
@@ -221,7 +221,7 @@ def file_size_histogram(
 ) -> tuple[HistogramBar, ...]:
     """Files by size, from the smallest bar in use to the largest; empty without files.
 
-    ``edges`` are the facts' own, or others that no bucket crosses; ``reach`` are sizes to which empty bars go on.
+    ``edges`` are the facts' own, or others that no bucket crosses; empty bars extend to the sizes in ``reach``.
     """
     if edges is None:
         edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
@@ -242,10 +242,10 @@ def file_size_histogram(
 
 @dataclass(frozen=True, slots=True)
 class DeleteRatio:
-    """Deletes against data in one partition (None: the whole table).
+    """Deletes compared with data in one partition (None: the entire table).
 
-    Ratios are delete files per data file and delete records per data record; None where
-    there is no data.
+    Ratios are delete files per data file and delete records per data record; None without
+    data.
     """
 
     partition: Partition | None
@@ -295,12 +295,12 @@ def _ratio(partition: Partition | None, totals: Mapping[Kind, Totals]) -> Delete
 
 
 def delete_ratio(facts: TableFacts) -> DeleteRatio:
-    """Deletes against data of the whole table."""
+    """Deletes compared with data, for the entire table."""
     return _ratio(None, {kind: facts.total(kind) for kind in Kind})
 
 
 def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
-    """Deletes against data of each partition that has any deletes, highest ratio by records first."""
+    """Deletes compared with data, for each partition with deletes; highest ratio by records first."""
     groups: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
         groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
@@ -313,7 +313,7 @@ def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...]:
-    """Partitions with the most data files beyond what the target size would take."""
+    """Partitions with the most data files beyond the number needed at the target size."""
 
     def excess(group: FileGroup) -> int:
         return group.file_count - expected_files(group.size_in_bytes, facts.target_bytes)
@@ -323,10 +323,10 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Which equality deletes apply to the data of one partition, and to how much of it.
+    """The equality deletes that apply to the data of one partition, and how much data they apply to.
 
-    ``data_files`` have at least one delete that applies; ``loads`` are delete records times
-    the data files that must load them, which is what readers really pay.
+    At least one delete applies to each of the data files counted; ``loads`` counts each delete
+    record once per data file that loads it, which is the real cost for readers.
     """
 
     partition: Partition
@@ -339,13 +339,13 @@ class Applied:
 
 
 def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
-    """Work out per partition which equality deletes apply: those of a higher sequence number.
+    """Find the equality deletes that apply in each partition: deletes with a higher sequence number.
 
     Deletes written under an unpartitioned spec apply to every partition (table spec,
-    "Scan Planning"). Key bounds are not looked at, so this is an upper bound.
+    "Scan Planning"). Key bounds are ignored, so this is an upper bound.
     """
     by_partition = sequences_by_partition(facts)
-    # Within a range of sequence numbers the order is not known: there deletes count as later.
+    # Within a range of sequence numbers the order is not known, so deletes count as later.
     exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [
         (s.sequence_number, s.equality_delete_record_count)
@@ -390,15 +390,15 @@ def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCo
     return found
 
 
-# --- Filter and sort the partitions of a table; bounded in what comes out, whatever there is
+# --- Filter and sort the partitions of a table; the result is bounded
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """One partition: its live data files, and the deletes that were written into it.
+    """One partition: its live data files, and the deletes written into it.
 
-    ``path`` is as people read it, empty for the whole of an unpartitioned table. Deletes of an
-    unpartitioned spec apply everywhere and are counted where they were written.
+    ``path`` is for people to read, and empty for an unpartitioned table. Deletes of an
+    unpartitioned spec apply everywhere and count where they were written.
     """
 
     partition: Partition
@@ -417,14 +417,14 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The first ``rows`` of ``matched`` partitions that a text matches, of ``total``."""
+    """The first ``rows`` of the ``matched`` partitions that match a text, of ``total`` partitions."""
 
     rows: tuple[PartitionFigures, ...]
     matched: int
     total: int
 
 
-#: What partitions can be sorted by, what is worst first.
+#: The orders for partitions, worst first.
 ORDERS: Mapping[str, Callable[[PartitionFigures], float]] = MappingProxyType(
     {
         "most data files": lambda p: -p.data_file_count,
@@ -448,12 +448,12 @@ def partition_figures(facts: TableFacts) -> tuple[PartitionFigures, ...]:
 
 
 def select(figures: Sequence[PartitionFigures], text: str = "", by: str = "most data files", limit: int = 20) -> Selection:
-    """The worst partitions whose path holds every word of a text, in any case.
+    """The worst partitions whose path contains every word of a text, ignoring case.
 
     ``by`` is one of :data:`ORDERS`; raises :class:`~icekit.errors.ParameterError` for another.
     """
     if by not in ORDERS:
-        raise ParameterError(f"Partitions are not sorted by {by!r}{nearest(by, ORDERS) or '; use ' + ', '.join(ORDERS) + '.'}")
+        raise ParameterError(f"Partitions cannot be sorted by {by!r}{nearest(by, ORDERS) or '; use ' + ', '.join(ORDERS) + '.'}")
     words = text.casefold().split()
     matched = [p for p in figures if all(word in p.path.casefold() for word in words)] if words else figures
     return Selection(tuple(heapq.nsmallest(max(limit, 0), matched, key=ORDERS[by])), len(matched), len(figures))

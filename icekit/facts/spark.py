@@ -1,4 +1,4 @@
-"""Collect the file rollup in Spark: files are counted where their manifests are read."""
+"""Collect the file rollup in Spark: the tasks that read manifests also count the files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KINDS = tuple(Kind)
-# Tasks that rows are brought together in: few, as each costs some milliseconds, and a
-# million rows take one of them half a second.
+# The number of tasks after a shuffle: few, because each task costs some milliseconds, and one
+# task handles a million rows in half a second.
 _REDUCERS = 4
 
 
@@ -36,11 +36,11 @@ def roll_up(
     cut: Cut,
     width: Callable[[int], int] | None,
 ) -> tuple[Rollup, int]:
-    """Roll every live file of a snapshot up; ``table`` is named with its catalog.
+    """Count every live file of a snapshot; ``table`` includes its catalog.
 
     Without delete files (``width`` is None) this is one aggregation of ``data_files``, which reads no
-    statistics. With them it is one of ``entries``, the only table with sequence numbers,
-    kept while it is rolled up both ways. The driver receives rows per partition, kind, size
+    statistics. With delete files it aggregates ``entries``, the only table with sequence numbers,
+    and caches it for both aggregations. The driver receives a row per partition, kind, size
     bucket and, with deletes, sequence number.
     """
     try:
@@ -90,7 +90,7 @@ def _with_deletes(
         .selectExpr("*", f"if(kind = {_code(Kind.DATA)}, {_bucket('size', cut.data)}, {_bucket('size', cut.deletes)}) AS bucket")
     )
     scope = _scope(names)
-    # Brought together by partition alone, so that what is counted from it below moves no rows again.
+    # Shuffled by partition alone, so that the aggregations below do not shuffle again.
     fine = _aggregated(_brought_together(rows, scope), [*scope, "kind", "bucket", "sequence"]).persist()
     rollup = Rollup()
     try:
@@ -105,10 +105,10 @@ def _with_deletes(
 
 
 def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expected: FileCounts | None, listed: FileCounts) -> None:
-    """Refuse what a metadata table lists where the snapshot has other files; ``expected`` is None where nothing counts them.
+    """Check that the metadata tables list as many files as the snapshot has; ``expected`` is None if nothing counts them.
 
-    Raises :class:`~icekit.errors.MetadataUnreadable`: an engine that overlooks a file here would
-    take a table for healthy, or a delete for resolved.
+    Raises :class:`~icekit.errors.MetadataUnreadable` otherwise: with a file missing here, icekit would
+    call a table healthy, or a delete resolved.
     """
     if expected is None or listed == expected:
         return
@@ -120,9 +120,9 @@ def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expec
 
 
 def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
-    """(field id, name) of the one partition struct that metadata tables show for all specs.
+    """(field id, name) of the partition struct that metadata tables have for all specs.
 
-    Source: Partitioning.partitionType: by field id, named as the newest spec names it.
+    Source: Partitioning.partitionType: by field id, with the names of the newest spec.
     """
     names: dict[int, str] = {}
     for spec in sorted(specs, key=lambda s: -s.spec_id):
@@ -132,7 +132,7 @@ def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
 
 
 def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, str]]) -> list[str]:
-    """SQL that brings each partition field to the form that facts keep, as columns p0, p1 and so on."""
+    """SQL that converts each partition field to the form that facts keep, as columns p0, p1 and so on."""
     if not names:
         return []
     struct: Any = frame.select(path).schema[0].dataType
@@ -141,7 +141,7 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
 
 
 def scalar_sql(column: str, type_name: str | None) -> str:
-    """SQL that brings a value of a Spark type (``typeName()``) to the form that facts keep, but for what :func:`scalar` does."""
+    """SQL that converts a value of a Spark type (``typeName()``) to the form that facts keep; :func:`scalar` does the rest."""
     if type_name is None:  # a field that was void in every spec has no column
         return "NULL"
     return {
@@ -158,22 +158,21 @@ def _bucket(size: str, edges: Sequence[int]) -> str:
 
 
 def _code(kind: Kind) -> int:
-    """A number for a kind: Spark groups by numbers several times faster than by text."""
+    """A number for a kind: Spark groups by numbers several times faster than by strings."""
     return _KINDS.index(kind)
 
 
 def _scope(names: Sequence[tuple[int, str]]) -> list[str]:
-    """The columns that tell a partition."""
+    """The columns that identify a partition."""
     return ["spec_id", *(f"p{i}" for i in range(len(names)))]
 
 
 def _brought_together(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Move rows of equal keys to one task, so that no later grouping by these keys moves them.
+    """Move rows with equal keys to one task, so that later groupings by these keys do not shuffle.
 
-    Left to itself Spark counts per task first and then shuffles into
-    ``spark.sql.shuffle.partitions``, 200 if nobody chose: for as few rows as there are here, opening
-    so many files per task takes longer than reading the manifests. The session's setting is not
-    ours to change.
+    By default Spark counts per task first and then shuffles into
+    ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
+    per task takes longer than reading the manifests. The session's setting belongs to the user.
     """
     return rows.repartition(_REDUCERS, *keys)
 
@@ -203,7 +202,7 @@ def _merged(fine: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 class Partitions:
-    """Partitions of arrow rows, each made once."""
+    """Partitions of Arrow rows, each created once."""
 
     def __init__(self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> None:
         place = {field_id: i for i, (field_id, _) in enumerate(names)}
@@ -225,8 +224,8 @@ class Partitions:
 
 
 def scalar(value: object) -> Scalar:
-    """Bring what Spark answers to :func:`scalar_sql` to the form that facts keep."""
-    # As text in plain notation; what CAST makes of a small one depends on the session's ANSI mode.
+    """Convert the result of :func:`scalar_sql` to the form that facts keep."""
+    # As a string in plain notation: CAST of a small decimal depends on the session's ANSI mode.
     return format(value, "f") if isinstance(value, Decimal) else to_scalar(value)
 
 
@@ -246,7 +245,7 @@ def _read_file_scoped(
     names: Sequence[tuple[int, str]],
     rollup: Rollup,
 ) -> None:
-    """Count the position delete files that name one data file; their bounds are needed only here."""
+    """Count the position delete files that name one data file; only this needs their bounds."""
     if not any(kind is Kind.POSITION_DELETES for _, kind in rollup.buckets):
         return
     deletes = metadata_table(spark, table, "delete_files", snapshot_id)
@@ -283,7 +282,7 @@ def _read_sequences(
     scope = _scope(names)
     globally = any(kind is Kind.EQUALITY_DELETES and specs[p.spec_id].is_unpartitioned for p, kind in rollup.buckets)
     if not globally:
-        # Only partitions that hold deletes; the rest never reach the driver.
+        # Only partitions with deletes; the rest never reach the driver.
         fine = fine.selectExpr("*", f"max(kind <> {_code(Kind.DATA)}) OVER (PARTITION BY {', '.join(scope)}) AS has_deletes").where(
             "has_deletes"
         )

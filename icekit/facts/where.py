@@ -1,9 +1,9 @@
 """Turn partitions into predicates over rows: the ``where`` of a procedure, the filter of a proof.
 
-Each partition transform has one predicate over its source column that holds for exactly the
-rows of the partition. Times become ranges, because column bounds prune by them as well;
-buckets and truncations are asked through the catalog's own functions, which Iceberg's
-planner understands (``SparkV2Filters``).
+Each partition transform has one predicate over its source column that is true for exactly the
+rows of the partition. Times become ranges, so that column bounds can skip files too;
+buckets and truncations use the catalog's own functions, which Iceberg's planner
+understands (``SparkV2Filters``).
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from icekit.facts.files import Partition, Scalar
 from icekit.facts.model import Column, PartitionField, PartitionSpec
 from icekit.sql import identifier, literal
 
-#: Partitions that one predicate names at most, so that it can be read and planned: a stated choice.
+#: The most partitions that one predicate names, so that it stays readable and fast to plan: a choice.
 MOST_PARTITIONS = 2_000
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours", "bucket": "bucket", "truncate": "truncate"}
-# One box is a product: for each field of a spec, the values it may have.
+# A box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
 
 
 def where(
     catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Column], partitions: Iterable[Partition], *, of_rows: bool = False
 ) -> str | None:
-    """A Spark SQL predicate that holds for the rows of these partitions; None when it would hold for all.
+    """A Spark SQL predicate that is true for the rows of these partitions; None if it would be true for all rows.
 
-    It selects whole partitions of its own spec. Files of other specs may hold such rows too,
-    and a rewrite takes them where their bounds do not rule it out. A field whose column was
-    dropped, or whose values have no literal, cannot be asked for: the predicate is then wider
-    than the partitions, see :func:`unfiltered_fields`; a value without a literal makes it None. No
-    partitions at all give ``false``. ``of_rows`` is for a query, in which a uuid is a text; a
-    procedure's planner takes it for what it is.
+    It selects complete partitions of its own spec. Files of other specs may hold such rows too,
+    and a rewrite takes those files unless their bounds rule it out. A field whose column was
+    dropped cannot be in a predicate, which is then wider than the partitions, see
+    :func:`unfiltered_fields`; a value without a literal makes the predicate None. Without
+    partitions the predicate is ``false``. ``of_rows`` is for a query, in which a UUID is a string;
+    a procedure's planner uses the UUID type.
     """
     by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
     for partition in partitions:
@@ -62,20 +62,20 @@ def where(
 
 
 def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
-    """A predicate for rows in which a term (SQL) of this type has one of some values, which are as facts keep them.
+    """A predicate for rows in which a term (SQL) of this type has one of some values, in the form that facts keep.
 
-    Raises ValueError or OverflowError for a time that has no literal, as do its neighbours.
+    Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
     return f"{term} IN ({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
 
 
 def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
-    """A predicate for rows in which a term lies between two values, both included."""
+    """A predicate for rows in which a term is between two values, both inclusive."""
     return f"{term} >= {literal_of(kind, low)} AND {term} <= {literal_of(kind, high)}"
 
 
 def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
-    """The partition fields that no predicate can ask for, because their column is gone."""
+    """The partition fields that a predicate cannot contain, because their column was dropped."""
     known = {column.field_id: column for column in columns}
     return tuple(
         field.name
@@ -85,9 +85,9 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
 
 
 def askable(spec: PartitionSpec, partition: Partition) -> bool:
-    """Tell whether a procedure can be given a predicate for this partition.
+    """Tell whether a procedure can take a predicate for this partition.
 
-    Not for NaN, which Iceberg has no filter for, nor for times that have no literal.
+    It cannot for NaN, for which Iceberg has no filter, nor for times without a literal.
     """
     try:
         for field, value in zip(spec.fields, partition.values, strict=True):
@@ -101,7 +101,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
 
 
 def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
-    """The value of a partition field as an expression over a row; None if its column is gone."""
+    """The value of a partition field as an expression over a row; None if its column was dropped."""
     column = next((c for c in columns if c.field_id == field.source_id), None)
     if column is None or field.transform == "void":
         return None
@@ -112,14 +112,14 @@ def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) 
     if name not in _FUNCTIONS:
         return None
     if column.type == "uuid":
-        # Iceberg hashes its bytes; Spark reads it as text.
+        # Iceberg hashes the bytes of a UUID; Spark reads it as a string.
         source = f"unhex(replace({source}, '-', ''))"
     function = f"{identifier(catalog)}.system.{_FUNCTIONS[name]}"
     return f"{function}({width[:-1]}, {source})" if width else f"{function}({source})"
 
 
 def _merge(boxes: set[_Box]) -> list[_Box]:
-    """Unite boxes that differ in one field only; what they cover together stays the same."""
+    """Merge boxes that differ in only one field; together they cover the same values."""
     if not boxes:
         return []
     for place in reversed(range(len(next(iter(boxes))))):
@@ -132,7 +132,7 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
 
 
 def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
-    """Values in an order that nulls, numbers and texts share."""
+    """Values in one order for nulls, numbers and strings."""
     return sorted(
         (v is not None, isinstance(v, str), float(v) if isinstance(v, (int, float)) else 0.0, v if isinstance(v, str) else "")
         for v in values
@@ -140,7 +140,7 @@ def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
 
 
 def _predicate(catalog: str, field: PartitionField, column: Column | None, of_rows: bool) -> Callable[[frozenset[Scalar]], str] | None:
-    """What turns the values of one field into a predicate; None where none can be written."""
+    """A function from the values of one field to a predicate; None if there is no predicate."""
     if column is None or field.transform == "void":
         return None
     source = identifier(*column.names)
@@ -159,7 +159,7 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None, of_ro
         elif present:
             kind = "int" if name == "bucket" else column.type
             if kind in {"float", "double"} and "nan" in present:
-                # True of the rows; Iceberg's planner has no such filter, see askable().
+                # True for the rows, but Iceberg's planner has no such filter, see askable().
                 parts.append(f"isnan({source})")
                 present.remove("nan")
             written = sorted(literal_of(kind, v) for v in present)
@@ -206,7 +206,7 @@ def _moment(kind: str, moment: dt.datetime) -> str:
 def literal_of(kind: str, value: Scalar) -> str:
     """A partition value, as facts keep it, as a literal of the column's type.
 
-    Raises ValueError or OverflowError for a time that Spark has no literal for, and for bytes that are none.
+    Raises ValueError or OverflowError for a time without a Spark literal, and for invalid hex.
     """
     name = kind.partition("(")[0].partition("[")[0]
     if name == "date" and isinstance(value, int):
@@ -220,7 +220,7 @@ def literal_of(kind: str, value: Scalar) -> str:
     if name == "decimal":
         return f"CAST({literal(str(value))} AS {kind.upper()})"
     if name in {"binary", "fixed"}:
-        # It may come from a log, which anybody may have written.
+        # The value may come from a log, which anybody may have written.
         return f"X'{bytes.fromhex(str(value)).hex()}'"
     if name == "long":
         return f"{value}L"

@@ -1,4 +1,4 @@
-"""The health of tables over time: kept in an Iceberg table or in SQLite, read back bounded, and judged for trends."""
+"""The health of tables over time: stored in an Iceberg table or in SQLite, read back in bounded amounts, and checked for trends."""
 
 from icekit.history.store import Health, health
 

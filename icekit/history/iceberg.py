@@ -1,4 +1,4 @@
-"""Keep health in the Iceberg table ``icekit.health``: by pyiceberg without a JVM, or by Spark where only a session knows the catalog."""
+"""Store health in the Iceberg table ``icekit.health``: with pyiceberg and no JVM, or with Spark if only a session knows the catalog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAMESPACE, NAME = "icekit", "health"
-#: What keeps the table itself well: a run is a commit of one small file.
+#: Properties that keep the history table itself healthy: each run commits one small file.
 PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "icekit.health-version": "1",
@@ -44,29 +44,29 @@ PROPERTIES: Mapping[str, str] = {
     "commit.manifest.min-count-to-merge": "10",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
-    # Nobody travels back in what is itself a history.
+    # A history needs no time travel.
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": "5",
     "write.parquet.compression-codec": "zstd",
 }
-#: Files of a month that an append combines into one: from so many on rewrite_data_files would (min-input-files).
+#: An append combines a month's files from this number on, as rewrite_data_files would (min-input-files).
 FILES_OF_A_MONTH = 5
-#: How far back runs are looked for: ninety runs a week apart.
+#: The most months to search for runs: ninety runs a week apart.
 MONTHS_BACK = 24
 _KEPT_SNAPSHOTS = 20
 _PATIENCE_SECONDS = 60.0
 
 
 class IcebergStore(Store):
-    """``icekit.health``, partitioned by ``observed_month``; made by the first append, widened by a later icekit's.
+    """``icekit.health``, partitioned by ``observed_month``; the first append creates it, a later icekit adds columns.
 
-    An append is one commit, tried again when another came first. Once a month has
-    :data:`FILES_OF_A_MONTH` files they are combined. Old snapshots are dropped from the metadata; the
-    manifest lists that only they named are left to ``remove_orphan_files``, as pyiceberg deletes no files.
+    An append is one commit, tried again after a conflict. When a month has
+    :data:`FILES_OF_A_MONTH` files, they are combined. Old snapshots are dropped from the metadata; their
+    manifest lists are left to ``remove_orphan_files``, because pyiceberg deletes no files.
     """
 
     def __init__(self, catalog: Callable[[], Any]) -> None:
-        """``catalog`` gives a pyiceberg catalog when it is first needed."""
+        """``catalog`` returns a pyiceberg catalog; it is called when first needed."""
         self._make_catalog = catalog
         self._catalog: Any = None
 
@@ -74,7 +74,7 @@ class IcebergStore(Store):
         return f"IcebergStore({NAMESPACE}.{NAME})"
 
     def append(self, records: Sequence[Health]) -> int:
-        """Append what is not there yet, in one commit."""
+        """Append the records that are not stored yet, in one commit; returns their number."""
         if not records:
             return 0
 
@@ -89,7 +89,7 @@ class IcebergStore(Store):
         return self._patiently(attempt, "written")
 
     def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first; months are read back from the newest until there are enough."""
+        """The newest runs of each table, oldest first; reads months from the newest back until there are enough."""
 
         def attempt() -> Mapping[str, Sequence[Health]]:
             table = self._there()
@@ -107,7 +107,7 @@ class IcebergStore(Store):
         return self._patiently(attempt, "read")
 
     def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
-        """The last run of each table, and one figure of the newest: months are read as a stream, of four columns."""
+        """The last run of each table, and one figure of its newest runs: streams months with only four columns."""
 
         def attempt() -> Mapping[str, RecentRuns]:
             table = self._there()
@@ -146,7 +146,7 @@ class IcebergStore(Store):
             return None
 
     def _made(self) -> Any:
-        """The table with every column: made, or widened, where it is not there."""
+        """The table with every column; creates the table or adds columns if needed."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         table = self._there()
@@ -158,7 +158,7 @@ class IcebergStore(Store):
                 table = self._there()
         if "icekit.health-version" not in table.properties:
             raise HistoryUnusable(
-                f"{NAMESPACE}.{NAME} is there and is not icekit's; rename it, or keep the history in a file (--history FILE)."
+                f"{NAMESPACE}.{NAME} exists but is not icekit's; rename it, or keep the history in a file (--history FILE)."
             )
         missing = [name for name in COLUMNS if name not in table.schema().column_names]
         if missing:
@@ -168,7 +168,7 @@ class IcebergStore(Store):
         return table
 
     def _tidy(self, table: Any) -> None:
-        """Combine the files of a month that has many, and drop old snapshots; another commit in the way puts it off."""
+        """Combine the files of a month with many files, and drop old snapshots; a conflict postpones this."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         try:
@@ -194,13 +194,13 @@ class IcebergStore(Store):
             raise
         except Exception as error:
             raise HistoryUnusable(
-                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {first_line(error)}). It needs rights to create and write that table; "
-                "without them keep the history in a file (--history FILE)."
+                f"The history {NAMESPACE}.{NAME} cannot be {what} ({type(error).__name__}: {first_line(error)}). icekit needs permission to create and write that table; "
+                "without it, keep the history in a file (--history FILE)."
             ) from error
 
 
 def as_arrow(records: Sequence[Health], schema: pa.Schema | None = None) -> pa.Table:
-    """Records as the table's columns; those that the table has and this icekit does not know are null."""
+    """Records as the table's columns; columns that this icekit does not know are null."""
     import pyarrow as pa
 
     kinds = {"string": pa.string(), "long": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
@@ -238,7 +238,7 @@ def _by_month() -> Any:
 
 
 def _missing(table: Any, records: Sequence[Health]) -> list[Health]:
-    """The records whose run and table are not there yet."""
+    """The records whose run and table are not stored yet."""
     if table.current_snapshot() is None:
         return list(records)
     runs = {record.run_id for record in records}
@@ -247,16 +247,16 @@ def _missing(table: Any, records: Sequence[Health]) -> list[Health]:
     return [record for record in records if (record.run_id, record.table_name) not in known]
 
 
-# --- Health in the Iceberg table ``icekit.health``, by Spark: for a catalog that only a running session knows
+# --- Health in the Iceberg table ``icekit.health``, with Spark: for a catalog that only a running session knows
 
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "timestamp": "TIMESTAMP"}
-#: Appends after which the table is tidied.
+#: The number of appends after which the table is compacted.
 _TIDY_EVERY = 24
 
 
 class SparkStore(Store):
-    """As :class:`icekit.history.iceberg.IcebergStore`; Spark's own procedures keep the table tidy."""
+    """Like :class:`icekit.history.iceberg.IcebergStore`; Spark's procedures maintain the table."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -266,7 +266,7 @@ class SparkStore(Store):
         return f"SparkStore({self._name})"
 
     def append(self, records: Sequence[Health]) -> int:
-        """Append what is not there yet, in one commit."""
+        """Append the records that are not stored yet, in one commit; returns their number."""
         if not records:
             return 0
 
@@ -285,7 +285,7 @@ class SparkStore(Store):
         return self._guarded(work, "written")
 
     def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first; Spark picks them, the driver gets no more."""
+        """The newest runs of each table, oldest first; Spark selects them, and the driver gets no other rows."""
 
         def work() -> Mapping[str, Sequence[Health]]:
             spark = self._lake.spark
@@ -302,11 +302,11 @@ class SparkStore(Store):
         return self._guarded(work, "read") if tables else {}
 
     def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
-        """The last run of each table, and one figure of the newest; Spark picks both."""
+        """The last run of each table, and one figure of its newest runs; Spark selects both."""
         last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
 
         def work() -> Mapping[str, Sequence[int]]:
-            # A table that an earlier icekit made gets the column with the first run that is appended.
+            # A table of an earlier icekit gets the column with the first append.
             if DRAWN not in self._lake.spark.table(self._name).columns:
                 return {}
             ranked = self._ranked(tables, other_than, f"table_name, observed_at, {DRAWN}")
@@ -342,7 +342,7 @@ class SparkStore(Store):
         spark.sql(f"REFRESH TABLE {self._name}")
         there = {row[0] for row in spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()}
         if "icekit.health-version" not in there:
-            raise HistoryUnusable(f"{self._name} is there and is not icekit's; rename it, or keep the history in a file (--history FILE).")
+            raise HistoryUnusable(f"{self._name} exists but is not icekit's; rename it, or keep the history in a file (--history FILE).")
         columns_there = set(spark.table(self._name).columns)
         missing = [f"{name} {_TYPES[kind]} COMMENT {literal(doc)}" for name, (kind, doc) in COLUMNS.items() if name not in columns_there]
         if missing:
@@ -364,5 +364,5 @@ class SparkStore(Store):
             raise
         except Exception as error:
             raise HistoryUnusable(
-                f"The history {self._name} cannot be {what}: {first_line(error)}. Without rights to it keep the history in a file (--history FILE)."
+                f"The history {self._name} cannot be {what}: {first_line(error)}. Without permission to write it, keep the history in a file (--history FILE)."
             ) from error

@@ -1,4 +1,4 @@
-"""Hold what is remembered of a table's health at one run, say what a place that keeps it must do, and keep it in SQLite."""
+"""Define the record of a table's health at one run and the interface of its store, and store it in SQLite."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from icekit.compact.candidates import Savings
 
 
-# --- Hold what is remembered of a table's health at one run: rollup figures and the names of its findings
+# --- The record of a table's health at one run: rollup figures and the names of its findings
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One table at one run; kept by ``run_id`` and ``table_name``. Absent is None: unknown, or older than the column.
+    """One table at one run; the key is ``run_id`` and ``table_name``. None means unknown, or older than the column.
 
     ``observed_at_ms`` is milliseconds since 1970; ``findings`` are pairs of name and severity in
-    lower case, most serious first. What each column means is in :data:`COLUMNS`.
+    lower case, most serious first. :data:`COLUMNS` describes each column.
     """
 
     run_id: str
@@ -87,34 +87,34 @@ class Health:
         return self.delete_records / self.data_records if self.data_records and self.delete_records is not None else None
 
     def plain(self) -> dict[str, Any]:
-        """Columns as they are kept: ``findings`` as JSON, the month that it was in, the rest as it is."""
+        """Columns as stored: ``findings`` as JSON, the month, and the rest unchanged."""
         findings = json.dumps([list(pair) for pair in self.findings])
         return asdict(self) | {"findings": findings, "observed_month": f"{at(self.observed_at_ms):%Y-%m}"}
 
     @classmethod
     def of_plain(cls, kept: Mapping[str, Any]) -> Health:
-        """Read what was kept; a column that is not there is None, one that this icekit does not know is left out."""
+        """Read a stored record; a missing column is None, an unknown column is left out."""
         known = {f.name: kept[f.name] for f in fields(cls) if kept.get(f.name) is not None}
         known["findings"] = tuple((str(name), str(severity)) for name, severity in json.loads(known.get("findings") or "[]"))
         return cls(**known)
 
 
-#: Every column that is kept, with its type (``string``, ``long`` or ``timestamp``) and what it holds.
-#: Columns are added at the end, and never change their meaning. (Of 0.1, ``opens_spared`` and ``scan_bytes_spared`` are not read.)
+#: Every stored column, with its type (``string``, ``long`` or ``timestamp``) and its meaning.
+#: New columns go at the end, and no column changes its meaning. (``opens_spared`` and ``scan_bytes_spared`` of 0.1 are ignored.)
 COLUMNS: Mapping[str, tuple[str, str]] = {
-    "run_id": ("string", "The report run; with table_name it names a row"),
+    "run_id": ("string", "The report run; with table_name the key of a row"),
     "table_name": ("string", "namespace.table, odd parts in backticks"),
     "observed_at": ("timestamp", "When the table was observed"),
-    "observed_month": ("string", "Its month in UTC, 2026-01; what the Iceberg table is partitioned by"),
-    "catalog": ("string", "The catalog by its profile's name"),
-    "table_uuid": ("string", "The table's UUID: another one is another table of the same name"),
-    "snapshot_id": ("long", "The snapshot observed; null for a table without one"),
+    "observed_month": ("string", "Month of observed_at in UTC, 2026-01; the partition column of the Iceberg table"),
+    "catalog": ("string", "The catalog, by the name of its profile"),
+    "table_uuid": ("string", "The table's UUID; it differs after the table was re-created"),
+    "snapshot_id": ("long", "The snapshot observed; null for a table without snapshots"),
     "status": ("string", "healthy, or the most serious severity: info, warning, critical"),
     "findings": ("string", "JSON list of [name, severity], most serious first"),
     "data_files": ("long", "Live data files"),
     "data_bytes": ("long", "Their bytes"),
     "data_records": ("long", "Their rows, before deletes"),
-    "small_files": ("long", "Data files under the size that rewrite_data_files leaves alone"),
+    "small_files": ("long", "Data files smaller than the sizes that rewrite_data_files leaves alone"),
     "target_file_bytes": ("long", "write.target-file-size-bytes in force"),
     "partitions": ("long", "Partitions with a live file"),
     "position_delete_files": ("long", "Live position delete files"),
@@ -122,29 +122,29 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "equality_delete_files": ("long", "Live equality delete files"),
     "equality_delete_records": ("long", "Their delete records"),
     "deletion_vectors": ("long", "Live deletion vectors"),
-    "deletion_vector_records": ("long", "Positions that they delete"),
+    "deletion_vector_records": ("long", "Rows that the deletion vectors delete"),
     "delete_bytes": ("long", "Bytes of delete files and deletion vectors"),
     "data_manifests": ("long", "Data manifests of the snapshot"),
     "delete_manifests": ("long", "Delete manifests of the snapshot"),
     "manifest_bytes": ("long", "Bytes of both"),
-    "undersized_manifests": ("long", "Data manifests under half of commit.manifest.target-size-bytes"),
+    "undersized_manifests": ("long", "Data manifests smaller than half of commit.manifest.target-size-bytes"),
     "snapshots": ("long", "Snapshots in the metadata"),
     "metadata_files": ("long", "Entries of the metadata log"),
-    "orphan_files": ("long", "Files that no snapshot names; null if the storage was not listed"),
+    "orphan_files": ("long", "Files that no snapshot references; null if the storage was not listed"),
     "files_gone": ("long", "Data files that compaction would remove"),
     "opens_saved": ("long", "File opens that compaction would save a full scan"),
-    "scan_bytes_saved": ("long", "The same with bytes and manifests, priced in bytes (read.split.open-file-cost an open)"),
-    "scan_bytes": ("long", "A full scan, priced in the same way"),
-    "expirable_bytes": ("long", "Bytes that expiry would free by the table's properties, at least; null if not known"),
-    "icekit_version": ("string", "The icekit that observed"),
+    "scan_bytes_saved": ("long", "The same with bytes and manifests, as a cost in bytes (read.split.open-file-cost per open)"),
+    "scan_bytes": ("long", "The cost of a full scan, in the same unit"),
+    "expirable_bytes": ("long", "Bytes that expiry under the table's properties would free, a lower bound; null if not known"),
+    "icekit_version": ("string", "The icekit version that observed the table"),
     "orphan_bytes": ("long", "Bytes of the orphan files, estimated where there are very many; null if not known"),
 }
-#: The columns that a row cannot be without.
+#: The columns that must not be null.
 REQUIRED = ("run_id", "table_name", "observed_at", "observed_month")
 
 
 def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thresholds: Thresholds | None = None) -> Health:
-    """What is remembered of a table: nothing that grows with its files or partitions."""
+    """The record of a table; its size does not grow with files or partitions."""
     limits = thresholds or Thresholds()
     small = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
     position, equality, vectors = (facts.total(k) for k in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES, Kind.DELETION_VECTORS))
@@ -188,45 +188,45 @@ def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thr
 
 
 def severity_of(status: str | None) -> int:
-    """A status as a number that grows with its gravity; healthy and unknown are 0."""
+    """A status as a number, higher if more serious; healthy and unknown are 0."""
     return Severity[status.upper()].value if status and status.upper() in Severity.__members__ else 0
 
 
-#: Runs of a table that are read back.
+#: The number of runs read back per table.
 LAST = 90
-#: The figure that an index draws over time.
+#: The figure that an index shows over time.
 DRAWN = "opens_saved"
 
 
 @dataclass(frozen=True, slots=True)
 class RecentRuns:
-    """What an index of very many tables needs of one: its last run, and :data:`DRAWN` of its newest runs, oldest first."""
+    """The part of a table's history that an index of very many tables needs: its last run, and :data:`DRAWN` of its newest runs, oldest first."""
 
     last: Health
     points: tuple[int, ...]
 
 
 class Store(ABC):
-    """Health of tables over time; any method raises :class:`~icekit.errors.HistoryUnusable` when it cannot be read or written."""
+    """Health of tables over time; all methods raise :class:`~icekit.errors.HistoryUnusable` if the store cannot be read or written."""
 
     @abstractmethod
     def append(self, records: Sequence[Health]) -> int:
-        """Append what is not there yet, by run and table, in one commit; returns how many were."""
+        """Append the records whose run and table are not stored yet, in one commit; returns their number."""
 
     @abstractmethod
     def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first, at most ``count`` of each; those of run ``other_than`` are left out.
+        """The newest runs of each table, oldest first, at most ``count`` of each, without run ``other_than``.
 
-        A table of which nothing is kept is not in the answer; a store that was never written to is empty.
-        For a few tables: see :meth:`lately` for all of a lake.
+        The result leaves out tables without runs; a store that was never written to is empty.
+        For a few tables; see :meth:`lately` for all tables of a lake.
         """
 
     @abstractmethod
     def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
-        """The last run of each table whole, and one figure of the newest ``count``: bounded, however many tables there are."""
+        """The complete last run of each table, and one figure of its newest ``count`` runs; memory is bounded for any number of tables."""
 
 
-# --- Read ``icekit.health`` by pyiceberg: a month at a time, of the columns asked for, and the newest rows only
+# --- Read ``icekit.health`` with pyiceberg: a month at a time, only the needed columns, only the newest rows
 
 
 def from_row(row: Mapping[str, Any]) -> Health:
@@ -243,7 +243,7 @@ def files_by_month(table: Any) -> dict[str, int]:
 
 
 def months(table: Any) -> list[str]:
-    """The months that there are rows of, newest first."""
+    """The months with rows, newest first."""
     return list(files_by_month(table))
 
 
@@ -253,7 +253,7 @@ def in_month(month: str) -> Any:
 
 
 def among(column: str, values: Collection[str]) -> Any:
-    """A filter by values, however they are quoted."""
+    """A filter by values, safe for any characters."""
     from pyiceberg import expressions
 
     made: Any = expressions.In
@@ -267,13 +267,13 @@ def _both(left: Any, right: Any) -> Any:
 
 
 def scan(table: Any, rows: Any, tables: Sequence[str], columns: Sequence[str]) -> Any:
-    """A scan of rows: of the tables, where they are few enough for a filter; of the columns that are there."""
+    """A scan of rows: with a filter by table, unless there are too many tables; only existing columns."""
     known = tuple(name for name in columns if name in table.schema().column_names)
     return table.scan(row_filter=_both(rows, among("table_name", tables)) if len(tables) <= 100 else rows, selected_fields=known)
 
 
 def newest_of(rows: Any, tables: Collection[str], count: int, other_than: str) -> Any:
-    """The newest rows of each table, so many at most, newest first; still Arrow's."""
+    """The newest rows of each table, at most ``count``, newest first, as Arrow."""
     import pyarrow as pa
 
     ordered = rows.sort_by([("table_name", "ascending"), ("observed_at", "descending")])
@@ -289,7 +289,7 @@ def newest_of(rows: Any, tables: Collection[str], count: int, other_than: str) -
 
 
 def newest_streamed(scanned: Any, tables: Collection[str], count: int, other_than: str) -> Sequence[Mapping[str, Any]]:
-    """The same of a scan that is too much to hold: batch by batch, only the newest rows are kept."""
+    """The same for a scan that does not fit into memory: batch by batch, keeping only the newest rows."""
     import pyarrow as pa
 
     kept: Any = None
@@ -304,13 +304,13 @@ def newest(rows: Any, tables: Sequence[str], count: int, other_than: str) -> lis
     return [from_row(row) for row in newest_of(rows, tables, count, other_than).to_pylist()]
 
 
-# --- Health in a SQLite file: for one machine, without a catalog that may be written to
+# --- Health in a SQLite file: for one machine, without a writable catalog
 
 
 T = TypeVar("T")
 
 _TYPES = {"string": "TEXT", "long": "INTEGER", "timestamp": "INTEGER"}
-#: Tables asked for in one query; SQLite takes 999 variables or more.
+#: The most tables in one query; SQLite allows at least 999 variables.
 _ASKED = 500
 
 
@@ -329,7 +329,7 @@ class SqliteStore(SqliteFile, Store):
         return f"SqliteStore({str(self.path)!r})"
 
     def append(self, records: Sequence[Health]) -> int:
-        """Append what is not there yet, in one transaction."""
+        """Append the records that are not stored yet, in one transaction; returns their number."""
         if not records:
             return 0
 
@@ -365,7 +365,7 @@ class SqliteStore(SqliteFile, Store):
         return self.read(work, {})
 
     def lately(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, RecentRuns]:
-        """The last run of each table, and one figure of the newest."""
+        """The last run of each table, and one figure of its newest runs."""
         last = {name: runs[-1] for name, runs in self.last(tables, 1, other_than=other_than).items()}
         if not last:
             return {}
@@ -386,7 +386,7 @@ class SqliteStore(SqliteFile, Store):
         return {name: RecentRuns(run, tuple(points.get(name, ()))) for name, run in last.items()}
 
     def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Make the table, or add the columns that it lacks."""
+        """Create the table, or add missing columns."""
         if schema is None:
             columns = ", ".join(f"{n} {_TYPES[kind]}{' NOT NULL' if n in REQUIRED else ''}" for n, (kind, _) in COLUMNS.items())
             db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id)) WITHOUT ROWID")
@@ -398,7 +398,7 @@ class SqliteStore(SqliteFile, Store):
                 db.execute(f"ALTER TABLE health ADD COLUMN {name} {_TYPES[kind]}")
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
-        """Why the history cannot be used."""
+        """The error for a history that cannot be used."""
         return HistoryUnusable(
             f"The history {self.path} cannot be {'written' if writing else 'read'}: {error}; give another file with --history."
         )

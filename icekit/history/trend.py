@@ -1,8 +1,8 @@
-"""Open the history of a table's health, and judge how figures move: a robust line, the days until a threshold, what got worse.
+"""Open the history of a table's health, and find trends: a robust slope, the days until a threshold, what got worse.
 
-The line is Theil's and Sen's: the median of the slopes between all pairs of runs (Sen 1968, "Estimates of
-the regression coefficient based on Kendall's tau"). One odd run does not turn it. Whether there is a
-trend at all is Mann's and Kendall's test on the same pairs, at 5 %, with ties corrected for.
+The slope is the Theil–Sen estimator: the median of the slopes between all pairs of runs (Sen 1968, "Estimates of
+the regression coefficient based on Kendall's tau"). A single odd run does not change it. The Mann–Kendall test
+on the same pairs, at 5 % and corrected for ties, decides whether there is a trend.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from icekit.saving import naming, slug
 from icekit.sql import display_name
 from icekit.units import count, percent, size
 
-#: Fewer runs tell no trend: with four, even a steady rise comes by chance one time in twelve.
+#: Fewer runs show no trend: with four, even a steady rise happens by chance one time in twelve.
 LEAST_RUNS = 5
-#: Runs that a trend is judged by.
+#: The number of runs that decide a trend.
 RECENT_RUNS = 30
-#: A step that halves a figure, or more, is maintenance: what was before says nothing of what comes.
+#: A step that at least halves a figure is maintenance: earlier runs do not predict what follows.
 RESET = 0.5
 #: Two-sided, of the normal distribution.
 _FIVE_PERCENT = 1.96
@@ -45,9 +45,9 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure that is followed over time: how it is read, where it is too much (or too little), how it is written.
+    """A figure that is tracked over time: how to read it, its limit, how to format it.
 
-    ``limit`` is None where no threshold is set. ``falls_ill`` is 1 where more is worse, -1 where less is, 0 where neither.
+    ``limit`` returns None without a threshold. ``falls_ill`` is 1 if more is worse, -1 if less is worse, 0 if neither.
     """
 
     name: str
@@ -116,10 +116,11 @@ MEASURES: tuple[Measure, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Where a figure is going.
+    """The trend of a figure.
 
-    ``per_day`` is the slope, None without a trend; ``why`` then says why. ``days`` is the time until the
-    threshold is met: 0.0 if it is over it, None if it does not come nearer; never NaN or infinite. ``runs`` is how many runs were judged.
+    ``per_day`` is the slope per day, None without a trend; ``why`` then says why. ``days`` is the number of days until
+    the figure reaches the threshold: 0.0 if it is past the threshold, None if it does not approach it; never NaN or infinite.
+    ``runs`` is the number of runs behind the trend.
     """
 
     measure: Measure
@@ -132,14 +133,14 @@ class Trend:
 
     @property
     def days_told(self) -> str:
-        """The days as a person reads them: a dash where there are none, 0 past the threshold."""
+        """The days as text: 0 if already past the threshold, – if never."""
         if not self.days:
             return "–" if self.days is None else "0"
         return "over 365" if self.days > 365 else "under 1" if self.days < 1 else f"{round(self.days)}"
 
     @property
     def sentence(self) -> str:
-        """What a person reads."""
+        """The trend as a sentence, without a full stop."""
         if self.now is None:
             return "not known"
         now = self.measure.write(self.now)
@@ -158,22 +159,22 @@ class Trend:
 
 
 def trends(runs: Sequence[Health], thresholds: Thresholds | None = None) -> tuple[Trend, ...]:
-    """Where each figure is going, by the runs of one table, oldest first; none without a run."""
+    """The trend of each figure, from the runs of one table, oldest first; empty without runs."""
     limits = thresholds or Thresholds()
     own = same_table(runs)
     return tuple(_trend(measure, own, limits) for measure in MEASURES) if own else ()
 
 
 def same_table(runs: Sequence[Health]) -> Sequence[Health]:
-    """The runs since the table of that name was last re-created."""
+    """The runs since the table with that name was last re-created."""
     uuid = runs[-1].table_uuid if runs else None
     return list(itertools.takewhile(lambda h: h.table_uuid == uuid, reversed(runs)))[::-1]
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Theil's and Sen's slope of (x, y), None where Mann's and Kendall's test finds no trend or there are under :data:`LEAST_RUNS` points.
+    """The Theil–Sen slope of (x, y); None if the Mann–Kendall test finds no trend or there are fewer than :data:`LEAST_RUNS` points.
 
-    Points that are not finite are left out; a slope is finite, or None.
+    Points that are not finite are left out; the slope is finite or None.
     """
     points = [point for point in points if all(map(math.isfinite, point))]
     if len(points) < LEAST_RUNS:
@@ -191,7 +192,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def since_reset(points: Sequence[tuple[float, float]], falls_ill: int) -> Sequence[tuple[float, float]]:
-    """The points after the last step towards health that halved the figure (or doubled it, where less is worse)."""
+    """The points after the last improvement that halved the figure (or doubled it, if less is worse)."""
     start = 0
     for place, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
         better = after < before * RESET if falls_ill >= 0 else before < after * RESET
@@ -214,7 +215,7 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
         return Trend(measure=measure, now=now, limit=limit, per_day=None, days=0.0 if over else None, runs=len(recent), why=why)
     days: float | None = 0.0 if over else None
     if limit is not None and not over and per_day * measure.falls_ill > 0:
-        # From the line, not from the last run, which may be the odd one.
+        # From the line, not from the last run, which may be an outlier.
         fitted = statistics.median(y - per_day * x for x, y in recent) + per_day * recent[-1][0]
         ahead = _finite((limit - fitted) / per_day)
         days = None if ahead is None else max(ahead, 0.01)
@@ -222,12 +223,12 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
 
 
 def _finite(value: float) -> float | None:
-    """A number that can be written; neither an overflow nor the difference of two."""
+    """A finite number, or None."""
     return value if math.isfinite(value) else None
 
 
 def worse(before: Health, now: Health, thresholds: Thresholds | None = None) -> tuple[str, ...]:
-    """What got worse from one run to the next: findings that came or are graver, thresholds that were crossed."""
+    """The changes for the worse between two runs: findings that are new or more serious, thresholds that were crossed."""
     if before.table_uuid != now.table_uuid:
         return ()
     limits = thresholds or Thresholds()
@@ -238,7 +239,7 @@ def worse(before: Health, now: Health, thresholds: Thresholds | None = None) -> 
         if name not in had:
             told.append(f"{title} is new")
         elif severity_of(severity) > severity_of(had[name]):
-            told.append(f"{title} is {severity} now")
+            told.append(f"{title} is now {severity}")
     for measure in MEASURES:
         was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
         if was is None or value is None or limit is None:
@@ -249,18 +250,18 @@ def worse(before: Health, now: Health, thresholds: Thresholds | None = None) -> 
 
 
 def better(before: Health, now: Health) -> tuple[str, ...]:
-    """The findings that are gone since another run."""
+    """The findings that are gone since an earlier run."""
     if before.table_uuid != now.table_uuid:
         return ()
     names = {name for name, _ in now.findings}
     return tuple(name.replace("_", " ") for name, _ in before.findings if name not in names)
 
 
-# --- Find the store of a history that a text names: an Iceberg table, a SQLite file, or one table's records handed over as JSON.
+# --- Find the store of a history by its name: an Iceberg table, a SQLite file, or one table's records in a JSON file.
 
 
 def store(where: str, lake: Lake) -> Store | None:
-    """The store that a text names: none if empty, ``table``, or a SQLite file; contacts and makes nothing yet."""
+    """The store for a name: none if empty, ``table``, or a SQLite file; contacts and creates nothing yet."""
     if not where:
         return None
     if where == "table":
@@ -270,12 +271,12 @@ def store(where: str, lake: Lake) -> Store | None:
 
 @contextlib.contextmanager
 def opened(where: str, lake: Lake) -> Iterator[Store | None]:
-    """As :func:`store`, for a ``with`` block."""
+    """Like :func:`store`, for a ``with`` block."""
     yield store(where, lake)
 
 
 def handed_over(records: Sequence[Health], table: str, folder: Path) -> str:
-    """Write what is remembered of a table for its notebook, which may be nothing yet; returns the file."""
+    """Write the stored runs of a table, possibly none, to a file for its notebook; returns the file."""
     path = folder / f"{slug(table)}.history.json"
     with naming(path):
         path.write_text(json.dumps([record.plain() for record in records]), encoding="utf-8")
@@ -283,7 +284,7 @@ def handed_over(records: Sequence[Health], table: str, folder: Path) -> str:
 
 
 def remembered(where: str, lake: Lake, table: str, count: int = LAST) -> tuple[Health, ...]:
-    """The newest runs of one table, oldest first; ``where`` may also be a ``.json`` file that a report handed over."""
+    """The newest runs of one table, oldest first; ``where`` may also be a ``.json`` file from a report."""
     if where.endswith(".json"):
         return tuple(Health.of_plain(kept) for kept in json.loads(Path(where).read_text(encoding="utf-8")))
     found = store(where, lake)
@@ -291,7 +292,7 @@ def remembered(where: str, lake: Lake, table: str, count: int = LAST) -> tuple[H
 
 
 def table_store(lake: Lake) -> Store:
-    """The table's store: by pyiceberg for a profile and the embedded lake, by Spark for a catalog that only a session knows."""
+    """The store in the Iceberg table: pyiceberg for a profile and the embedded lake, Spark for a catalog that only a session knows."""
     if isinstance(lake.tables, ProfileTables):
         tables = lake.tables
         return IcebergStore(lambda: tables.catalog)
@@ -307,17 +308,17 @@ def _embedded(name: str, path: str) -> Any:
     return SqlCatalog(name, uri=f"sqlite:///{path}/catalog.db", warehouse=f"{path}/warehouse")
 
 
-# --- Put together what is known of one table over time: its runs with the present one, and the maintenance between them
+# --- Assemble the history of one table: its earlier runs, the current one, and the maintenance between them
 
 
 _PROCEDURE = re.compile(r"\.system\.(\w+)\(|icekit (\w+)")
-#: Outcomes of compactions that are looked at.
+#: The number of compaction outcomes to read.
 _OUTCOMES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """An action of icekit's that ended within the time of the runs; ``what`` is its procedure."""
+    """An icekit action that ended in the time of the runs; ``what`` is its procedure."""
 
     ended_ms: int
     what: str
@@ -327,7 +328,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """One table over time: ``runs`` oldest first, the last one is now; ``is_kept`` tells whether a history was given."""
+    """One table over time: ``runs`` oldest first, the last one is now; ``is_kept`` says whether there is a history store."""
 
     table: str
     runs: tuple[Health, ...]
@@ -337,26 +338,26 @@ class Past:
 
     @property
     def trends(self) -> tuple[Trend, ...]:
-        """Where each figure is going."""
+        """The trend of each figure."""
         return trends(self.runs, self.thresholds)
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """What got worse since the run before."""
+        """The changes for the worse since the previous run."""
         return worse(self.runs[-2], self.runs[-1], self.thresholds) if len(self.runs) > 1 else ()
 
     @property
     def better(self) -> tuple[str, ...]:
-        """The findings that are gone since the run before."""
+        """The findings that are gone since the previous run."""
         return better(self.runs[-2], self.runs[-1]) if len(self.runs) > 1 else ()
 
 
 def past(lake: Lake, facts: TableFacts, findings: Findings, where: str, thresholds: Thresholds | None = None, *, count: int = LAST) -> Past:
-    """What is kept of a table in ``where`` (``table``, a SQLite file; empty: nowhere), with the facts of now; writes nothing.
+    """The history of a table in ``where`` (``table``, a SQLite file; empty: none), with the current facts; writes nothing.
 
-    At most ``count`` earlier runs, and the actions of the compaction ledger that ended since the first of them.
+    Has at most ``count`` earlier runs, and the actions in the compaction ledger that ended since the first of them.
     """
-    # Imported here: reports import the history, and what it would win comes from them.
+    # Imported here: reports import the history, and the savings come from reports.
     from icekit.compact.candidates import wins
 
     limits = thresholds or Thresholds()
@@ -368,7 +369,7 @@ def past(lake: Lake, facts: TableFacts, findings: Findings, where: str, threshol
 
 
 def _maintained(lake: Lake, facts: TableFacts, since_ms: int) -> tuple[Maintained, ...]:
-    """The ledger's outcomes of a table; a ledger that cannot be read without starting Spark is left."""
+    """The ledger's outcomes of a table; a ledger that needs Spark is skipped."""
     from icekit.compact.ledger import opened
 
     if os.environ.get("ICEKIT_LEDGER") == "table" and not lake.spark_is_running:

@@ -1,5 +1,5 @@
-"""What people look at: charts, tables, cards. Facts and findings in; nothing is computed here that measures do not give.
+"""Charts, tables and cards, from facts and findings; this package computes no new figures.
 
-This package imports nothing by itself: the card in a terminal must not wait for pandas or
+It imports nothing at the top, so that the card in a terminal does not wait for pandas or
 matplotlib.
 """

@@ -25,16 +25,16 @@ _PAINT = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"
 _BOLD, _DIM, _GREEN = "1", "2", "32"
 _PLAIN = ""
 
-# Statements break at blanks outside quotes, so that they can be pasted as they stand.
+# Statements break only at spaces outside quotes, so that they can be pasted unchanged.
 _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 
 
 def card(
     facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, color: bool = False, width: int | None = WIDTH
 ) -> str:
-    """A table's health in about 24 lines of so many columns (None: each sentence in one line); remedies and statements are whole.
+    """A table's health in about 24 lines of ``width`` columns (None: one line per sentence); remedies and statements are never cut.
 
-    ``thresholds`` are the limits of the findings, by which sizes are distinguished too. ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings and of the file size ranges. ``color`` adds ANSI colours, for a terminal.
     """
     columns = max(width, _LEAST) if width is not None else _UNLIMITED
 
@@ -59,7 +59,7 @@ def card(
     told += rows("findings", summary(findings))
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
-        # Few findings leave room to say all of each.
+        # With few findings there is room for each in full.
         parts = _wrapped(f"{finding.title}: {finding.evidence}", columns - 4, None if len(findings) <= 2 else 2)
         told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
     if len(findings) > FINDINGS:
@@ -72,7 +72,7 @@ def card(
 
 
 def _bar(each: SizeClass, facts: TableFacts) -> str:
-    """A size class as a line; any file at all shows."""
+    """A size range as a line; a single file is still visible."""
     width = -(-_BAR * each.file_count // facts.data.file_count)
     share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))
     told = f"{each.file_count:,} with {share} of the bytes" if each.file_count else "0"
@@ -86,7 +86,7 @@ def _next_step(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _sql_lines(statement: str, width: int) -> list[str]:
-    """A statement in lines, whole."""
+    """A complete statement in lines."""
     told = [""]
     for word in _SQL_WORD.findall(printable(statement)):
         if told[-1] and len(told[-1]) + len(word) >= width - 2:
@@ -96,7 +96,7 @@ def _sql_lines(statement: str, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
-    """A text in lines of so many columns, cut where it has more than ``at_most`` (None: never)."""
+    """A text in lines of ``width`` columns, cut after ``at_most`` lines (None: never)."""
     parts = textwrap.wrap(unbroken(printable(text)), width, max_lines=at_most, placeholder=" …")
     whole = [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts or [""]]
     if at_most is not None:
@@ -110,7 +110,7 @@ def _columns(text: str) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """Cut a line to so many columns; East Asian characters take two."""
+    """Cut a line to ``width`` columns; East Asian characters take two."""
     sizes = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text]
     if sum(sizes) <= width:
         return text
@@ -123,7 +123,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, counted: bool = False) -> str:
-    """The same card for a notebook: facts, sizes, findings in short (or only ``counted``), and the next statement to copy."""
+    """The same card for a notebook: facts, sizes, short findings (or only their count if ``counted``), and the next statement to copy."""
     worst = findings.worst
     mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
     heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
@@ -167,12 +167,12 @@ def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
 # --- A table's health in a dozen short lines
 
 
-#: A mean so many times the median, or so many times under it, misleads: a few files that are unlike the others make it.
+#: A mean that differs from the median by this factor misleads: a few unusual files dominate it.
 MISLEADING = 2
 
 
 def lines(facts: TableFacts) -> list[tuple[str, str]]:
-    """What there is to say of a table, as (name, sentence); sizes and findings are shown apart."""
+    """Facts of a table as (name, sentence); sizes and findings are shown separately."""
     return [
         ("snapshot", _snapshot(facts)),
         ("partitions", _partitions(facts)),
@@ -188,9 +188,9 @@ def _snapshot(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         lost = count(facts.history.snapshot_count, "snapshot")
         return (
-            f"none is current, though the metadata lists {lost}: staged, on other branches, or older than a CREATE OR REPLACE"
+            f"no current snapshot, although the metadata lists {lost}: staged, on other branches, or older than a CREATE OR REPLACE"
             if facts.history.snapshot_count
-            else "none: the table is empty, as its metadata lists no snapshots"
+            else "none: the table is empty; its metadata lists no snapshots"
         )
     told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
@@ -259,7 +259,7 @@ def _history(facts: TableFacts) -> str:
 
 
 def _writes(facts: TableFacts) -> str:
-    """Operations that distribute rows alike are named together."""
+    """Distribution modes, each with the operations that use it."""
     modes: dict[str, list[str]] = {}
     for d in facts.distribution:
         modes.setdefault(d.mode, []).append(d.operation)

@@ -1,4 +1,4 @@
-"""A chart as people get it: a picture, a sentence that says the same, and the figures as a table."""
+"""A chart: an image, a sentence with the same content, and the figures as a table."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.legend import Legend
 
-# Okabe and Ito, "Color Universal Design": distinguished with any colour vision.
+# Okabe and Ito, "Color Universal Design": distinguishable with any colour vision.
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
 GREY, BAND = "#595959", "#D9EFE6"
 
-# On a phone a figure of 1152 pixels shrinks to 360: 13 points become 9 pixels there.
+# A phone shrinks a figure of 1152 pixels to 360: 13 points become 9 pixels.
 WIDTH, DPI, FONT, SMALL = 7.2, 160, 13, 12
-#: Letters of a row's name: a third of the width.
+#: The most characters of a row's name: a third of the width.
 NAME = 25
 _STEPS = [1, 2, 5, 10]
 _STYLE: dict[str, Any] = {
@@ -48,7 +48,7 @@ _STYLE: dict[str, Any] = {
     "legend.fontsize": SMALL,
     "legend.frameon": False,
     "hatch.linewidth": 1.2,
-    # Names of tables and partitions may hold dollar signs, which are not formulas.
+    # Dollar signs in names of tables and partitions must not start formulas.
     "text.parse_math": False,
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
@@ -59,8 +59,8 @@ _STYLE: dict[str, Any] = {
 class Chart:
     """A chart that displays in a cell, with a sentence and a table of its figures.
 
-    ``alt`` is the sentence. ``figure`` is None when there is nothing to draw; then the
-    sentence says so.
+    ``alt`` is the sentence. ``figure`` is None if there is nothing to draw; the
+    sentence then says so.
     """
 
     figure: Figure | None
@@ -72,18 +72,18 @@ class Chart:
         return self.alt
 
     def png(self) -> bytes:
-        """The picture; raises ValueError when there is nothing to draw."""
+        """The image as PNG bytes; raises ValueError if there is nothing to draw."""
         if self.figure is None:
             raise ValueError(self.alt)
         stream = io.BytesIO()
-        # The same pixels as savefig's, which draws twice and writes a picture that would be read again.
+        # The same pixels as from savefig, which would draw twice and encode an image that is decoded again here.
         agg: Any = FigureCanvasAgg(self.figure)
         with styled(), warnings.catch_warnings():
-            # A partition name in a script that the font lacks shows as boxes; the table has it in full.
+            # Characters that the font lacks show as boxes; the table has the full name.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             agg.draw()
         drawn = Image.frombytes("RGBA", agg.get_width_height(), bytes(agg.buffer_rgba()))
-        # A report of many tables holds many pictures; a palette makes each a third of the size.
+        # A report of many tables has many images; a palette makes each a third of the size.
         drawn.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
         return stream.getvalue()
 
@@ -94,24 +94,24 @@ class Chart:
         source = base64.b64encode(self.png()).decode()
         return html.framed(
             f'<img alt="{said}" width="800" style="max-width:100%;height:auto" src="data:image/png;base64,{source}">',
-            # The sentence is in alt already: a screen reader should not say it twice.
+            # The sentence is already in alt: a screen reader must not read it twice.
             f'<p aria-hidden="true">{html.prose(self.alt)}</p>',
             f"<details><summary>Figures as a table</summary>{self.table.html()}</details>",
         )
 
 
 def nothing(title: str, sentence: str) -> Chart:
-    """A chart of nothing: a sentence instead of an empty axis."""
+    """A chart without a figure: a sentence instead of empty axes."""
     return Chart(None, title, sentence, Grid("", {}, ()))
 
 
 def styled() -> AbstractContextManager[None]:
-    """The house style for the time of drawing, whatever the notebook has set; nothing is left behind."""
+    """Use icekit's chart style while drawing, and restore the notebook's style afterwards."""
     return style.context(["default", _STYLE])
 
 
 def canvas(title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False) -> tuple[Figure, list[Axes]]:
-    """A titled figure with panels one above the other, of the relative heights given."""
+    """A figure with a title and stacked panels of the given relative heights."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     what, _, name = printable(title).partition(": ")
     figure.suptitle(f"{what}: {shorten(name, 56 - len(what))}", x=0.01, ha="left", fontsize=FONT + 1, fontweight="bold")
@@ -135,7 +135,7 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
-    """Rows named by partition; where the paths are long, by values, with the fields beside the axis."""
+    """Rows named by partition; for long paths, by values, with the fields next to the axis."""
     if max(map(len, paths)) > NAME:
         fields = {"/".join(part.partition("=")[0] for part in path.split("/")) for path in paths if "=" in path}
         axes.set_ylabel(shorten(printable(fields.pop()), 40) if len(fields) == 1 else "partition values", labelpad=8)
@@ -145,7 +145,7 @@ def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Horizontal bars of one kind, a value for each row; None is no bar."""
+    """Horizontal bars of one kind, one value per row; None draws no bar."""
 
     label: str
     values: Sequence[float | None]
@@ -162,7 +162,7 @@ def draw_bars(
     told: Callable[[float], str] | None = None,
     height: float = 0.7,
 ) -> None:
-    """A row for each name from top to bottom, with the kinds beside each other, or end to end; ``told`` writes a value at its bar."""
+    """One row per name from top to bottom, with kinds next to each other or stacked; ``told`` formats the value at a bar."""
     thick = height if stacked else height / len(kinds)
     ends = [0.0] * len(names)
     for place, kind in enumerate(kinds):
@@ -184,19 +184,19 @@ def draw_bars(
 
 
 def note(axes: Axes, text: str, x: float, row: float) -> None:
-    """A few words at the end of a bar, readable over a dashed line too."""
+    """A short text at the end of a bar, readable even on a dashed line."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     axes.annotate(text, (x, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=ground)
 
 
 def sizes_up_to(axis: Axis, longest: float) -> None:
-    """Ticks at powers of two, so that they are round as sizes are written."""
+    """Ticks at powers of two, which are round numbers in binary units."""
     axis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(longest, 2.0) / 6))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
 
 
 def beside(there: int, needed: int) -> str:
-    """``24 → 1`` where fewer would do, ``7 of 13`` where more would, ``4`` where it fits."""
+    """``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if the number is right."""
     return f"{there:,} → {needed:,}" if needed < there else f"{there:,} of {needed:,}" if needed > there else f"{there:,}"
 
 

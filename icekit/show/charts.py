@@ -1,4 +1,4 @@
-"""Draw a table's files (sizes, deletes, partitions), what a plan's bytes save, and a forecast of heap."""
+"""Draw a table's files (sizes, deletes, partitions), the savings of a plan, and a heap forecast."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _REWRITES = {Kind.DATA: "rewrite_data_files", Kind.POSITION_DELETES: "rewrite_po
 
 
 def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> Chart:
-    """How many files have which size, how the bytes spread over them, and what a rewrite leaves alone (by the limits, if given)."""
+    """Number of files and share of bytes by file size, and the sizes that a rewrite leaves alone (under ``thresholds``, if given)."""
     title = f"Sizes of {_NOUNS[kind]}s: {facts.name}"
     bars = size_bars(facts, kind, thresholds, with_band=True)
     if not bars:
@@ -117,9 +117,9 @@ def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], ban
     total = facts.total(kind)
     fullest = max(bars, key=lambda b: b.file_count)
     target = target_of(facts, kind)
-    told = f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in all, {size(total.mean_bytes or 0)} on average"
-    told += f" against a target of {size(target)}" if target is not None else ""
-    told += f"; most, {fullest.file_count:,}, are of {size_range(fullest.lower_bytes, fullest.upper_bytes)}"
+    told = f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in total, {size(total.mean_bytes or 0)} on average"
+    told += f" (the target is {size(target)})" if target is not None else ""
+    told += f"; the largest group, {count(fullest.file_count, 'file')}, is {size_range(fullest.lower_bytes, fullest.upper_bytes)}"
     if band is not None:
         inside = [b for b in bars if in_band(b, band)]
         files, held = sum(b.file_count for b in inside), sum(b.size_in_bytes for b in inside)
@@ -129,7 +129,7 @@ def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], ban
 
 
 def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
-    """Delete records of each kind as a share of the data records, in the worst partitions."""
+    """Delete records of each kind as a share of data records, in the worst partitions."""
     title = f"Deleted share of records: {facts.name}"
     ratios = rollup.delete_ratios(facts)
     if not ratios:
@@ -141,7 +141,7 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         ("equality deletes", ORANGE, "//", [r.equality_delete_record_count for r in worst]),
         ("deletion vectors", GREEN, "..", [r.deletion_vector_record_count for r in worst]),
     )
-    # A partition without data has no ratio; its bar is a note.
+    # A partition without data has no ratio: a note replaces its bar.
     kinds = [
         Bars(name, [n / r.data_record_count if r.data_record_count else None for n, r in zip(records, worst, strict=True)], color, hatch)
         for name, color, hatch, records in counted
@@ -174,14 +174,14 @@ def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float
     over = sum(r.by_records is None or r.by_records >= limit for r in ratios)
     worst = f"{facts.partition_name(ratios[0].partition)} with {_share(ratios[0])}"
     return (
-        f"{count(whole.delete_record_count, 'delete record')} ({parts}) against {count(whole.data_record_count, 'data record')} of {facts.name}"
+        f"{count(whole.delete_record_count, 'delete record')} ({parts}) for {count(whole.data_record_count, 'data record')} of {facts.name}"
         + (f", {percent(whole.by_records)}" if whole.by_records is not None else "")
-        + f", in {count(len(ratios), 'partition')}; {over:,} at or over the threshold of {percent(limit)}, worst {worst}."
+        + f", in {count(len(ratios), 'partition')}; {over:,} at or over the threshold of {percent(limit)}; the worst is {worst}."
     )
 
 
 def partitions(facts: TableFacts) -> Chart:
-    """Data files of the worst partitions beside the number that their bytes need."""
+    """Data files of the worst partitions next to the number needed at the target size."""
     title = f"Data files by partition: {facts.name}"
     groups = rollup.worst_partitions(facts, WORST)
     if not groups:
@@ -211,14 +211,14 @@ def partitions(facts: TableFacts) -> Chart:
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (
-        f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}, "
-        f"where {enough:,} would do at {size(facts.target_bytes)} each; worst {facts.partition_name(groups[0].partition)} "
-        f"with {count(files[0], 'file')} where {needed[0]:,} would do."
+        f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}; "
+        f"{enough:,} of {size(facts.target_bytes)} would be enough. The worst is {facts.partition_name(groups[0].partition)} "
+        f"with {count(files[0], 'file')}; {needed[0]:,} would be enough."
     )
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
 
 
-# --- Draw what a plan's bytes buy, and how near past predictions came
+# --- Draw the savings of a plan, and the accuracy of past predictions
 
 
 _MARKS = dict(zip(QUANTITIES, ("o", "s", "^", "D"), strict=True))
@@ -226,10 +226,10 @@ _COLORS = dict(zip(QUANTITIES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 
 
 def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Chart:
-    """File opens that a full scan saves, against the bytes that are rewritten for it, best buys first."""
-    title = f"What rewriting buys: {facts.name}"
+    """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
+    title = f"Savings of a rewrite: {facts.name}"
     if not found:
-        return nothing(title, "No partition is worth a rewrite at this policy: nothing to draw.")
+        return nothing(title, "No partition is worth a rewrite under this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in found)]
     won = [0, *accumulate(c.file_opens_saved for c in found)]
     taken = bought(found, plan)
@@ -241,7 +241,7 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         if taken.candidates:
             label = f"this plan: {size(taken.bytes_in)}"
             axes.plot([taken.bytes_in], [taken.file_opens_saved], "D", color=VERMILLION, markersize=10, label=label)
-        axes.axvline(total, color=SKY, linestyle="--", linewidth=1.8, label=f"the whole table: {size(total)}")
+        axes.axvline(total, color=SKY, linestyle="--", linewidth=1.8, label=f"entire table: {size(total)}")
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -252,15 +252,15 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         legend(axes, columns=1)
     best = found[0]
     told = (
-        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {won[-1]:,} file opens for {size(spent[-1])} rewritten; "
+        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {count(won[-1], 'file open')} for {size(spent[-1])} rewritten; "
         f"the best, {facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
-        f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of what can be won for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
+        f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of the possible savings for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
     )
     return Chart(figure, title, told, candidate_grid(facts, found, plan))
 
 
 def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Grid:
-    """Candidates, the most saved per byte first."""
+    """Candidates, most file opens saved per byte first."""
     columns = {
         "partition": NAME,
         "partitions": COUNT,
@@ -289,8 +289,8 @@ def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) ->
 
 
 def calibration(found: Calibration) -> Chart:
-    """Actual over predicted of each past action, oldest first: 1 is a prediction that came true."""
-    title = "Predictions: actual over predicted"
+    """Actual divided by predicted for each past action, oldest first: 1 is an exact prediction."""
+    title = "Predictions: actual ÷ predicted"
     rows = [row for row in reversed(found.rows) if row.ratio is not None]
     if not rows:
         return nothing(title, "The ledger has no past action to compare with: nothing to draw.")
@@ -306,7 +306,7 @@ def calibration(found: Calibration) -> Chart:
                     *zip(*points, strict=True), _MARKS[quantity], color=_COLORS[quantity], markersize=7, label=quantity.replace("_", " ")
                 )
         axes.set_xlabel("Action, oldest first")
-        axes.set_ylabel("Actual / predicted")
+        axes.set_ylabel("Actual ÷ predicted")
         axes.set_ylim(bottom=0)
         axes.margins(y=0.15)
         axes.set_xlim(0.5, len(actions) + 0.5)
@@ -323,17 +323,17 @@ def calibration(found: Calibration) -> Chart:
 
 
 def calibration_grid(found: Calibration) -> Grid:
-    """Past predictions beside what came, newest first."""
+    """Past predictions next to actual results, newest first."""
     columns = {"table": NAME, "run_id": TEXT("run"), "action_id": TEXT("action"), "quantity": TEXT, "predicted": NUMBER, "actual": NUMBER}
     columns["actual_over_predicted"] = NUMBER("actual ÷ predicted")
     return Grid("", columns, [(r.table, r.run_id, r.action_id, r.quantity, r.predicted, r.actual, r.ratio) for r in found.rows])
 
 
-# --- A forecast of heap as a picture
+# --- A heap forecast as a chart
 
 
 def heap_forecast_chart(forecast: HeapForecast) -> Chart:
-    """The peak heap of an executor for each of the worst partitions, against the heap there is."""
+    """The peak heap of an executor for each of the worst partitions, compared with its heap."""
     title = f"Heap for equality deletes: {forecast.name}"
     if forecast.is_empty:
         return nothing(title, summary(forecast))
@@ -344,7 +344,7 @@ def heap_forecast_chart(forecast: HeapForecast) -> Chart:
         kinds = (Bars("read", [p.read_bytes for p in shown], BLUE), Bars("rewrite", [p.rewrite_bytes for p in shown], ORANGE, "//"))
         draw_bars(axes, [""] * len(shown), kinds)
         axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
-        axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"fits up to {size(FITS_SHARE * heap)}")
+        axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"a peak fits up to {size(FITS_SHARE * heap)}")
         partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
         longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
         axes.set_xlim(0, longest)

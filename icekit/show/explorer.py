@@ -1,4 +1,4 @@
-"""Show an explorer twice in one output: with controls where somebody can move them, and as plain HTML everywhere; no ipywidgets."""
+"""Show an explorer twice in one output: with controls if there is a front end, and as plain HTML everywhere; no ipywidgets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from icekit.errors import ParameterError, nearest
 
-#: What JupyterLab draws a widget from; a page without a kernel cannot.
+#: The MIME type of a widget; a page without a kernel cannot draw it.
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-#: ``off`` shows every explorer as plain HTML alone.
+#: ``off`` shows every explorer only as plain HTML.
 SWITCH = "ICEKIT_WIDGETS"
 _STATES = ("on", "off")
-_OFF = f"<p>Controls are off here ({SWITCH}); set it to on and run the notebook again to move them.</p>"
+_OFF = f"<p>Controls are off. To use them, set {SWITCH} to on and run the notebook again.</p>"
 
 
 def widgets_on() -> bool:
     """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill sets for itself.
 
-    Raises :class:`~icekit.errors.ParameterError` for any other value than on and off.
+    Raises :class:`~icekit.errors.ParameterError` for a value other than on and off.
     """
     state = os.environ.get(SWITCH) or "on"
     if state not in _STATES:
@@ -29,7 +29,7 @@ def widgets_on() -> bool:
 
 
 def has_front_end() -> bool:
-    """Tell whether a person's front end has sent the cell that runs: JupyterLab and its like name the cell, papermill does not."""
+    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id, papermill does not."""
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython
@@ -40,9 +40,9 @@ def has_front_end() -> bool:
 
 
 class Explorer(ABC):
-    """Something to explore: its facts as HTML, and controls that choose among them.
+    """An explorer: facts as HTML, and controls that choose among them.
 
-    The controls are made when they are first shown, and never in a static run.
+    The controls are created when first shown, and never in a static run.
     """
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class Explorer(ABC):
 
     @property
     def controls(self) -> Any:
-        """The controls, made once."""
+        """The controls, created once."""
         if self._controls is None:
             self._controls = self.build()
         return self._controls
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        del include, exclude  # a front end takes what it can draw
+        del include, exclude  # a front end chooses a format that it can draw
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
         if widgets_on():
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
         elif has_front_end():
-            # Somebody who could move them looks for them; a page or a stored notebook is not told what it lacks.
+            # Only with a front end: a page or a stored notebook says nothing about missing controls.
             bundle["text/html"] += _OFF
         return bundle
 

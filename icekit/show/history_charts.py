@@ -55,17 +55,17 @@ __all__ = ["sizes_at_one", "sizes_through_time"]
 
 _MARKS = {"append": (BLUE, "o"), "overwrite": (VERMILLION, "s"), "delete": (PURPLE, "v"), "replace": (GREEN, "D")}
 _OTHER = (GREY, "X")
-# For axes of years, months, days, hours, minutes and seconds: on ticks, and at the axis' end.
+# For axes of years, months, days, hours, minutes and seconds: formats of the ticks, and of the end of the axis.
 _TICKS = ["%Y", "%b", "%d", "%H:%M", "%H:%M", "%H:%M:%S"]
 _AXIS_ENDS = ["", "%Y", "%b %Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d"]
-# Fewer, and for some spans the locator finds no interval and warns.
+# With fewer ticks the locator finds no interval for some spans and warns.
 _MOST_TICKS = dict.fromkeys(range(dates.MICROSECONDLY + 1), 8) | {dates.SECONDLY: 7}
-# Beyond this, a linear axis shows one commit and a line of dust.
+# Beyond this ratio, a linear axis shows one commit and nothing of the others.
 _LOG_RATIO = 50
 
 
 def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
-    """Manifests beside the number that their bytes need, and how far they overlap by partition field."""
+    """Manifests next to the number needed at the target size, and their overlap by partition field."""
     title = f"Manifests: {facts.name}"
     found = facts.manifests
     if not found.data_count and not found.delete_count:
@@ -87,14 +87,14 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
         _draw_manifests(panels[0], rows, target)
         if overlaps:
             axes = panels[1]
-            # The same field may be in several specs.
+            # Several specs may have the same field.
             several = len({o.spec_id for o in overlaps}) > 1
             names = [f"{o.field} (spec {o.spec_id})" if several else o.field for o in overlaps]
             draw_bars(axes, names, [Bars("overlap", [o.mean_share for o in overlaps], ORANGE, "//")], told=percent)
             axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
             axes.set_xlim(0, 1.16)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
-            axes.set_xlabel("Other data manifests that one overlaps, mean (%)")
+            axes.set_xlabel("Mean share of the other data manifests that a manifest overlaps (%)")
             legend(axes)
     return Chart(figure, title, _manifests_told(facts, found, target), tables.manifests(facts))
 
@@ -126,12 +126,12 @@ def _manifests_told(facts: TableFacts, found: ManifestFacts, target: int) -> str
     if found.data_count:
         told.append(
             f"{count(found.data_count, 'data manifest')} of {facts.name}, {size(found.data_bytes / found.data_count)} and "
-            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average, where {expected_manifests(found.data_bytes, target):,} of {size(target)} would do"
+            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average; {expected_manifests(found.data_bytes, target):,} of {size(target)} would be enough"
         )
     if found.delete_count:
         told.append(
-            f"{count(found.delete_count, 'delete manifest')}, {size(found.delete_bytes / found.delete_count)} on average, "
-            f"where {expected_manifests(found.delete_bytes, target):,} would do"
+            f"{count(found.delete_count, 'delete manifest')}, {size(found.delete_bytes / found.delete_count)} on average; "
+            f"{expected_manifests(found.delete_bytes, target):,} would be enough"
         )
     else:
         told.append("no delete manifests")
@@ -144,8 +144,8 @@ def commits(facts: TableFacts) -> Chart:
     title = f"Files added by each commit: {facts.name}"
     told = [c for c in facts.history.commits if c.added_data_files or c.added_delete_files]
     if not told:
-        return nothing(title, "No commit that says how many files it added: nothing to draw.")
-    # A summary counts the bytes of data and delete files together.
+        return nothing(title, "No commit states how many files it added: nothing to draw.")
+    # A summary adds up the bytes of data files and delete files.
     means = [(c, c.added_bytes / _added(c)) for c in told if c.added_bytes]
     with styled():
         figure, (files, sizes) = canvas(title, 5.2, (1, 1), sharex=True)
@@ -182,7 +182,7 @@ def _scatter(axes: Axes, points: Sequence[tuple[Commit, float]], *, operation: s
 
 
 def _operations(told: Sequence[Commit]) -> list[Line2D]:
-    """Handles of a legend: each operation with its count, and what an outline is."""
+    """Handles of a legend: each operation with its count, and the meaning of an outline."""
     handles = []
     for operation, times in Counter(c.operation for c in told).most_common():
         color, marker = _MARKS.get(operation or "", _OTHER)
@@ -248,13 +248,13 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
         else f" of the newest {len(kept):,}"
     )
     sentence = f"{len(told):,}{of} commit{'s' if len(kept) != 1 else ''} of {facts.name} {when} ({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
-    sentence += f", {statistics.median(map(_added, told)):,g} a commit (median)"
+    sentence += f", {statistics.median(map(_added, told)):,g} per commit (median)"
     if means:
-        sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits) against a target of {size(facts.target_bytes)}"
+        sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits); the target is {size(facts.target_bytes)}"
     return sentence + "."
 
 
-# --- Draw how a table has changed: a small chart for each figure, its threshold, the maintenance between, and where it is going.
+# --- Draw how a table has changed: a small chart for each figure, with its threshold, maintenance and trend
 
 
 _TITLES = {
@@ -267,12 +267,12 @@ _TITLES = {
 
 
 def trends(past: Past) -> Chart:
-    """How each figure moved over the runs that are kept, with its threshold and the maintenance between."""
-    title = f"How it has changed: {past.table}"
+    """Each figure over the stored runs, with its threshold and the maintenance between runs."""
+    title = f"Trend: {past.table}"
     if not past.is_kept:
-        return nothing(title, "No history is kept: report with --history FILE (or table), and give the same as history here.")
+        return nothing(title, "No history is kept: run icekit report with --history FILE (or table), and set the parameter history to the same value.")
     if len(past.runs) < 2:
-        return nothing(title, "This is the first run that the history knows of; the next one can be compared with it.")
+        return nothing(title, "This is the first run in the history; the next run can be compared with it.")
     times: Any = [at(run.observed_at_ms) for run in past.runs]
     with styled():
         figure, panels = canvas(title, 1.2 + 1.55 * len(MEASURES), (1,) * len(MEASURES), sharex=True)
@@ -328,7 +328,7 @@ def _told(past: Past) -> str:
     told += [f"{trend.measure.title}: {trend.sentence}" for trend in past.trends]
     if past.maintained:
         told.append(
-            f"dotted lines: {count(len(past.maintained), 'action')} of icekit's ({', '.join(sorted({m.what for m in past.maintained}))})"
+            f"dotted lines: {count(len(past.maintained), 'icekit action')} ({', '.join(sorted({m.what for m in past.maintained}))})"
         )
     if past.worse:
         told.append(f"since the last run: {', '.join(past.worse)}")
@@ -348,7 +348,7 @@ def runs(past: Past) -> Grid:
 
 
 def outlook(past: Past) -> Grid:
-    """A row for each figure: now, its threshold, the days until it is met, and a sentence."""
+    """A row per figure: its current value, its threshold, the days until it reaches the threshold (0 = already past; – = never), and a sentence."""
     columns = {"figure": TEXT, "now": FIGURE, "threshold": FIGURE, "days_until": FIGURE, "outlook": TEXT}
     rows = [
         (
@@ -363,15 +363,15 @@ def outlook(past: Past) -> Grid:
     return Grid("", columns, rows)
 
 
-# --- Draw how the file sizes of a table changed: one snapshot's histogram, and all of them in one picture
+# --- Draw how the file sizes of a table changed: one snapshot's histogram, and all snapshots in one chart
 
 
 _UNDER, _BAND, _OVER = ((VERMILLION, "xx"), (ORANGE, "//"), (SKY, "..")), (GREEN, ""), (BLUE, "\\\\")
 
 
 def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None = None) -> Chart:
-    """Data files at each snapshot, stacked by size: what a rewrite leaves alone, and what is smaller and larger."""
-    title = f"File sizes through time: {facts.name}"
+    """Data files at each snapshot, stacked by size: sizes that a rewrite leaves alone, smaller and larger ones."""
+    title = f"File sizes over time: {facts.name}"
     if not sizes:
         return nothing(title, "No snapshot was read: nothing to draw.")
     names, counts = _classes(facts, sizes, band_of(facts, sizes, thresholds))
@@ -396,20 +396,20 @@ def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: 
     first, last = sizes[0], sizes[-1]
     told = (
         f"{count(len(sizes), 'snapshot')} of {facts.name} from {moment(first.committed_at_ms)} to {moment(last.committed_at_ms)}: "
-        f"{count(first.file_count, 'data file')} of {_mean(first)} on average at first, {last.file_count:,} of {_mean(last)} at last; "
-        f"the most were {max(s.file_count for s in sizes):,}."
+        f"{count(first.file_count, 'data file')} of {_mean(first)} on average in the first, {last.file_count:,} of {_mean(last)} in the last; "
+        f"the maximum is {max(s.file_count for s in sizes):,}."
     )
     return Chart(figure, title, told, _table(sizes, names, counts))
 
 
 def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresholds: Thresholds | None = None) -> Chart:
-    """The histogram at one of the snapshots, on axes that are the same for all of them."""
+    """The histogram at one snapshot, with the same axes for all snapshots."""
     shown = sizes[place]
     title = f"File sizes at one snapshot: {facts.name}"
     lowers = sorted({b.lower_bytes for s in sizes for b in s.bars})
     if not lowers:
         return nothing(title, "No data files at any of these snapshots: nothing to draw.")
-    # From the smallest to the largest in use at any time, and as far as the band that is left alone.
+    # From the smallest to the largest size at any snapshot, and at least to the band that a rewrite leaves alone.
     band = band_of(facts, sizes, thresholds)
     low, high = min(lowers[0], band[0]), max(lowers[-1], band[1])
     cut = cut_at(facts.data_edges, band)
@@ -443,7 +443,7 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresh
 
 
 def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
-    """The sizes that a rewrite leaves alone by the limits given; by Iceberg's own where a snapshot's files cannot be distinguished by them."""
+    """The sizes that a rewrite leaves alone under the given limits; Iceberg's own limits if a snapshot's files were not counted at the given ones."""
     given, own = (left_alone(facts, Kind.DATA, limits) for limits in (thresholds, None))
     assert given is not None  # data files always have a band
     assert own is not None
@@ -486,7 +486,7 @@ def _mean(one: SizesAt) -> str:
 
 
 def _counted(one: SizesAt, edges: tuple[int, ...]) -> tuple[Counter[int], Counter[int]]:
-    """Files and bytes of a snapshot by the lower edge of their bar, which may be cut where a limit was moved to."""
+    """Files and bytes of a snapshot by the lower edge of their bar, which may be cut at a changed limit."""
     files, held = Counter[int](), Counter[int]()
     for bar in one.bars:
         edge = bucket_of(_least(bar), edges)

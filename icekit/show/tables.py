@@ -1,4 +1,4 @@
-"""Facts as tables, with the column names of Iceberg's metadata tables, and the bars and bands of file sizes; no pandas, no matplotlib."""
+"""Facts as tables, with the column names of Iceberg's metadata tables, and ranges of file sizes; no pandas, no matplotlib."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 
 
 def target_of(facts: TableFacts, kind: Kind) -> int | None:
-    """The target file size of one kind; deletion vectors have none."""
+    """The target size of one kind of file, in bytes; None for deletion vectors."""
     if kind is Kind.DATA:
         return facts.target_bytes
     return None if kind is Kind.DELETION_VECTORS else facts.int_setting("write.delete.target-file-size-bytes")
 
 
 def left_alone(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None) -> tuple[int, int] | None:
-    """The smallest and largest size that a rewrite leaves alone; None for kinds that no rewrite sizes.
+    """The smallest and largest size that a rewrite leaves alone, in bytes; None for kinds without a size rule.
 
-    By the limits given for data files, which a rewrite is told; by Iceberg's own for position delete files.
+    Uses the given limits for data files, and Iceberg's own limits for position delete files.
     """
     target = target_of(facts, kind)
-    # rewrite_position_delete_files has the size rules of rewrite_data_files, at its own target;
+    # rewrite_position_delete_files has the size rules of rewrite_data_files, with its own target;
     # nothing combines equality deletes by size.
     if target is None or kind is Kind.EQUALITY_DELETES:
         return None
@@ -49,15 +49,15 @@ def left_alone(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = No
 
 
 def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
-    """Bucket edges with the band's own among them: a limit that was moved lies between buckets, or findings refuse it."""
-    # A file of exactly the limit is left alone on either side.
+    """Bucket edges plus the limits of the band: a changed limit lies between buckets, or findings reject it."""
+    # A rewrite leaves a file of exactly either limit alone.
     return tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]})) if band is not None else tuple(edges)
 
 
 def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Lower limits of a few ranges of sizes, and what they are called: some under the band, the band, and over it.
+    """Lower limits and names of a few size ranges: below the band, the band, and above it.
 
-    Under 1/16 and 1/4 of the target, and up to the band; a range that the band leaves no room for is not there.
+    The ranges below the band end at 1/16 and 1/4 of the target and at the band; a range without room is left out.
     """
     low, over = band[0], band[1] + 1
     limits = tuple(sorted({0, *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low), low, over}))
@@ -67,7 +67,7 @@ def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class SizeClass:
-    """Data files of a range of sizes relative to the target; ``left_alone`` is the band no size rule selects."""
+    """Data files in a range of sizes relative to the target; ``left_alone`` marks the range that no size rule selects."""
 
     label: str
     file_count: int
@@ -76,9 +76,9 @@ class SizeClass:
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
-    """Ranges of data file sizes: see :func:`class_limits`; the band is that of the limits given.
+    """Ranges of data file sizes, see :func:`class_limits`; ``thresholds`` set the band.
 
-    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings refuse others), so
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings reject others), so
     the counts are exact.
     """
     band = left_alone(facts, Kind.DATA, thresholds)
@@ -91,14 +91,14 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
 
 
 def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
-    """Tell whether all sizes of a bar are within limits, which are bucket edges."""
+    """Tell whether all sizes of a bar are within the band, whose limits are bucket edges."""
     return band is not None and band[0] <= bar.lower_bytes and bar.upper_bytes is not None and bar.upper_bytes <= band[1] + 1
 
 
 def size_bars(
     facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None, *, with_band: bool = False
 ) -> tuple[HistogramBar, ...]:
-    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` reaches to the band with empty bars."""
+    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty bars up to the band."""
     band = left_alone(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
@@ -108,7 +108,7 @@ def size_bars(
 
 
 def files(facts: TableFacts) -> Grid:
-    """Files of each kind there is: how many, how large, how many records."""
+    """Number, size and records of the files of each kind."""
     columns = {
         "content": TEXT,
         "file_count": COUNT("files"),
@@ -137,7 +137,7 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
         "size_in_bytes": BYTES("bytes"),
         "share_of_files": SHARE,
         "share_of_bytes": SHARE,
-        "left_alone": FLAG("left alone by a rewrite"),
+        "left_alone": FLAG("a rewrite leaves it alone"),
     }
     total, band = facts.total(kind), left_alone(facts, kind, thresholds)
     rows = [
@@ -157,19 +157,19 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
 
 
 def delete_ratios(facts: TableFacts) -> Grid:
-    """Deletes against data of each partition that has any, highest ratio by records first."""
+    """Deletes compared with data, for each partition with deletes; highest ratio by records first."""
     columns = {
         "partition": NAME,
         "record_count": COUNT("records"),
         "file_count": COUNT("files"),
         "position_delete_record_count": COUNT("position deletes"),
-        "position_delete_file_count": COUNT("files of them"),
+        "position_delete_file_count": COUNT("position delete files"),
         "equality_delete_record_count": COUNT("equality deletes"),
-        "equality_delete_file_count": COUNT("files of them"),
-        "dv_record_count": COUNT("deleted by vectors"),
+        "equality_delete_file_count": COUNT("equality delete files"),
+        "dv_record_count": COUNT("rows deleted by vectors"),
         "dv_count": COUNT("deletion vectors"),
-        "deletes_per_record": SHARE("delete records per record"),
-        "delete_files_per_file": NUMBER("delete files per file"),
+        "deletes_per_record": SHARE("delete records per data record"),
+        "delete_files_per_file": NUMBER("delete files per data file"),
     }
     rows = [
         (
@@ -191,7 +191,7 @@ def delete_ratios(facts: TableFacts) -> Grid:
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
-    """Partitions with the most data files beyond what their bytes need at the target size."""
+    """Partitions with the most data files beyond the number needed at the target size."""
     columns = {
         "partition": NAME,
         "spec_id": IDENTIFIER("spec"),
@@ -217,7 +217,7 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
 
 
 def manifests(facts: TableFacts) -> Grid:
-    """Data and delete manifests, and how many their bytes need at the target size."""
+    """Data and delete manifests, and the number needed at the target size."""
     columns = {
         "content": TEXT,
         "manifest_count": COUNT("manifests"),
@@ -225,7 +225,7 @@ def manifests(facts: TableFacts) -> Grid:
         "size_in_bytes": BYTES("size"),
         "mean_size_in_bytes": BYTES("mean"),
         "entry_count": COUNT("entries"),
-        "entries_per_manifest": NUMBER("entries each"),
+        "entries_per_manifest": NUMBER("entries per manifest"),
     }
     target, m = facts.int_setting("commit.manifest.target-size-bytes"), facts.manifests
     found = [("data", m.data_count, m.data_bytes, m.data_entry_count), ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count)]
@@ -238,18 +238,18 @@ def manifests(facts: TableFacts) -> Grid:
 
 
 def manifest_overlaps(facts: TableFacts) -> Grid:
-    """The mean share of the other data manifests that one overlaps, by partition field."""
+    """The mean share of the other data manifests that a manifest overlaps, by partition field."""
     columns = {
         "partition_spec_id": IDENTIFIER("spec"),
         "partition_field": NAME,
         "manifest_count": COUNT("manifests"),
-        "mean_overlap": SHARE("overlaps of the others"),
+        "mean_overlap": SHARE("mean overlap with the others"),
     }
     return Grid("", columns, [(o.spec_id, o.field, o.manifest_count, o.mean_share) for o in facts.manifests.overlaps])
 
 
 def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
-    """The newest commits of the lineage, newest first, as their summaries tell them; None gives all that facts keep."""
+    """The newest commits of the lineage, newest first, from their summaries; ``limit`` None gives all in the facts."""
     columns = {
         "committed_at": TIME,
         "snapshot_id": IDENTIFIER("snapshot"),
@@ -281,9 +281,9 @@ def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
 
 
 def settings(facts: TableFacts) -> Grid:
-    """Table properties in force and where each comes from."""
+    """Table properties in force and the origin of each."""
     rows = [(s.name, s.value, s.origin) for s in facts.settings]
-    return Grid("", {"name": TEXT, "value": TEXT, "origin": TEXT("where it comes from")}, rows, len(rows))
+    return Grid("", {"name": TEXT, "value": TEXT, "origin": TEXT("origin")}, rows, len(rows))
 
 
 def columns(facts: TableFacts) -> Grid:
@@ -311,4 +311,4 @@ def columns(facts: TableFacts) -> Grid:
 def distribution(facts: TableFacts) -> Grid:
     """How each operation distributes rows before it writes, and why."""
     rows = [(d.operation, d.mode, d.origin) for d in facts.distribution]
-    return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("where it comes from")}, rows)
+    return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("origin")}, rows)

@@ -51,11 +51,11 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def next_writes_chart(answer: FileSizes) -> Chart:
-    """Mean file sizes of a usual and of a large commit, as things are and as advised, against the target."""
+    """Mean file sizes of a typical and of a large commit, now and as advised, compared with the target."""
     title = f"Next writes: {answer.name}"
     tried = commits(answer)
     if not tried:
-        return nothing(title, "Nothing was tried, so there are no next writes to show.")
+        return nothing(title, "No write was tried, so there is nothing to draw.")
     target = tried[-1][1].written.target_bytes
     unit, name = next(((u, n) for u, n in _UNITS if target >= u), (1, "B"))
     shown = [(f"{commit}, {s.name}", s.written) for commit, s in tried]
@@ -78,23 +78,23 @@ def next_writes_chart(answer: FileSizes) -> Chart:
 
 
 def modes_chart(answer: FileSizes) -> Chart:
-    """The files that a commit makes under each mode, predicted and made."""
-    title = f"Files of a commit: {answer.name}"
+    """The data files that a commit writes under each mode, predicted and actual."""
+    title = f"Data files per commit: {answer.name}"
     trial = answer.mode_trials[0] if answer.mode_trials else None
     if trial is None:
-        return nothing(title, "No mode was tried.")
+        return nothing(title, "No distribution mode was tried, so there is nothing to draw.")
     names = [t.mode + (" (in force)" if t.mode == trial.in_force else "") for t in trial.tried]
     made_files = [t.written.files for t in trial.tried]
     predicted = [t.predicted.files if t.predicted else 0 for t in trial.tried]
     sentence = (
-        "; ".join(f"{n}: predicted {p:,}, made {m:,}" for n, p, m in zip(names, predicted, made_files, strict=True))
-        + f". Of {trial.described}."
+        "; ".join(f"{n}: predicted {p:,}, actual {m:,}" for n, p, m in zip(names, predicted, made_files, strict=True))
+        + f". Tried with {trial.described}."
     )
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.75 * len(names))
         kinds = (Bars("predicted", predicted, "white", ".."), Bars("made", made_files, BLUE))
         draw_bars(axes, names, kinds, told="{:,.0f}".format)
-        axes.set_xlabel("Data files of one commit")
+        axes.set_xlabel("Data files per commit")
         whole_numbers(axes.xaxis)
         legend(axes, columns=2)
     return Chart(figure, title, sentence, answer.tables()["mode_trials"])
@@ -105,16 +105,16 @@ def _label(written: Written) -> str:
     return count(written.files, "file") + (f", {percent(share)} well-sized" if share else "")
 
 
-# --- What a MERGE opens and shuffles, as it is and as offered: a table and a picture
+# --- The files that a MERGE opens and shuffles, now and as proposed: a table and a chart
 
 
 def bytes_grid(review: Review) -> Grid:
-    """One row for each way to run it: planned from metadata, and measured on clones if that was asked for."""
+    """One row per way to run the MERGE: planned from metadata, and measured on clones if requested."""
     columns = {
         "statement": TEXT,
-        "how_known": TEXT("how it is known"),
+        "how_known": TEXT("basis"),
         "file_count": COUNT("files opened"),
-        "size_in_bytes": BYTES("bytes of them"),
+        "size_in_bytes": BYTES("size of the files"),
         "shuffle_bytes": BYTES("shuffled"),
         "seconds": SECONDS("time"),
     }
@@ -132,8 +132,8 @@ def bytes_grid(review: Review) -> Grid:
 
 
 def merge_bytes_chart(review: Review) -> Chart:
-    """Bytes of the target's files that are opened; where it was tried, also bytes shuffled."""
-    title = f"What the MERGE opens: {display_name(review.table[1:])}"
+    """Bytes of the target's files that the MERGE opens and, if tried, bytes shuffled."""
+    title = f"Files that the MERGE opens: {display_name(review.table[1:])}"
     grid = bytes_grid(review)
     rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
     planned, measured = ([row for row in rows if row["how_known"] == how] for how in ("planned", "measured"))
@@ -156,16 +156,16 @@ def merge_bytes_chart(review: Review) -> Chart:
     return Chart(figure, title, summary(review)[0].upper() + summary(review)[1:], grid)
 
 
-# --- What metrics of columns cost and skip, as pictures
+# --- Charts of the cost of column metrics, and the files they skip
 
 
-#: Rows that a chart shows; the table has all.
+#: The most rows in a chart; the table has all.
 _ROWS = 10
 _SHORT = {FILTER: "filter", SORT: "sort", PARTITION: "partition", DELETE_KEY: "delete key"}
 
 
 def metrics_bytes_chart(answer: MetricsColumns) -> Chart:
-    """What each column's statistics take of a manifest entry: those that are needed, and the largest that are not, the rest as one."""
+    """Bytes of each column's statistics in a manifest entry: needed columns, the largest of the others, and one bar for the rest."""
     title = f"Bytes of a manifest entry: {answer.name}"
     entry = answer.entry
     if not entry.files or not any(c.size_in_bytes for c in entry.columns):
@@ -188,7 +188,7 @@ def metrics_bytes_chart(answer: MetricsColumns) -> Chart:
         kinds = (
             Bars("sizes and counts", [*(c for _, c, _ in named), None], SKY, "//"),
             Bars("bounds", [*(b for *_, b in named), None], ORANGE),
-            Bars("what is no statistic", [*(None for _ in named), max(rest, 0.0)], "white"),
+            Bars("not statistics", [*(None for _ in named), max(rest, 0.0)], "white"),
         )
         draw_bars(axes, names, kinds, stacked=True, told="{:,.0f}".format)
         whole_numbers(axes.xaxis)
@@ -198,20 +198,20 @@ def metrics_bytes_chart(answer: MetricsColumns) -> Chart:
 
 
 def skipping_chart(answer: MetricsColumns) -> Chart:
-    """Data files that the filters on each column read: now, with the default bounds, with whole ones, and sorted by it."""
+    """Data files that the filters on each column read: now, with default bounds, with full bounds, and sorted by the column."""
     title = f"Data files that filters read: {answer.name}"
     skips = [s for s in answer.skipping if s.now is not None or s.by_mode or s.if_sorted is not None]
     if not skips:
         return nothing(title, answer.verdict())
     files = answer.facts.data.file_count
     worst = max(skips, key=lambda s: (s.now or 0.0) - (s.full if s.full is not None else s.now or 0.0))
-    sentence = f"Filters on {worst.column} read {number(worst.now)} of {files:,} data files now, {number(worst.full)} with whole bounds, {number(worst.if_sorted)} if the rows were sorted by it."
+    sentence = f"Filters on {worst.column} read {number(worst.now)} of {files:,} data files now, {number(worst.full)} with full bounds, {number(worst.if_sorted)} if the rows were sorted by {worst.column}."
     shown = skips[:_ROWS]
     kinds = (
         Bars("now", [s.now for s in shown], VERMILLION),
         Bars("truncate(16)", [s.by_mode[0][1] if s.by_mode else None for s in shown], ORANGE, "//"),
-        Bars("whole bounds", [s.full for s in shown], BLUE),
-        Bars("sorted by it", [s.if_sorted for s in shown], GREEN, ".."),
+        Bars("full bounds", [s.full for s in shown], BLUE),
+        Bars("sorted by the column", [s.if_sorted for s in shown], GREEN, ".."),
     )
     with styled():
         figure, (axes,) = canvas(title, 2.0 + 0.95 * len(shown))
@@ -224,12 +224,12 @@ def skipping_chart(answer: MetricsColumns) -> Chart:
 
 
 def length_chart(answer: MetricsColumns) -> Chart:
-    """Data files that filters on texts read, by the characters that their bounds keep."""
+    """Data files that filters on string columns read, by the number of characters in the bounds."""
     title = f"How long bounds must be: {answer.name}"
     texts = {c.name for c in answer.facts.columns if c.type == "string"}
     skips = [s for s in answer.skipping if s.column in texts and len(s.by_mode) > 1][:5]
     if not skips:
-        return nothing(title, "No filter with values asks for a text column whose bounds are known, so no length is to be chosen.")
+        return nothing(title, "No filter with values is on a string column with known bounds, so there is no length to choose.")
     modes = [mode for mode, _ in skips[0].by_mode]
     rows = [(mode, *(s.by_mode[place][1] for s in skips)) for place, mode in enumerate(modes)]
     grid = Grid("", {"bounds mode": TEXT("mode"), **dict.fromkeys((s.column for s in skips), FILES)}, rows)
@@ -242,22 +242,22 @@ def length_chart(answer: MetricsColumns) -> Chart:
         axes.set_xticks(range(len(modes)), [mode.removeprefix("truncate(").rstrip(")") for mode in modes])
         axes.set_ylim(0, answer.facts.data.file_count * 1.08)
         whole_numbers(axes.yaxis)
-        axes.set_xlabel("Characters that bounds keep: truncate(n), or full")
+        axes.set_xlabel("Characters in the bounds: truncate(n), or full")
         axes.set_ylabel("Data files read")
         legend(axes)
     return Chart(figure, title, "; ".join(said) + ".", grid)
 
 
-# --- Planning as pictures: manifests that queries open, and what other encodings take
+# --- Charts of planning: manifests that queries open, and the cost of other encodings
 
 
-#: Queries that a chart has room for.
+#: The most queries in a chart.
 _SHOWN = 10
 
 
 def manifests_chart(answer: Planning) -> Chart:
-    """The manifests that a full scan and each filter open now, and once they are rewritten by partition."""
-    title = f"Manifests opened to plan: {answer.name}"
+    """The manifests that a full scan and each filter open now, and after they are rewritten by partition."""
+    title = f"Manifests that planning opens: {answer.name}"
     if answer.rewritten is None:
         return nothing(title, answer.verdict())
     r = answer.rewritten
@@ -265,12 +265,12 @@ def manifests_chart(answer: Planning) -> Chart:
     names = [read.text or "full scan" for read in reads]
     before, after = [read.before.manifests for read in reads], [read.after.manifests for read in reads]
     sentence = (
-        f"A full scan opens {before[0]:,} data manifests now and {after[0]:,} once they are rewritten; it is planned in "
-        f"{reads[0].before.seconds:.2f} s and {reads[0].after.seconds:.2f} s."
+        f"A full scan opens {before[0]:,} data manifests now and {after[0]:,} after they are rewritten; planning takes "
+        f"{reads[0].before.seconds:.2f} s now and {reads[0].after.seconds:.2f} s after."
     )
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(reads))
-        draw_bars(axes, names, (Bars("now", before, ORANGE), Bars("once rewritten", after, BLUE, "//")), told="{:,.0f}".format)
+        draw_bars(axes, names, (Bars("now", before, ORANGE), Bars("rewritten", after, BLUE, "//")), told="{:,.0f}".format)
         whole_numbers(axes.xaxis)
         axes.set_xlabel("Data manifests opened")
         legend(axes)
@@ -278,33 +278,33 @@ def manifests_chart(answer: Planning) -> Chart:
 
 
 def encodings_chart(answer: Planning) -> Chart:
-    """Bytes, time to write and time to read of each encoding, against the way the table is written now."""
-    title = f"Written in other ways: {answer.name}"
+    """Bytes, write time and read time of each encoding, relative to the current one."""
+    title = f"Other encodings: {answer.name}"
     if not answer.encodings:
-        return nothing(title, "No other way to write was tried.")
+        return nothing(title, "No other encoding was tried, so there is nothing to draw.")
     here = answer.encodings[0]
     smallest = min(answer.encodings, key=lambda e: e.size_in_bytes)
     sentence = (
-        f"The smallest, {smallest.name}, takes {smallest.size_in_bytes / here.size_in_bytes * 100:.0f} % of the bytes of now, "
-        f"{smallest.write_seconds / here.write_seconds * 100:.0f} % of the time to write and {smallest.scan_seconds / here.scan_seconds * 100:.0f} % of the time to read."
+        f"The smallest encoding, {smallest.name}, needs {smallest.size_in_bytes / here.size_in_bytes * 100:.0f} % of the current bytes, "
+        f"{smallest.write_seconds / here.write_seconds * 100:.0f} % of the write time and {smallest.scan_seconds / here.scan_seconds * 100:.0f} % of the read time."
     )
     tried = answer.encodings
     kinds = (
         Bars("bytes", [e.size_in_bytes / here.size_in_bytes for e in tried], BLUE),
-        Bars("time to write", [e.write_seconds / here.write_seconds for e in tried], ORANGE, "//"),
-        Bars("time to read", [e.scan_seconds / here.scan_seconds for e in tried], GREEN, ".."),
+        Bars("write time", [e.write_seconds / here.write_seconds for e in tried], ORANGE, "//"),
+        Bars("read time", [e.scan_seconds / here.scan_seconds for e in tried], GREEN, ".."),
     )
     with styled():
         figure, (axes,) = canvas(title, 2.0 + 0.62 * len(tried))
         draw_bars(axes, [e.name for e in tried], kinds)
         axes.axvline(1.0, color=GREY, linewidth=1.2)
         percentages(axes.xaxis)
-        axes.set_xlabel("Share of the way it is written now (%)")
+        axes.set_xlabel("Relative to the current encoding (%)")
         legend(axes, columns=3)
     return Chart(figure, title, sentence, answer.tables()["encodings"])
 
 
-# --- What write modes cost, as pictures
+# --- Charts of the cost of write modes
 
 
 _LINES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
@@ -312,7 +312,7 @@ _POINTS = 41
 
 
 def cost_chart(choice: WriteModeChoice) -> Chart:
-    """The cost of a commit in each mode against the reads that follow it, with the table's own place."""
+    """The cost of a commit in each mode by the number of reads that follow it, with the table's own number of reads."""
     title = f"Cost of a commit: {choice.name}"
     if choice.comparison is None:
         return nothing(title, choice.verdict())
@@ -342,14 +342,14 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
 
 
 def parts_chart(choice: WriteModeChoice) -> Chart:
-    """What the cost of a commit is made of in each mode: writing, slower reads, compaction."""
-    title = f"What a commit costs: {choice.name}"
+    """The parts of a commit's cost in each mode: writing, slower reads, compaction."""
+    title = f"Parts of the cost of a commit: {choice.name}"
     if choice.comparison is None:
         return nothing(title, choice.verdict())
     reads = choice.reads if choice.reads is not None else 1.0
     costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
     name, least = min(costs, key=lambda pair: pair[1].total)
-    sentence = f"At {reads:,.3g} reads per commit {name} costs least: {elapsed(least.total)} a commit, reads included."
+    sentence = f"At {reads:,.3g} reads per commit, {name} costs least: {elapsed(least.total)} per commit, reads included."
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(costs))
         short = [n.replace("merge-on-read, ", "").replace("position deletes ", "deletes ") for n, _ in costs]
@@ -365,27 +365,27 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
     return Chart(figure, title, sentence, choice.tables()["costs"])
 
 
-# --- Layouts as pictures: what filters read now, of other orders, of other partition specs
+# --- Charts of layouts: the bytes that filters read now, with other sort orders, with other partition specs
 
 
-#: Filters drawn; the table has them all.
+#: The most filters in a chart; the table has all.
 _MOST = 12
 _KINDS = {SORTED: ("sort", BLUE, "o", "-"), ZORDER: ("z-order", ORANGE, "s", "--"), HILBERT: ("Hilbert curve", GREEN, "^", "-.")}
 _NO_FILTERS = "No filters are known, so there is nothing to draw."
 
 
 def levels_chart(answer: Layout) -> Chart:
-    """What partitions leave of the bytes to each filter, and what bounds leave of that."""
-    title = f"What filters read now: {answer.name}"
+    """The share of the bytes that each filter reads after partitions skip files, and after bounds skip more."""
+    title = f"Bytes that filters read now: {answer.name}"
     shown = answer.levels[:_MOST]
     if not shown:
         return nothing(title, _NO_FILTERS)
     ignored = (
-        f"partitions rule nothing out for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
+        f"partitions skip no files for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
     )
     if answer.facts.default_spec.is_unpartitioned:
         ignored = "the table is not partitioned"
-    sentence = f"Together these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; {ignored}."
+    sentence = f"On average these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; {ignored}."
     places = range(len(shown))
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(shown))
@@ -396,7 +396,7 @@ def levels_chart(answer: Layout) -> Chart:
             edgecolor=BLACK,
             linewidth=0.6,
             height=0.6,
-            label="left by partitions",
+            label="after partitions",
         )
         known = [(place, v.file_share) for place, v in zip(places, shown, strict=True) if v.file_share is not None]
         if known:
@@ -407,7 +407,7 @@ def levels_chart(answer: Layout) -> Chart:
                 edgecolor=BLACK,
                 linewidth=0.6,
                 height=0.3,
-                label="left by bounds",
+                label="after bounds",
             )
         named_rows(axes, [v.text for v in shown])
         axes.set_xlim(0, 1.02)
@@ -418,17 +418,17 @@ def levels_chart(answer: Layout) -> Chart:
 
 
 def orders_chart(answer: Layout) -> Chart:
-    """What filters would read by the number of columns ordered by, of a sort and of the two curves."""
-    title = f"Columns to order by: {answer.name}"
+    """The bytes that filters would read by the number of sort columns, for a sort and for the two curves."""
+    title = f"Sort columns: {answer.name}"
     orders = answer.orders
     if orders.best is None:
-        return nothing(title, "There is no column to order by." if answer.levels else _NO_FILTERS)
+        return nothing(title, "There is no column to sort by." if answer.levels else _NO_FILTERS)
     best, chosen = orders.best, orders.best.order
     tried = answer.tried if answer.tried is not None and answer.tried.order == chosen else None
     sentence = (
-        f"On sampled rows {chosen.name} reads {percent(best.share)} of the bytes, where {percent(answer.share_now)} are read now"
-        + (f" and when tried {tried.reads}" if tried else "")
-        + "; one column more does not pay."
+        f"On sampled rows, filters read {percent(best.share)} of the bytes with {chosen.name}; they read {percent(answer.share_now)} of the table now"
+        + (f" and {tried.reads} in the trial" if tried else "")
+        + ". One more column is not worth it."
     )
     with styled():
         figure, (axes,) = canvas(title, 5.0)
@@ -439,7 +439,7 @@ def orders_chart(answer: Layout) -> Chart:
                 axes.plot(x, y, color=colour, marker=marker, linestyle=style, linewidth=2, markersize=8, label=name)
         axes.axhline(answer.share_now, color=GREY, linewidth=1.6, linestyle=":", label="read now")
         if orders.own is not None:
-            axes.axhline(orders.own, color=PURPLE, linewidth=1.6, linestyle="--", label="the order that is set")
+            axes.axhline(orders.own, color=PURPLE, linewidth=1.6, linestyle="--", label="current sort order")
         axes.plot(
             [len(chosen.columns)],
             [best.share],
@@ -448,7 +448,7 @@ def orders_chart(answer: Layout) -> Chart:
             markersize=17,
             fillstyle="none",
             linestyle="",
-            label="pays up to here",
+            label="worth it up to here",
         )
         if tried is not None:
             axes.plot(
@@ -465,14 +465,14 @@ def orders_chart(answer: Layout) -> Chart:
         axes.set_ylim(0, 1.04)
         whole_numbers(axes.xaxis)
         percentages(axes.yaxis)
-        axes.set_xlabel("Columns ordered by")
+        axes.set_xlabel("Number of sort columns")
         axes.set_ylabel("Data bytes that filters read, %")
         legend(axes, columns=3)
     return Chart(figure, title, sentence, answer.tables()["orders"])
 
 
 def specs_chart(answer: Layout) -> Chart:
-    """What filters would read of each partition spec, against how large its partitions would be."""
+    """The bytes that filters would read with each partition spec, by the mean size of its partitions."""
     title = f"Partition specs: {answer.name}"
     if not answer.candidates:
         return nothing(title, _NO_FILTERS)
@@ -480,14 +480,14 @@ def specs_chart(answer: Layout) -> Chart:
     fitting = sum(c.fits for c in others)
     sentence = (
         f"Of {count(len(others), 'other spec')} {fitting:,} would have partitions of half the target file size ({size(answer.facts.target_bytes)}) "
-        f"or more; {here.name}, which is there now, would read {percent(here.share)} with its rows in the best order."
+        f"or more; with the current spec ({here.name}) filters would read {percent(here.share)} with rows in the best order."
     )
     with styled():
         figure, (axes,) = canvas(title, 5.0)
         for name, colour, marker, chosen in (
             ("well-filled partitions", BLUE, "o", [c for c in others if c.fits]),
             ("partitions too small", SKY, "v", [c for c in others if not c.fits]),
-            ("the spec there is", VERMILLION, "*", [here]),
+            ("current spec", VERMILLION, "*", [here]),
         ):
             if chosen:
                 axes.plot(

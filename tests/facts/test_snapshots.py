@@ -35,7 +35,7 @@ def test_a_parent_that_has_expired_ends_the_lineage() -> None:
 
 @pytest.mark.parametrize(
     ("ref", "said"),
-    [("mian", "did you mean main"), (99, "expired; the newest of 3 is 3"), ("nothing like it", "there are main")],
+    [("mian", "did you mean main"), (99, "expired; the newest of 3 snapshots is 3"), ("nothing like it", "known refs: main")],
 )
 def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | int, said: str) -> None:
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})

@@ -117,7 +117,7 @@ def test_what_got_worse_is_a_new_finding_a_graver_one_or_a_threshold_that_was_cr
     before = run(1, findings=(("small_files", "warning"), ("equality_deletes", "warning")), snapshots=99)
     now = run(2, findings=(("small_files", "critical"), ("position_deletes", "info")), snapshots=100)
 
-    assert worse(before, now) == ("small files is critical now", "position deletes is new", "snapshots: 99 → 100")
+    assert worse(before, now) == ("small files is now critical", "position deletes is new", "snapshots: 99 → 100")
     assert better(before, now) == ("equality deletes",)
     assert worse(now, now) == ()
 

@@ -189,7 +189,7 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(lake: Lake, 
     written.with_suffix(".away").rename(written)
 
     assert outcome.status == "failed"
-    assert "is not known (scratch.broken cannot be read: " in (outcome.actions[0].error or "")
+    assert "another table may keep files in this location (scratch.broken cannot be read: " in (outcome.actions[0].error or "")
     assert lost.exists()
 
 
