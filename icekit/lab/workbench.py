@@ -1,7 +1,7 @@
-"""What a lab table is, and the bench that the builders make it on.
+"""Define a lab table, and the workbench that builders use.
 
-Builders say only what happens to a table in its life. Creating it, writing to it by either
-engine, and knowing whether it is finished is done here.
+Builders describe only what happens to a table. The workbench creates tables, writes with either
+engine, and marks complete tables.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FILTER_COLUMNS = "icekit.filter-columns"
 COMPLETE = "icekit.lab.complete"
 TARGET = "write.target-file-size-bytes"
 
-# Counted up when a builder changes, so that what an older lab left is built again.
+# Goes up when a builder changes, so that tables of an older lab are built again.
 VERSION = 5
 
-# At scale 1. The target grows with the scale as the rows do, so that a table has the same
-# files at every scale, only larger: at scale 2048 this is Iceberg's default of 512 MB.
+# At scale 1. The target grows with the scale, like the rows, so that a table has the same number of
+# files at every scale, only larger files: at scale 2048 this is Iceberg's default of 512 MB.
 TARGET_SIZE_BYTES = 256 * 1024
 ROW_GROUP_SIZE_BYTES = 128 * 1024
 
@@ -45,8 +45,8 @@ ROW_GROUP_SIZE_BYTES = 128 * 1024
 class LabTable:
     """One table of the lab.
 
-    ``illness`` is one sentence for a person, ``findings`` the names of the findings meant
-    for it (none for a healthy table), and ``build`` makes it from nothing.
+    ``illness`` describes the problem in one sentence, ``findings`` are the names of the expected
+    findings (none for a healthy table), and ``build`` builds it from scratch.
     """
 
     name: str
@@ -57,7 +57,7 @@ class LabTable:
 
 @dataclass(frozen=True)
 class Lab:
-    """The bench: the lake, both engines, the folder of flights, and the table in work."""
+    """The workbench: the lake, both engines, the folder of flights, and the current table."""
 
     lake: Lake
     spark: SparkSession
@@ -88,7 +88,7 @@ class Lab:
         return jvm.org.apache.iceberg
 
     def sql(self, statement: str) -> None:
-        """Run a statement in Spark; it writes ``{t}`` for the table and ``{flights}`` for all flights."""
+        """Run a statement in Spark; ``{t}`` stands for the table and ``{flights}`` for all flights."""
         self.spark.sql(statement.format(t=self.sql_name, flights=identifier(FLIGHTS)))
 
     def call(self, procedure: str, arguments: str = "") -> None:
@@ -107,9 +107,9 @@ class Lab:
     ) -> None:
         """Create the table; ``partitioned_by`` is SQL and may be empty.
 
-        ``rolls`` is for tables whose files are cut at the target size. Spark does so by a
-        file's length so far plus what the open row group holds uncompressed, and meets a
-        small target only with small row groups. pyiceberg knows no such setting.
+        ``rolls`` is for tables whose files end at the target size. Spark compares the target with a
+        file's current length plus the uncompressed size of the open row group, so a
+        small target needs small row groups. pyiceberg has no such setting.
         """
         sizes = {TARGET: str(target_size_bytes or self.target_size_bytes)}
         if rolls:
@@ -119,7 +119,7 @@ class Lab:
         self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")
 
     def set(self, properties: Mapping[str, str]) -> None:
-        """Set table properties, which makes a metadata file and no snapshot."""
+        """Set table properties, which writes a metadata file but no snapshot."""
         self.spark.sql(set_properties((self.lake.name, NAMESPACE, self.name), dict(properties)))
 
     def days(self, first: int, count: int = 1) -> Any:
@@ -136,21 +136,21 @@ class Lab:
         self.sql("REFRESH TABLE {t}")
 
     def start(self) -> None:
-        """Remove what an older or a killed build left: the table, and every file in its folder."""
-        # Not DROP TABLE … PURGE: it needs the metadata, which somebody may have deleted, and
+        """Remove the table of an older or killed build, and every file in its folder."""
+        # Not DROP TABLE … PURGE, which needs the metadata, which somebody may have deleted, and
         # leaves behind what no snapshot references. This forgets the table, in Spark's cache too.
         catalog = self.java.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, self.lake.name)
         catalog.dropTable(self.java.catalog.TableIdentifier.parse(f"{NAMESPACE}.{self.name}"), False)
         shutil.rmtree(self.location, ignore_errors=True)
 
     def finish(self) -> None:
-        """Mark the table as complete: the last thing that a build does."""
+        """Mark the table as complete: the last step of a build."""
         self.refresh()
         self.set({COMPLETE: _mark(self.scale)})
 
 
 def is_complete(lake: Lake, name: str, scale: int) -> bool:
-    """Tell whether the table is there, finished, of this scale and of this version of the lab."""
+    """Tell whether the table exists and is complete, with this scale and this version of the lab."""
     try:
         source = lake.tables.source((NAMESPACE, name))
         metadata = json.loads(source.read(source.metadata_location))
@@ -170,7 +170,9 @@ def open_catalog(lake: Lake) -> Any:
 def embedded(lake: Lake) -> Path:
     """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
     if not isinstance(lake.tables, EmbeddedTables):
-        raise ParameterError(f"The lab is built in the embedded lake only, not in catalog {lake.name!r}; connect() without a name.")
+        raise ParameterError(
+            f"The lab can only be built in the embedded lake, not in catalog {lake.name!r}; call connect() without a name."
+        )
     return lake.tables.path
 
 

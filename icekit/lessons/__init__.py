@@ -1,4 +1,4 @@
-"""What the lessons' cells call beside the package itself: begin on fresh tables, measure what a query costs, compare; exercises are in ``check``."""
+"""Functions for the cells of the lessons: measure the cost of a query, compare two measurements; ``check`` starts lessons and checks exercises."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-#: Runs that count, after one that warms up and does not.
+#: The number of runs that count, after one warm-up run.
 RUNS = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryCost:
-    """What a query took: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is what its last run opened.
+    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is from its last run.
 
-    A delete file counts in ``delete_files`` once for each data file that it is opened beside. ``bytes`` is
-    the size of the data files opened: columns that are not asked for are skipped within them. ``manifests`` are data
-    manifests. ``rows`` is the answer, as sorted texts.
+    ``delete_files`` counts a delete file once per data file that it is opened with. ``bytes`` is
+    the size of the data files opened; the query reads only its own columns in them. ``manifests`` counts data
+    manifests. ``rows`` is the result, as sorted strings.
     """
 
     query: str
@@ -49,7 +49,7 @@ class QueryCost:
     def __repr__(self) -> str:
         runs = f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
-        return f"The query takes {elapsed(self.seconds)} ({runs}), {elapsed(self.planning_seconds)} of it to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
+        return f"The query takes {elapsed(self.seconds)} ({runs}), including {elapsed(self.planning_seconds)} to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
@@ -57,7 +57,7 @@ class QueryCost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FolderSize:
-    """What lies in a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
+    """The content of a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
 
     data_files: int
     data_bytes: int
@@ -66,19 +66,19 @@ class FolderSize:
 
     def __repr__(self) -> str:
         data, metadata = count(self.data_files, "data or delete file"), count(self.metadata_files, "metadata file")
-        return f"In the folder are {data} of {size(self.data_bytes)} and {metadata} of {size(self.metadata_bytes)}."
+        return f"The folder has {data} of {size(self.data_bytes)} in total and {metadata} of {size(self.metadata_bytes)} in total."
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
 
 
 def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
-    """Run a query ``runs`` times, after once to warm up, and say what it costs.
+    """Run a query ``runs`` times, after a warm-up run, and measure its cost.
 
-    ``query`` must have few rows as its answer, which come to the driver. The files, manifests and the planning time are
-    Iceberg's own (ScanMetrics, as Spark shows them of a scan). Raises
+    The result of ``query`` comes to the driver and must have few rows. Files, manifests and planning time are
+    Iceberg's own figures (ScanMetrics, as Spark shows them for a scan). Raises
     :class:`~icekit.errors.ParameterError` for a query that opens no files of an Iceberg table, such as one that Iceberg answers
-    from metadata alone; errors of the query are Spark's own.
+    from metadata; an error in the query raises Spark's own exception.
     """
     took, planning = [], []
     for run in range(runs + 1):
@@ -89,7 +89,7 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
             took.append(time.monotonic() - started)
         scans = [said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))]
         if not scans:
-            raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; let it read a column.")
+            raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; select a column.")
         if run:
             planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
     opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
@@ -110,7 +110,7 @@ _METRICS = ("totalPlanningDuration", "resultDataFiles", "resultDeleteFiles", "sc
 
 
 def _metrics(node: Any) -> dict[str, int]:
-    """What Iceberg reported of a scan; empty for any other node."""
+    """Iceberg's metrics of a scan; empty for any other node."""
     if kind(node) != "BatchScanExec":
         return {}
     metrics = node.metrics()
@@ -118,7 +118,7 @@ def _metrics(node: Any) -> dict[str, int]:
 
 
 def storage(lake: Lake, table: str | Identifier) -> FolderSize:
-    """Count what lies in the folder of a table of the embedded lake, also what no snapshot references any more."""
+    """Count the files in the folder of a table of the embedded lake, including files that no snapshot references."""
     name = lake.identifier(table) if isinstance(table, str) else table
     home = embedded(lake).joinpath("warehouse", *name)
     data, metadata = ([p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata"))
@@ -126,11 +126,11 @@ def storage(lake: Lake, table: str | Identifier) -> FolderSize:
 
 
 def _files(folder: Path) -> list[Path]:
-    # Hadoop writes a hidden checksum beside each file of a local disk, which no object store has.
+    # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
     return [Path(home, name) for home, _, names in os.walk(folder) for name in names if not name.startswith(".")]
 
 
-# --- Two measurements beside each other: what changed, and by how much
+# --- Compare two measurements
 
 
 _COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
@@ -139,7 +139,7 @@ _Figure = tuple[str, float, Callable[[float], str]]
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """Before and after of one query or one folder; displays as a small table. ``is_same_answer`` is None for a folder."""
+    """One query or one folder before and after; displays as a small table. ``is_same_answer`` is None for a folder."""
 
     rows: tuple[tuple[str, str, str, str], ...]
     is_same_answer: bool | None
@@ -153,13 +153,13 @@ class BeforeAfter:
 
 
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
-    """Set two measurements of the same query, or of the same table's folder, beside each other."""
+    """Compare two measurements of the same query, or of the same table's folder."""
     pairs = zip(_figures(before), _figures(after), strict=True)
     rows = tuple((name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs)
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
         runs = f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, {elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
-        answer = "The answer is the same." if same else "The answer is not the same: rows have changed in between."
+        answer = "The result is the same." if same else "The result is not the same: rows changed in between."
         return BeforeAfter(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
     return BeforeAfter(rows, None, "All files in the table's folder, referenced or not.")
 
@@ -178,16 +178,16 @@ def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
         )
     return (
         ("the query", found.seconds, elapsed),
-        ("planning it", found.planning_seconds, elapsed),
+        ("planning", found.planning_seconds, elapsed),
         ("data files opened", found.data_files, _count),
-        ("delete files opened beside them", found.delete_files, _count),
+        ("delete files opened with them", found.delete_files, _count),
         ("manifests read", found.manifests, _count),
         ("size of the data files opened", found.bytes, size),
     )
 
 
 def _factor(old: float, new: float) -> str:
-    """How many times less or more; nothing where that says nothing."""
+    """The factor, as less or more; empty if it means nothing."""
     if old == new or not old or not new:
         return ""
     factor, word = (old / new, "less") if old > new else (new / old, "more")

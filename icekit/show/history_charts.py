@@ -270,7 +270,9 @@ def trends(past: Past) -> Chart:
     """Each figure over the stored runs, with its threshold and the maintenance between runs."""
     title = f"Trend: {past.table}"
     if not past.is_kept:
-        return nothing(title, "No history is kept: run icekit report with --history FILE (or table), and set the parameter history to the same value.")
+        return nothing(
+            title, "No history is kept: run icekit report with --history FILE (or table), and set the parameter history to the same value."
+        )
     if len(past.runs) < 2:
         return nothing(title, "This is the first run in the history; the next run can be compared with it.")
     times: Any = [at(run.observed_at_ms) for run in past.runs]

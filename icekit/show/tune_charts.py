@@ -380,9 +380,7 @@ def levels_chart(answer: Layout) -> Chart:
     shown = answer.levels[:_MOST]
     if not shown:
         return nothing(title, _NO_FILTERS)
-    ignored = (
-        f"partitions skip no files for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
-    )
+    ignored = f"partitions skip no files for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
     if answer.facts.default_spec.is_unpartitioned:
         ignored = "the table is not partitioned"
     sentence = f"On average these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; {ignored}."
@@ -426,8 +424,8 @@ def orders_chart(answer: Layout) -> Chart:
     best, chosen = orders.best, orders.best.order
     tried = answer.tried if answer.tried is not None and answer.tried.order == chosen else None
     sentence = (
-        f"On sampled rows, filters read {percent(best.share)} of the bytes with {chosen.name}; they read {percent(answer.share_now)} of the table now"
-        + (f" and {tried.reads} in the trial" if tried else "")
+        f"On sampled rows, filters read {percent(best.share)} of the bytes with {chosen.name}, compared with {percent(answer.share_now)} of the table now"
+        + (f"; in the trial they read {tried.reads}" if tried else "")
         + ". One more column is not worth it."
     )
     with styled():

@@ -1,4 +1,4 @@
-"""How a table is written and read: the questions that are asked in one way, by name; what a setting costs is measured before it is advised."""
+"""Tune how a table is written and read: questions by name; settings are measured before they are advised."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from icekit.tune.answer import Answer
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
-#: By name: what is asked.
+#: The questions by name.
 QUESTIONS = {
     "file-sizes": "why files miss their target size: advisory partition size and distribution",
-    "metrics-columns": "which column statistics earn their keep",
-    "layout": "partitioning, sort order and bloom filters, by what queries filter by",
+    "metrics-columns": "which column statistics are worth their cost",
+    "layout": "partitioning, sort order and bloom filters for the filters of your queries",
     "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
     "planning": "where scans are planned, manifests, object store paths, compression",
 }
 
 
 def answering(question: str) -> Callable[..., Answer]:
-    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for one that is not there."""
+    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an unknown question."""
     if question == "file-sizes":
         from icekit.tune.file_sizes import tune_file_sizes
 
@@ -45,17 +45,19 @@ def answering(question: str) -> Callable[..., Answer]:
         from icekit.tune.planning import tune_planning
 
         return tune_planning
-    raise ParameterError(f"There is no question {question!r}{nearest(question, QUESTIONS) or '; there are ' + ', '.join(QUESTIONS) + '.'}")
+    raise ParameterError(
+        f"There is no question {question!r}{nearest(question, QUESTIONS) or '; the questions are ' + ', '.join(QUESTIONS) + '.'}"
+    )
 
 
 def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Answer:
-    """Answer one of :data:`QUESTIONS` about a table, which is only read.
+    """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
-    The options are those of the function that answers; raises :class:`~icekit.errors.ParameterError` for another.
+    The options are those of the function that answers; raises :class:`~icekit.errors.ParameterError` for an unknown option.
     """
     answer = answering(question)
     known = [name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if name not in known:
-            raise ParameterError(f"{question} takes no {name}{nearest(name, known) or '; it takes ' + ', '.join(known) + '.'}")
+            raise ParameterError(f"{question} has no option {name}{nearest(name, known) or '; its options are ' + ', '.join(known) + '.'}")
     return answer(lake, table, **options)

@@ -1,4 +1,4 @@
-"""Hold the answer to one question about a table: facts, figures, advice with its SQL, the script; shown and written in one way."""
+"""Hold the answer to one question about a table: facts, figures, advice with SQL, the script; one way to show and write all answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icekit.secrets import mask
 from icekit.sql import Identifier, display_name, reset_session, set_properties, set_session, statements, unset_properties
 from icekit.units import raised
 
-# --- Which of several places decides a setting: what is set nearest to the write wins
+# --- Which of several places decides a setting: the place nearest to the write wins
 #
 # Source: Iceberg's ``ConfParser`` for Spark: write or read option, then session, then table property, then default.
 
@@ -25,7 +25,7 @@ OPTION, SESSION, PROPERTY, DEFAULT = "option", "session", "table property", "def
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One place where a setting may be set; ``value`` is None where it is not."""
+    """One place where a setting may be set; ``value`` is None if it is not set there."""
 
     where: str
     name: str
@@ -34,14 +34,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A setting with all the places it may come from, the strongest first."""
+    """A setting with all the places it may come from, highest precedence first."""
 
     setting: str
     links: tuple[Link, ...]
 
     @property
     def decides(self) -> Link | None:
-        """The place that decides; None where nothing is set."""
+        """The place that decides; None if nothing is set."""
         return next((link for link in self.links if link.value is not None), None)
 
     @property
@@ -51,13 +51,13 @@ class InForce:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in words: ``table property write.distribution-mode``."""
+        """The origin in words: ``table property write.distribution-mode``."""
         link = self.decides
         return "not set" if link is None else link.name if link.where == DEFAULT and link.name else f"{link.where} {link.name}".strip()
 
     @property
     def overridden(self) -> tuple[Link, ...]:
-        """Places that are set and lose."""
+        """Places that are set but overridden."""
         return tuple(link for link in self.links if link.value is not None and link is not self.decides and link.where != DEFAULT)
 
 
@@ -69,30 +69,30 @@ def in_force(
     properties: Sequence[tuple[str, str | None]] = (),
     default: tuple[str, str | None] = ("default", None),
 ) -> InForce:
-    """Put the places in order; each is a name and its value there (None: not set)."""
+    """Order the places; each is a name and its value there (None: not set)."""
     links = [Link(OPTION, option[0], option[1].get(option[0]))] if option else []
     links += [Link(SESSION, name, value) for name, value in session]
     links += [Link(PROPERTY, name, value) for name, value in properties]
     return InForce(setting, (*links, Link(DEFAULT, *default)))
 
 
-# --- What to set, why, the statement that sets it, and the one that takes it back
+# --- Advice: what to set and why, the statement that sets it, and its undo
 
 
-#: Properties that no statement takes back.
+#: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One setting to change or to leave.
+    """One setting to change or to keep.
 
-    ``current`` is the value in force, ``proposed`` the better one (the same to leave it). ``evidence``
-    is one sentence with the figure it rests on, ``verified`` what a trial with it showed (None: not
-    tried), ``breaks`` what the change takes away. ``sql`` is the statement to paste (several are parted by
-    semicolons), None where there is nothing to change, and ``undo`` what takes it back, None where nothing does.
+    ``current`` is the value in force, ``proposed`` the better one (equal to ``current`` to keep it). ``evidence``
+    is one sentence with the number behind it, ``verified`` the result of a trial (None: not
+    tried), ``breaks`` the side effects. ``sql`` is the statement to paste (several are separated by
+    semicolons), None if there is nothing to change, and ``undo`` reverts it, None if nothing can.
     ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
-    ``is_alternative`` is advice to take instead of the others, which is no part of their script.
+    ``is_alternative`` marks advice to take instead of the rest; it is not in the script.
     """
 
     setting: str
@@ -114,7 +114,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Statements in the order to run them, and those that take them back, in theirs."""
+    """Statements and their undo, each in the order to run them."""
 
     sql: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def to_set(
     verified: str | None = None,
     breaks: str | None = None,
 ) -> Advice:
-    """Advice to set table properties; it is named after the last of them."""
+    """Advice to set table properties; its setting is the last of them."""
     table = facts.sql_name
     last, value = list(properties.items())[-1]
     return Advice(
@@ -146,9 +146,9 @@ def to_set(
 
 
 def overriding(link: Link, evidence: str, *, verified: str | None = None) -> Advice:
-    """Advice to take a setting away that overrides the table's property: a session's by its statement, a write option in the job."""
+    """Advice to remove a setting that overrides the table's property: a statement for a session's setting, a sentence for a write option."""
     said = (
-        f"{link.where.capitalize()} {link.name} = {link.value} overrides the table's property: take it out of the job. {evidence}".rstrip()
+        f"{link.where.capitalize()} {link.name} = {link.value} overrides the table's property: remove it from the job. {evidence}".rstrip()
     )
     in_session = link.where == SESSION
     sql, undo = (reset_session(link.name), set_session(link.name, link.value or "")) if in_session else (None, None)
@@ -156,9 +156,9 @@ def overriding(link: Link, evidence: str, *, verified: str | None = None) -> Adv
 
 
 def script(table: Identifier, there: Mapping[str, str], advice: Iterable[Advice]) -> Script:
-    """All changes in one: a single ALTER TABLE for the properties, then what is not a property; and the way back.
+    """All changes in one script: a single ALTER TABLE for the properties, then the other statements; and the undo.
 
-    Advice comes in order of weight: where two set one property, the first is taken; of two limits in bytes the larger.
+    Advice is in order of importance: if two set the same property, the first wins, or the larger of two limits in bytes.
     """
     properties: dict[str, str] = {}
     others: list[Advice] = []
@@ -186,7 +186,7 @@ def _undone(table: Identifier, there: Mapping[str, str], properties: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One figure as it is now and after the change, with units; ``is_cost`` where the change makes it worse."""
+    """One figure now and after the change, with units; ``is_cost`` if the change makes it worse."""
 
     figure: str
     now: str
@@ -195,21 +195,21 @@ class Effect:
 
 
 def tried_or_not(answer: Answer, *, level: str, why: str) -> str:
-    """``high: tried on a zero-copy clone.``; a trial that is not whole is worth less than one that is."""
+    """``high: tried on a zero-copy clone.``; an incomplete trial lowers the confidence."""
     if answer.stopped:
-        return f"low: the trial is not whole ({answer.stopped}). {raised(why)}"
+        return f"low: the trial is incomplete ({answer.stopped}). {raised(why)}"
     return f"{level}: {why}"
 
 
-#: Raised by one when a field of the JSON changes its meaning or goes; added fields do not count.
+#: Goes up by one when a JSON field changes its meaning or is removed; an added field does not count.
 SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One question's answer; each question has a class of its own (``repr=False``, or it shows as a dataclass) with what it measured.
+    """The answer to one question; each question has its own class with its measurements (``repr=False``, or it displays as a dataclass).
 
-    ``stopped`` says why a trial is not whole, None where it is.
+    ``stopped`` says why a trial is incomplete, None if it is complete.
     """
 
     question: ClassVar[str]
@@ -230,12 +230,12 @@ class Answer:
 
     @property
     def script(self) -> Script:
-        """The statements to paste, and those that take them back; both empty where everything may stay."""
+        """The statements to paste, and their undo; both empty if nothing should change."""
         return script(self.table, self.facts.properties, self.advice)
 
     @property
     def is_change(self) -> bool:
-        """Tell whether anything is to be set."""
+        """Tell whether there is anything to set."""
         return any(a.is_change for a in self.advice)
 
     @property
@@ -244,28 +244,28 @@ class Answer:
         return True
 
     def verdict(self) -> str:
-        """What to set and what it wins, or that nothing is to be changed: one sentence."""
+        """The verdict in one sentence: what to set and what it saves, or that nothing should change."""
         raise NotImplementedError
 
     def effects(self) -> Sequence[Effect]:
-        """What the change does to figures that a person can check; none where there is no change."""
+        """The effects of the change on figures that a person can check; empty without a change."""
         return ()
 
     def confidence(self) -> str:
-        """How sure the answer is, ``high``, ``medium`` or ``low``, and a sentence that says why."""
+        """The confidence, ``high``, ``medium`` or ``low``, and a sentence that says why."""
         raise NotImplementedError
 
     def tables(self) -> Mapping[str, Grid]:
-        """What was measured, as tables by name; one that has no rows is not shown."""
+        """The measurements, as tables by name; a table without rows is not shown."""
         raise NotImplementedError
 
     def basis(self) -> Sequence[str]:
-        """What the answer rests on and what limits it, a sentence each."""
+        """The basis and the limits of the answer, one sentence each."""
         raise NotImplementedError
 
     def document(self) -> dict[str, Any]:
-        """The answer as JSON: its tables a row each, and all that was measured, in bytes and seconds, unrounded."""
-        # Options of commands come from here, and look needs none of it.
+        """The answer as JSON: its tables as rows, and all measurements, in bytes and seconds, unrounded."""
+        # Imported here: commands take their options from this module, and look needs none of the rest.
         from pydantic_core import to_jsonable_python
 
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"facts", "advice", "stopped"}}
@@ -290,12 +290,12 @@ class Answer:
         }
 
     def write_into(self, folder: Path) -> Path:
-        """Write the document into a folder, under the name of the table and the question; a reader never sees half of one."""
+        """Write the document into a folder, named after the table and the question; a reader never sees a half-written file."""
         return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
 
     @property
     def failure(self) -> None:
-        """Why a run that asked this has failed: never, as an answer is an answer."""
+        """Why a run that asked this failed: None, because every answer is valid."""
         return
 
     def __repr__(self) -> str:
@@ -306,7 +306,7 @@ class Answer:
 
 
 def answer_text(answer: Answer) -> str:
-    """An answer as lines for a terminal: verdict, what changes, how sure it is, the statements; then why, and what was measured."""
+    """An answer as lines for a terminal: verdict, effects, confidence, side effects, statements, undo; then why, and the measurements."""
     lines = [f"{answer.name}: {answer.verdict()}"]
     if effects := effects_grid(answer).lines("  "):
         lines += ["", *effects]
@@ -315,7 +315,7 @@ def answer_text(answer: Answer) -> str:
     lines += [f"Side effects: {a.breaks}." for a in changed if a.breaks]
     if answer.script.sql:
         lines += ["", "To set it:", *(f"  {sql};" for sql in answer.script.sql)]
-        lines += ["To take it back:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
+        lines += ["To undo it:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
     for a in instead:
         lines += [
             "",
@@ -335,7 +335,7 @@ def answer_text(answer: Answer) -> str:
 
 
 def answer_html(answer: Answer) -> str:
-    """The same as a card, of which the reasons and the measurements are folded."""
+    """The same as a card, with reasons and measurements folded."""
     kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ no change")
     if not answer.is_answered:
         kind, badge = "info", "not measured"
@@ -350,7 +350,7 @@ def answer_html(answer: Answer) -> str:
     if answer.script.sql:
         parts.append(f"<p>To set it:</p>{html.statements(answer.script.sql)}")
         if answer.script.undo:
-            parts.append(f"<p>To take it back:</p>{html.statements(answer.script.undo)}")
+            parts.append(f"<p>To undo it:</p>{html.statements(answer.script.undo)}")
     for a in instead:
         breaks = f" <strong>Side effects:</strong> {html.prose(a.breaks)}." if a.breaks else ""
         parts.append(
@@ -360,19 +360,19 @@ def answer_html(answer: Answer) -> str:
     for caption, advice in (("Why", changed), ("Checked, no change", kept)):
         parts += _folded(caption, [_reasons_html(a) for a in advice])
     basis = [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
-    parts += _folded("What was measured", [*(grid.html() for grid in answer.tables().values()), *basis])
+    parts += _folded("Measurements", [*(grid.html() for grid in answer.tables().values()), *basis])
     return mask(html.framed(*parts, "</div>"))
 
 
 def effects_grid(answer: Answer) -> Grid:
-    """What a change does to each figure, what it wins first and what it costs last."""
+    """The effect of a change on each figure, gains first and costs last."""
     effects = sorted(answer.effects(), key=lambda e: e.is_cost)
     columns = {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}
     return Grid("", columns, [(e.figure, e.now, e.after, "cost" if e.is_cost else "") for e in effects])
 
 
 def _sorted(answer: Answer) -> tuple[list[Advice], list[Advice], list[Advice]]:
-    """Advice that changes something, that changes nothing, and that is to be taken instead of the rest."""
+    """Advice that changes something, advice that changes nothing, and alternatives."""
     instead = [a for a in answer.advice if a.is_alternative and a.sql]
     others = [a for a in answer.advice if a not in instead]
     changed = [a for a in others if a.is_change or a.proposed != a.current]

@@ -1,4 +1,4 @@
-"""Write the statements that change a table's order and partitioning, and those that take them back; pure."""
+"""Write the statements that change a table's order and partitioning, and their undo; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold what queries filter by, describe it, and tell which files its bounds rule out."""
+"""Hold the filters of queries, describe them, and find the files that bounds rule out."""
 
 from __future__ import annotations
 

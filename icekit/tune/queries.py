@@ -1,4 +1,4 @@
-"""Find out what queries filter a table by, and how often they read it: statements, Spark's event logs, Iceberg's scan reports, sampled rows.
+"""Find the filters of queries on a table, and how often queries read it: from statements, Spark event logs, Iceberg scan reports, sampled rows.
 
 An event log (``spark.eventLog.enabled``) has a JSON document a line; the plan of each query is a
 tree in ``SparkListenerSQLExecutionStart``, and a scan of an Iceberg table is a node named
@@ -79,11 +79,11 @@ def queries(path: str, table: Identifier) -> Iterator[Query]:
         found = True
         yield Query(int(event.get("time") or 0), tuple(_scans(event.get("sparkPlanInfo") or {}, name)))
     if not found:
-        raise ParameterError(f"{path} holds no query; give an event log of Spark SQL (spark.eventLog.enabled=true).")
+        raise ParameterError(f"{path} has no query; give an event log of Spark SQL (spark.eventLog.enabled=true).")
 
 
 def reads_per_day(path: str, table: Identifier) -> float:
-    """Queries a day that read a table.
+    """Queries per day that read a table.
 
     The days are from the first to the last query of the log, one at least. Raises as :func:`queries` does.
     """
@@ -129,7 +129,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
         suffix = Path(file.name.removesuffix(".inprogress")).suffix
         if suffix in _UNREADABLE:
             raise ParameterError(
-                f"{file.name} is compressed as only Spark reads it; write event logs with spark.eventLog.compression.codec=zstd, or without compression."
+                f"{file.name} is compressed in a format that only Spark reads; write event logs with spark.eventLog.compression.codec=zstd, or without compression."
             )
         try:
             with pa.input_stream(str(file), compression=_CODECS.get(suffix)) as stream:
@@ -190,7 +190,7 @@ def filters_in(path: str, table: Identifier, columns: Mapping[str, Column], unkn
             tree = _node(report.get("filter", True), columns, unknown)
             yield json.dumps(report.get("filter", True)), tree
     if not found:
-        raise ParameterError(f"{path} holds no scan report; give JSON as a REST catalog or a metrics reporter writes it.")
+        raise ParameterError(f"{path} has no scan report; give the JSON of a REST catalog or a metrics reporter.")
 
 
 def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -207,7 +207,7 @@ def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
             # One document over several lines.
             yield from _in(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} cannot be read as scan reports ({type(error).__name__}); give a file of JSON.") from None
+        raise ParameterError(f"{path} cannot be read as scan reports ({type(error).__name__}); give a JSON file.") from None
 
 
 def _in(text: str) -> Iterator[Mapping[str, Any]]:
@@ -246,7 +246,7 @@ MOST_FILTERS, MOST_VALUES = 200, 16
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters, the most frequent first; ``notes`` say in sentences what was left out and why."""
+    """The filters, most frequent first; ``notes`` are sentences on what was left out and why."""
 
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
@@ -262,18 +262,18 @@ class Filters:
 
 
 def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
-    """The filters of queries on a table: ``sql`` predicates or whole queries, those of a Spark event log, of Iceberg scan reports.
+    """The filters of queries on a table: ``sql`` predicates or complete queries, those of a Spark event log, of Iceberg scan reports.
 
     Without any of them, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`bind`. Raises
-    :class:`~icekit.errors.ParameterError` for what is no predicate on this table, for
+    :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, for
     predicates under Spark Connect, and for a log that cannot be read.
     """
     if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
         raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
     if sql and not has_bridge(lake.spark):
         raise ParameterError(
-            "Filters as SQL need Spark's own JVM, which Spark Connect has not; declare icekit.filter-columns, or give an event log or scan reports."
+            "Filters as SQL need a classic Spark session with access to its JVM, not Spark Connect; declare icekit.filter-columns, or give an event log or scan reports."
         )
     known, gone = names_ever(lake, facts)
     unknown: set[str] = set()
@@ -289,15 +289,15 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
         declared, notes = _declared(facts)
         found.add(declared)
     for name in sorted(unknown):
-        what = "was dropped" if name in gone else "is not a column of the table whose bounds Iceberg could skip by"
+        what = "was dropped" if name in gone else "is not a column with bounds that Iceberg can use to skip files"
         notes.append(f"Filters on {name} are left out: it {what}.")
     if found.blind:
         notes.append(
-            f"{count(round(found.blind), 'query', 'queries')} asked for nothing that Iceberg can skip files by (no filter, or functions of columns)."
+            f"{count(round(found.blind), 'query', 'queries')} had no filter that Iceberg can use to skip files (no filter, or functions of columns)."
         )
     kept, shapes = found.kept()
     if shapes < len(found.shapes):
-        notes.append(f"Of {len(found.shapes):,} kinds of filters the {shapes:,} most frequent are looked at.")
+        notes.append(f"Of {len(found.shapes):,} kinds of filters, only the {shapes:,} most frequent are used.")
     return Filters(kept, tuple(notes))
 
 
@@ -340,7 +340,7 @@ def _query(spark: SparkSession, text: str) -> Any:
     except StatementRefused as error:
         raise ParameterError(f"The query {shorten(text, 200)!r} cannot be used: {error}", detail=error.detail) from None
     if changes_something(spark, query):
-        raise ParameterError(f"{text!r} is not a query but a statement that changes something; give a SELECT, or a predicate.")
+        raise ParameterError(f"{text!r} is not a query but a statement that changes data; give a SELECT, or a predicate.")
     return query
 
 

@@ -1,7 +1,7 @@
-"""Read a MERGE, UPDATE or DELETE as Spark reads it, and change its own text a little.
+"""Parse a MERGE, UPDATE or DELETE with Spark, and edit its text.
 
-The text is never put together again from a plan: a statement that is aimed at another table, or
-has one more condition, keeps its comments, its line breaks and its spelling.
+The text is never generated from a plan: a statement with another target table or
+one more condition keeps its comments, line breaks and spelling.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     :class:`~icekit.errors.SparkUnavailable` under Spark Connect.
     """
     if not has_bridge(spark):
-        raise SparkUnavailable("Reading a statement needs the JVM bridge, which Spark Connect has not; use a classic Spark session.")
+        raise SparkUnavailable("Parsing a statement needs the JVM bridge, which Spark Connect does not have; use a classic Spark session.")
     text = with_variables(spark, sql)
     if not text:
-        raise StatementRefused("There is no statement to read; give one MERGE, UPDATE or DELETE.")
+        raise StatementRefused("The text has no statement; give one MERGE, UPDATE or DELETE.")
     tree = Tree(spark, text)
     if tree.is_several:
         raise StatementRefused("There are several statements; give one MERGE, UPDATE or DELETE at a time.")
@@ -119,11 +119,11 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     node = tree.dml
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
-            f"This {wanted} is spelt in a way that only this session's parser settings allow; write it as plain Spark SQL, "
-            "with names in backticks, or set spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers back."
+            f"Only this session's parser settings allow the syntax of this {wanted}; write it as plain Spark SQL, "
+            "with names in backticks, or reset spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
     if _MARKER_SIGN.search(unquoted(text)) and any(kind(c) in _MARKERS for c in tree.all("constant")):
-        raise StatementRefused("The statement has parameter markers, whose values are not known here; write the values in their places.")
+        raise StatementRefused("The statement has parameter markers, whose values are not known here; replace the markers with values.")
     return _read(spark, tree, node, wanted)
 
 
@@ -149,7 +149,7 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
         statement.source,
     )
     if not same or new.condition != wanted:
-        raise StatementRefused(f"Adding {predicate} changed more of the statement than its condition; add it by hand.")
+        raise StatementRefused(f"Adding {predicate} changed more than the condition of the statement; add it by hand.")
     return new
 
 
@@ -159,7 +159,7 @@ def _check(plan: Any) -> str:
     if name == "UnresolvedWith":
         name = str(plan.child().getClass().getSimpleName())
     if name not in _KINDS:
-        raise StatementRefused(f"This is no MERGE, UPDATE or DELETE (Spark reads it as {name}); give one of these.")
+        raise StatementRefused(f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these.")
     return _KINDS[name]
 
 

@@ -186,7 +186,10 @@ def test_a_procedure_that_there_is_not_is_refused() -> None:
     ("sharing", "said"),
     [
         (Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),)), "shared location with db.events_old (s3://bucket/db/events)"),
-        (Sharing(unchecked="db.broken cannot be read: it is gone"), "another table may keep files in this location (db.broken cannot be read: it is gone)"),
+        (
+            Sharing(unchecked="db.broken cannot be read: it is gone"),
+            "another table may keep files in this location (db.broken cannot be read: it is gone)",
+        ),
     ],
 )
 def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said: str) -> None:

@@ -1,6 +1,6 @@
-"""Say why files are as large as they are, and what to set: the chain in force, a trial on clones, the small files' origin.
+"""Explain the sizes of a table's files, and advise settings: the settings in force, a trial on clones, the origin of small files.
 
-The table itself is only read. Trials write its own rows again to clones, which are gone afterwards.
+Only reads the table itself. Trials write its rows again to clones, which are removed afterwards.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 # --- The trials behind an answer on file sizes, in order: modes and sizes of appends, then statements that change rows
 
 
-#: What a task of a writer reads, where nobody knows better: Spark's split.
+#: The bytes that a writer's task reads if not known: Spark's split.
 _SPLIT_BYTES = 128 * 2**20
 _MOST_TASKS = 200
 
@@ -68,7 +68,7 @@ _MOST_TASKS = 200
 class Trials:
     """The trials of one answer, as far as they got.
 
-    ``before`` and ``after`` are a usual commit as things are and as advised.
+    ``before`` and ``after`` are a typical commit with the current and with the advised settings.
     """
 
     def __init__(self, trial: Trial, chain: Chain, modes: tuple[Mode, ...]) -> None:
@@ -80,7 +80,7 @@ class Trials:
         self.past_ratio: float | None = None
 
     def run(self, operation: str | None) -> None:
-        """Try appends, then what changes rows, while the budget lasts."""
+        """Try appends, then row-level statements, while the budget lasts."""
         with self.trial.attempt():
             self._appends()
             if self.trial.stopped is None:
@@ -113,7 +113,7 @@ class Trials:
             if trial.stopped is None and often is not None and candidate is not None and target == facts.target_bytes:
                 under = {DISTRIBUTION_SESSION: mode, ICEBERG_SESSION: str(candidate.size_in_bytes)}
                 self.after = write(box, often, target, under)
-                progress(f"the usual commit as advised: {said(self.after)}")
+                progress(f"the typical commit with the advised settings: {said(self.after)}")
 
     def _next(self, mode: str, commits: Sequence[Commit]) -> None:
         trial = self.mode_trials[0]
@@ -137,17 +137,17 @@ class Trials:
             self.mode_trials.append(try_statement(self.trial, workload, now))
 
 
-# --- What the question about file sizes came to, in figures, words and tables
+# --- The answer on file sizes, in figures, sentences and tables
 
 
 @dataclass(frozen=True, repr=False)
 class FileSizes(Answer):
-    """Why files are as large as they are, and what to set.
+    """Why files have their sizes, and what to set.
 
-    ``next_before`` and ``next_after`` are a usual commit's rows written as things are and as advised;
-    ``size_trial`` the same for a commit that is large enough for full files; all are None where
-    they were not tried. ``until_*`` say when a partition has enough small files for a rewrite.
-    ``past_ratio`` is the shuffle of the trial, a row, by the file bytes, a row, of past commits.
+    ``next_before`` and ``next_after`` are a typical commit's rows written with the current and with the advised settings;
+    ``size_trial`` is the same for a commit that is large enough for full files; all are None if
+    not tried. ``until_*`` say when a partition has enough small files for a rewrite.
+    ``past_ratio`` is the shuffle bytes per row of the trial divided by the file bytes per row of past commits.
     """
 
     question: ClassVar[str] = "file-sizes"
@@ -165,14 +165,14 @@ class FileSizes(Answer):
     past_ratio: float | None
 
     def verdict(self) -> str:
-        """What to set and what a commit then writes, or that the settings are right."""
+        """What to set and the files that a commit then writes, or that nothing should change."""
         if self.next_before is None and self.size_trial is None:
-            return "Nothing was tried, so nothing is advised."
+            return "No advice: nothing was tried."
         changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.is_change]
-        # No setting makes a full file of a commit that has too few bytes for one.
-        less_often = "Also commit less often, or compact." if any(a.setting == "commits" for a in self.advice) else ""
+        # No setting makes a full file from a commit with too few bytes.
+        less_often = "Also commit less often, or compact." if any(a.setting == COMMIT_FREQUENCY for a in self.advice) else ""
         if not changes:
-            return f"Leave the settings as they are: none that was tried makes fewer files of a better size. {less_often}".strip()
+            return f"No change: no setting that was tried makes fewer or better-sized files. {less_often}".strip()
         told = " and ".join(changes)
         won = next(
             (f": {of} writes {made(after)} instead of {made(before)}" for of, before, after in _tried(self) if after is not before), ""
@@ -180,51 +180,53 @@ class FileSizes(Answer):
         return f"{raised(told)}{won}. {less_often}".strip()
 
     def effects(self) -> list[Effect]:
-        """What a usual and a large commit write, now and as advised, and what they shuffle for it."""
+        """The files that a typical and a large commit write, now and as advised, and the bytes that they shuffle."""
         if not self.is_change:
             return []
         found = []
         for of, before, after in _tried(self):
-            found.append(Effect(f"files of {of}", made(before), made(after)))
+            found.append(Effect(f"data files that {of} writes", made(before), made(after)))
             now, then = before.well_sized_share, after.well_sized_share
             if of != _USUAL and now is not None and then is not None:
-                found.append(Effect("its bytes in files that no rewrite takes for small", percent(now), percent(then)))
+                found.append(Effect(f"share of the bytes of {of} in well-sized files", percent(now), percent(then)))
             shuffled, shuffles = (w.shuffle.size_in_bytes if w.shuffle else 0 for w in (before, after))
             if shuffles > shuffled:
-                found.append(Effect(f"shuffled by {of}", size(shuffled), size(shuffles), is_cost=True))
+                found.append(Effect(f"bytes that {of} shuffles", size(shuffled), size(shuffles), is_cost=True))
         return found
 
     def confidence(self) -> str:
-        """How much was tried."""
+        """The confidence, from how much was tried."""
         if not self.mode_trials:
             return f"low: {self.stopped or 'nothing was tried'}."
         if self.next_before is None:
-            return tried_or_not(self, level="medium", why="only a large commit was written again; what a usual commit writes is not known.")
+            return tried_or_not(
+                self, level="medium", why="only a large commit was written again; the files of a typical commit are not known."
+            )
         return tried_or_not(
-            self, level="high", why="rows of a usual and of a large commit were written again on a clone, with each setting."
+            self, level="high", why="rows of a typical and of a large commit were written again on a clone, with each setting."
         )
 
     def tables(self) -> dict[str, Grid]:
-        """The chain, the modes, the trials, the commits that left small files."""
+        """The settings in force, the modes, the trials, the commits that wrote small files."""
         worst = [
             (c.snapshot_id, c.operation or "expired", c.writer, c.files, c.small_files, c.partitions, c.looks_like)
             for c in self.cohorts.worst
         ]
         caption = (
-            f"Commits that left the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,}; "
-            f"{count(self.cohorts.commit_count, 'commit')} in all)"
+            f"Commits that wrote the most small files ({self.cohorts.traced:,} of {self.cohorts.small_files:,} small files; "
+            f"{count(self.cohorts.commit_count, 'commit')} in total)"
         )
         return {
-            "chain": Grid("The chain in force for appends", _CHAIN, self.chain.rows()),
+            "chain": Grid("Settings that decide the file size of appends", _CHAIN, self.chain.rows()),
             "modes": Grid("Distribution modes", _MODES, [(m.operation, m.value, m.why, m.brings_together) for m in self.modes]),
             "mode_trials": _mode_trials(self.mode_trials),
-            "commits": Grid("Commits as tried", _COMMITS, [(commit, s.name, *_row(s.written)) for commit, s in commits(self)]),
+            "commits": Grid("Commits in the trial", _COMMITS, [(commit, s.name, *_row(s.written)) for commit, s in commits(self)]),
             "large_commit": _large_commit(self.size_trial),
             "worst_commits": Grid(caption, _WORST, worst),
         }
 
     def basis(self) -> tuple[str, ...]:
-        """What limits the sizes, when the table is sick again, and what the answer rests on."""
+        """The limits of the sizes, when the table needs a rewrite again, and the basis of the answer."""
         data, mean = self.facts.data, self.facts.data.mean_bytes
         found = [
             f"The table has {count(data.file_count, 'data file')} of {size(mean or 0)} on average; the target is {size(self.facts.target_bytes)}."
@@ -232,19 +234,19 @@ class FileSizes(Answer):
         found += limits(self.chain, self.size_trial)
         if self.past_ratio is not None:
             found.append(
-                f"Past commits wrote a byte of file for {self.past_ratio:.2f} of shuffle (no commit records its shuffle: the trial's, a row); Iceberg guesses {self.chain.ratio:g}."
+                f"Past commits had about {self.past_ratio:.2f} bytes of shuffle per byte of file (commits do not record their shuffle, so this uses the trial's bytes per row); Iceberg assumes {self.chain.ratio:g}."
             )
         skewed = skew(self.mode_trials[0] if self.mode_trials else None)
         found += [skewed] if skewed else []
         found += _sick(self.until_before, self.until_after)
         if self.modes[0].fanout:
             found.append(
-                "Fanout is on: a task keeps a file open for each of its partitions instead of sorting, and its memory grows with them."
+                "Fanout is on: a task keeps one file open per partition instead of sorting, so its memory grows with the number of partitions."
             )
         if self.mode_trials:
             found.append(
-                "The trials wrote rows of the table again, to clones that are gone. How rows come to a writer is only known where it left a file for each task; "
-                "elsewhere they were read in no order."
+                "The trials wrote rows of the table again, to clones that were removed. How rows are distributed over a writer's tasks is known only if each task wrote a file; "
+                "otherwise rows were read in no particular order."
             )
         return tuple(found)
 
@@ -252,11 +254,13 @@ class FileSizes(Answer):
 _DAY_MS = 86_400_000
 
 
-_USUAL = "a usual commit"
+_USUAL = "a typical commit"
+#: The setting of the advice to commit less often.
+COMMIT_FREQUENCY = "commit frequency"
 
 
 def _tried(answer: FileSizes) -> list[tuple[str, Written, Written]]:
-    """The commits that were tried: as things are, and as advised (the same where nothing is advised)."""
+    """The commits tried: with the current and with the advised settings (the same without advice)."""
     found = []
     if answer.next_before is not None:
         found.append((_USUAL, answer.next_before, answer.next_after or answer.next_before))
@@ -276,16 +280,16 @@ def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) ->
     """A sentence on commits that are too small for any setting, with what would be enough."""
     each = after.size_in_bytes / max(after.partitions, 1)
     largest = max((g.size_in_bytes for g in facts.groups if g.kind.value == "data"), default=0)
-    said = f"A usual commit brings {size(each)} to a partition, so no setting makes a file of {size(facts.target_bytes)}"
+    said = f"A typical commit adds {size(each)} to a partition, so no setting makes a file of {size(facts.target_bytes)}"
     if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
-        return f"{said}, and the largest partition has no more than {size(largest)} in all: partition more coarsely, or compact each partition into one file (02_compact)."
+        return f"{said}, and the largest partition has only {size(largest)}: use a coarser partition transform, or compact each partition into one file (02_compact)."
     gap = 1 / rhythm.commits_per_day * _DAY_MS if rhythm.commits_per_day else None
     how = f": one commit every {span(gap * wanted)} instead of every {span(gap)}" if gap else ""
-    return f"{said}; {wanted:,} such commits in one would{how}. Commit less often, or compact (02_compact)."
+    return f"{said}; {wanted:,} such commits combined would{how}. Commit less often, or compact (02_compact)."
 
 
-_CHAIN = {"what": TEXT, "value": TEXT, "origin": TEXT("where it comes from")}
-_MODES = {"operation": TEXT, "mode": TEXT, "why": TEXT, "brings_together": TEXT("rows are brought together by")}
+_CHAIN = {"what": TEXT("setting"), "value": TEXT, "origin": TEXT("origin")}
+_MODES = {"operation": TEXT, "mode": TEXT, "why": TEXT, "brings_together": TEXT("rows are grouped by")}
 _WRITTEN = {
     "files": COUNT,
     "fewest_files": COUNT("fewest"),
@@ -294,7 +298,7 @@ _WRITTEN = {
     "max_bytes": BYTES("largest"),
     "well_sized_share": SHARE("well-sized bytes"),
     "tasks": COUNT,
-    "shuffle_ratio": NUMBER("shuffle ÷ file"),
+    "shuffle_ratio": NUMBER("shuffle bytes ÷ file bytes"),
     "delete_files": COUNT,
 }
 _COMMITS = {"commit": TEXT, "settings": TEXT, **_WRITTEN}
@@ -330,14 +334,14 @@ def _large_commit(trial: SizeTrial | None) -> Grid:
 
 
 def commits(answer: FileSizes) -> list[tuple[str, SizeStep]]:
-    """A usual and a large commit as they were tried: as things are, and as advised where that is something else."""
+    """A typical and a large commit in the trial: with the current settings, and with the advised ones if they differ."""
     found: list[tuple[str, SizeStep]] = []
     if answer.next_before is not None:
-        found.append(("usual", SizeStep("as it is", None, answer.next_before)))
+        found.append(("typical", SizeStep("now", None, answer.next_before)))
         if answer.next_after is not None and answer.next_after is not answer.next_before:
-            found.append(("usual", SizeStep("as advised", None, answer.next_after)))
+            found.append(("typical", SizeStep("as advised", None, answer.next_after)))
     if answer.size_trial is not None:
-        found.append(("large", SizeStep("as it is", None, answer.size_trial.before)))
+        found.append(("large", SizeStep("now", None, answer.size_trial.before)))
         candidate, chosen = answer.size_trial.chosen
         if chosen is not answer.size_trial.before:
             found.append(("large", SizeStep("as advised", candidate.size_in_bytes if candidate else None, chosen)))
@@ -348,9 +352,9 @@ def _sick(before: Until | None, after: Until | None) -> list[str]:
     if before is None:
         return []
     if before.visits is None:
-        return ["A usual commit leaves no small file, so the table stays well."]
-    said = f"At the present cadence a partition has enough small files for a rewrite after {_until(before)}"
-    return [f"{said}; as advised after {_until(after)}." if after is not None and after != before else f"{said}."]
+        return ["A typical commit writes no small file, so the table stays healthy."]
+    said = f"At the current rate of commits, a partition has enough small files for a rewrite after {_until(before)}"
+    return [f"{said}; with the advised settings after {_until(after)}." if after is not None and after != before else f"{said}."]
 
 
 def _until(until: Until) -> str:
@@ -371,18 +375,18 @@ def tune_file_sizes(
     trial: bool = True,
     progress: Callable[[str], None] = print,
 ) -> FileSizes:
-    """Measure what decides the sizes of a table's files, and say what to set.
+    """Measure what decides the sizes of a table's files, and advise settings.
 
-    Appends are always looked at; ``operation`` (delete, update, merge) adds one that changes rows, without it
+    The answer always covers appends; ``operation`` (delete, update, merge) adds a row-level operation, and without it
     those of the table's history are added. Without ``trial``, and under Spark Connect, nothing is
-    written anywhere: the chain, the modes, the origin of small files and the cadence are told, and nothing is verified.
-    A trial writes rows of at most ``sample_bytes`` at a time, and ends where ``budget_seconds`` or
-    ``budget_bytes`` (written in all) do.
+    written: the answer has the settings, the modes, the origin of small files and the rate of commits, but no verified advice.
+    A trial writes rows of at most ``sample_bytes`` at a time, and stops at ``budget_seconds`` or
+    ``budget_bytes`` (written in total).
 
     Raises :class:`~icekit.errors.ParameterError` for a table without data files or an unknown operation.
     """
     if operation is not None and operation not in OPERATIONS:
-        raise ParameterError(f"The operation is {operation!r}; give one of {', '.join(OPERATIONS)}, or leave it out.")
+        raise ParameterError(f"The operation is {operation!r}, but must be one of {', '.join(OPERATIONS)}, or left out.")
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is nothing to measure")
     facts = attempt.facts
     with session_of(lake):
@@ -398,7 +402,7 @@ def tune_file_sizes(
 
 
 def _answer(run: Trials, cohorts: Cohorts) -> FileSizes:
-    """Put the answer together from what was measured."""
+    """Build the answer from the measurements."""
     facts, appends = run.facts, run.mode_trials[0] if run.mode_trials else None
     mode = spreading.advised_mode(facts, run.modes[0], appends)
     unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
@@ -435,10 +439,10 @@ def _file_sizes_until(rhythm: Cadence | None, written: Written | None) -> Until 
 
 
 def _interval(facts: TableFacts, rhythm: Cadence | None, after: Written | None) -> tuple[Advice, ...]:
-    """What to do where single commits are too small for any setting: commit less often, or compact."""
+    """Advice if single commits are too small for any setting: commit less often, or compact."""
     if rhythm is None or after is None or not after.is_too_few:
         return ()
     wanted = commits_for(facts.target_bytes, after.size_in_bytes / max(after.partitions, 1))
     if wanted is None or wanted < 2:
         return ()
-    return (Advice("commits", None, "fewer and larger", interval(facts, rhythm, after, wanted)),)
+    return (Advice(COMMIT_FREQUENCY, "as it is", "lower", interval(facts, rhythm, after, wanted)),)

@@ -75,12 +75,16 @@ def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> SizeCandidate
     room = MORE_ROOM if slivers else HEADROOM
     one = rounded(room * rolled * ratio)
     if not any(abs(one / other - 1) <= _SAME for other in sizes):
-        measured = f"{ratio:.2f} bytes of shuffle for a byte of file, and the writer begins another file at {percent(rolled / target)} of the target"
-        return SizeCandidate(one, f"one file a task: {measured}" + (", with more room as some tasks left a sliver" if slivers else ""))
+        measured = (
+            f"{ratio:.2f} bytes of shuffle per byte of file, and the writer starts a new file at {percent(rolled / target)} of the target"
+        )
+        return SizeCandidate(
+            one, f"one file per task: {measured}" + (", with more room because some tasks wrote a tiny second file" if slivers else "")
+        )
     for files in SEVERAL:
         several = rounded(files * target * ratio)
         if several > max(sizes) * (1 + _SAME):
-            return SizeCandidate(several, f"{files} files a task, cut by the writer, as fewer a task did not come out")
+            return SizeCandidate(several, f"{files} files per task, cut by the writer, because fewer files per task did not work")
     return None
 
 
@@ -206,38 +210,40 @@ class Chain:
         return min(self.advisory_bytes, max(-(-shuffled // max(self.cluster.cores, 1)), self.min_partition_bytes))
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """The chain for people: what, its value, where it comes from or what it does."""
+        """The settings as text: name, value, and origin or effect."""
         lost = "; it overrides " + ", ".join(f"{link.where} {link.name}" for link in self.advisory.overridden)
-        guessed = f"{self.shuffle_codec} shuffle → {self.codec.value} files: Iceberg guesses {self.ratio:g} bytes of shuffle a byte of file"
+        guessed = (
+            f"{self.shuffle_codec} shuffle → {self.codec.value} files: Iceberg assumes {self.ratio:g} bytes of shuffle per byte of file"
+        )
         found = [
-            ("target file size", size(self.target_bytes), "the writer begins another file there"),
-            ("distribution mode", self.mode, "no shuffle: each task writes what it has" if self.mode == "none" else "rows are shuffled"),
+            ("target file size", size(self.target_bytes), "the writer starts a new file at this size"),
+            ("distribution mode", self.mode, "no shuffle: each task writes its own rows" if self.mode == "none" else "rows are shuffled"),
             ("advisory size", size(self.advisory_bytes), self.advisory.origin + (lost if self.advisory.overridden else "")),
-            ("ratio", f"{self.ratio:g}", guessed),
+            ("shuffle bytes per file byte", f"{self.ratio:g}", guessed),
             ("Spark's advisory size", size(self.spark_advisory_bytes), self._of_spark()),
             ("adaptive execution", "on" if self.adaptive else "off", self._of_adaptive()),
-            ("cores and memory", f"{size(self.cluster.task_memory_bytes)} a task", self.cluster.source),
+            ("cores and memory", f"{size(self.cluster.task_memory_bytes)} per task", self.cluster.source),
         ]
         gives = self.file_bytes
-        why = "advisory size ÷ ratio, at most the target" if gives is not None else "the advisory size is not asked for"
+        why = "advisory size ÷ ratio, at most the target" if gives is not None else "the advisory size is not used"
         return (*found, ("file of a full task", "–" if gives is None else size(gives), why))
 
     def _of_spark(self) -> str:
         if self.advisory.value is not None and self.advisory.origin.startswith("max("):
-            return f"{SPARK_ADVISORY}; only the smallest that Iceberg asks for"
+            return f"{SPARK_ADVISORY}; the minimum for Iceberg's default"
         return f"{SPARK_ADVISORY}; Iceberg's overrides it"
 
     def _of_adaptive(self) -> str:
         if not self.adaptive:
             return (
-                f"the advisory size does nothing; each shuffle has {count(self.shuffle_partitions, 'task')} (spark.sql.shuffle.partitions)"
+                f"the advisory size has no effect; each shuffle has {count(self.shuffle_partitions, 'task')} (spark.sql.shuffle.partitions)"
             )
-        said = "large tasks are split" if self.splits else "large tasks stay whole (optimizeSkewsInRebalancePartitions is off)"
+        said = "large tasks are split" if self.splits else "large tasks are not split (optimizeSkewsInRebalancePartitions is off)"
         if not self.coalesces:
-            return f"{said}; small ones are not united (coalescePartitions.enabled is false)"
+            return f"{said}; small tasks are not combined (coalescePartitions.enabled is false)"
         if self.parallelism_first:
-            return f"{said}; small ones are united while each of {count(self.cluster.cores, 'core')} has one (parallelismFirst)"
-        return f"{said}; small ones are united up to the advisory size"
+            return f"{said}; small tasks are combined only while each of {count(self.cluster.cores, 'core')} has one (parallelismFirst)"
+        return f"{said}; small tasks are combined up to the advisory size"
 
 
 def chain(
@@ -307,7 +313,7 @@ def spark_bytes(text: str) -> int:
     """Bytes of a size as Spark's settings have it: ``64MB``, ``64m``, ``67108864b``, ``67108864``; all binary."""
     found = _BYTES.fullmatch(text.strip())
     if not found:
-        raise ParameterError(f"{text!r} is no size as Spark writes one; set it to bytes, or to something like 64m.")
+        raise ParameterError(f"{text!r} is not a size in Spark's notation; set it to bytes, or to a value such as 64m.")
     return int(found[1]) * int(1024 ** " kmgtp".index(found[2].lower() or " "))
 
 
@@ -350,7 +356,7 @@ def try_sizes(
         box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(max(group, 1))}))
         now = {ICEBERG_SESSION: str(max(1, advisory_bytes * target_bytes // facts.target_bytes))}
     before = write(box, source, target_bytes, now)
-    trial.progress(f"as it is: {said(before)}")
+    trial.progress(f"with current settings: {said(before)}")
     under = {DISTRIBUTION_SESSION: distribution} if distribution else {}
     base = write(box, source, target_bytes, {**now, **under}) if under else before
     tried: list[tuple[SizeCandidate, Written]] = []
@@ -387,9 +393,9 @@ class SizeStep:
 
 def steps(trial: SizeTrial) -> tuple[SizeStep, ...]:
     """The commits of a trial in order: as it is, with the distribution advised, with each size."""
-    found = [SizeStep("as it is", None, trial.before)]
+    found = [SizeStep("now", None, trial.before)]
     if trial.base is not trial.before:
-        found.append(SizeStep("distribution advised", None, trial.base))
+        found.append(SizeStep("advised distribution", None, trial.base))
     return (*found, *(SizeStep(f"advisory size {size(c.size_in_bytes)}", c.size_in_bytes, w) for c, w in trial.tried))
 
 
@@ -404,16 +410,20 @@ def advise(facts: TableFacts, chain: Chain, mode: str, trial: SizeTrial | None) 
                 PROPERTY,
                 now,
                 now,
-                "Rows are not shuffled before they are written, so nobody asks for it, and a task leaves a file for what it has read.",
+                "Rows are not shuffled before they are written, so the advisory size is not used, and each task writes a file for the rows that it has read.",
             ),
         )
     if trial is None:
         gives = chain.file_bytes
-        said = f"by Iceberg's guess of {chain.ratio:g} a full task gives {size(gives)}" if gives is not None else "no shuffle asks for it"
-        return (Advice(PROPERTY, now, now, f"Not tried; {said}, against a target of {size(chain.target_bytes)}."),)
+        said = (
+            f"with Iceberg's assumed ratio of {chain.ratio:g}, a full task writes {size(gives)}"
+            if gives is not None
+            else "no shuffle uses it"
+        )
+        return (Advice(PROPERTY, now, now, f"Not tried; {said}, and the target is {size(chain.target_bytes)}."),)
     candidate, after = trial.chosen
     base = trial.base
-    made = f"{_made(base)}, where the target is {size(trial.target_bytes)} and {count(base.fewest, 'file')} would do"
+    made = f"{_made(base)}; the target is {size(trial.target_bytes)} and {count(base.fewest, 'file')} would be enough"
     if candidate is None or after.files > (1 - _GAIN) * base.files:
         return (Advice(PROPERTY, now, now, f"{raised(made)}. {_why_not(base, trial)}".strip(), verified=_tried(trial)),)
     value = scaled(candidate.size_in_bytes, trial.target_bytes, facts.target_bytes)
@@ -435,7 +445,7 @@ def advise(facts: TableFacts, chain: Chain, mode: str, trial: SizeTrial | None) 
 
 
 def limits(chain: Chain, trial: SizeTrial | None) -> tuple[str, ...]:
-    """What bounds the size of files beside the advisory size, a sentence each."""
+    """The other limits of file sizes, one sentence each."""
     found = []
     if trial is None:
         return ()
@@ -443,37 +453,37 @@ def limits(chain: Chain, trial: SizeTrial | None) -> tuple[str, ...]:
     rolled = rolled_bytes([w.written for w in steps(trial)])
     if rolled < (1 - TOLERANCE / 2) * trial.target_bytes:
         found.append(
-            f"The writer begins another file at {size(rolled)}, {percent(rolled / trial.target_bytes)} of the target, as the open row group counts "
-            f"uncompressed: a smaller {ROW_GROUP} brings it nearer."
+            f"The writer starts a new file at {size(rolled)}, {percent(rolled / trial.target_bytes)} of the target, because the open row group counts "
+            f"uncompressed: a smaller {ROW_GROUP} gives sizes closer to the target."
         )
     if after.shuffle is not None:
         limit = spill_limit(after, chain.cluster.task_memory_bytes)
         if after.shuffle.spilled_bytes:
             found.append(
-                f"Sorting spilled {size(after.shuffle.spilled_bytes)} to disk in the trial: give tasks more memory, or fewer cores an executor."
+                f"Sorting spilled {size(after.shuffle.spilled_bytes)} to disk in the trial: give tasks more memory, or executors fewer cores."
             )
         elif limit is not None:
             found.append(
                 f"Nothing spilled; a task here sorts up to about {size(limit)} of shuffle in its {size(chain.cluster.task_memory_bytes)} of memory."
             )
         found.append(
-            f"{count(after.shuffle.tasks, 'task')} wrote {count(after.files, 'file')} in {count(after.partitions, 'partition')}: a file never spans partitions."
+            f"{count(after.shuffle.tasks, 'task')} wrote {count(after.files, 'file')} in {count(after.partitions, 'partition')}, because a file never spans partitions."
         )
     if chain.parallelism_first and chain.coalesces and chain.mode == "range":
         found.append(
-            f"Under range a commit is cut for {count(chain.cluster.cores, 'core')} before tasks are full; with more cores small commits get more files, unless "
+            f"Under range, a commit is divided among {count(chain.cluster.cores, 'core')} before tasks are full. With more cores, small commits get more files, unless "
             "the job sets spark.sql.adaptive.coalescePartitions.parallelismFirst to false."
         )
     if trial.target_bytes < chain.target_bytes:
         found.append(
-            f"Tried at a target of {size(trial.target_bytes)}, as the sample holds too few files of {size(chain.target_bytes)}; the size is scaled."
+            f"Tried with a target of {size(trial.target_bytes)}, because the sample has too few files of {size(chain.target_bytes)}; the advised size is scaled."
         )
     return tuple(found)
 
 
 def _adaptive(chain: Chain) -> Advice:
     said = (
-        f"Without adaptive execution the advisory size does nothing, and each commit has {count(chain.shuffle_partitions, 'task')} whatever its size "
+        f"Without adaptive execution the advisory size has no effect, and each commit of any size has {count(chain.shuffle_partitions, 'task')} "
         "(spark.sql.shuffle.partitions)."
     )
     return Advice(_ADAPTIVE, "false", "true", said, set_session(_ADAPTIVE, "true"), undo=set_session(_ADAPTIVE, "false"))
@@ -489,23 +499,23 @@ def _tried(trial: SizeTrial) -> str | None:
         return None
     candidate, after = trial.chosen
     if candidate is None:
-        return f"none of {', '.join(size(c.size_in_bytes) for c, _ in trial.tried)} came nearer."
+        return f"none of {', '.join(size(c.size_in_bytes) for c, _ in trial.tried)} came closer."
     verdict = (
         "within 15 % of the target"
         if after.enough_mean is not None and after.hits
-        else "as few as can be"
+        else "as few as possible"
         if after.hits
-        else "short of the target"
+        else "below the target"
     )
     return f"{_made(trial.base)} before, {_made(after)} after, {verdict}."
 
 
 def _why_not(written: Written, trial: SizeTrial) -> str:
     if written.is_too_few:
-        return f"No partition of it gets more than {size(written.largest_partition_bytes)}, so no setting makes a file of the target size."
+        return f"No partition gets more than {size(written.largest_partition_bytes)}, so no setting makes a file of the target size."
     if written.hits:
         return ""
-    return "No size that was tried did better." if trial.tried else "There was nothing to try."
+    return "No size that was tried is better." if trial.tried else "There was nothing to try."
 
 
 def _breaks(facts: TableFacts, chain: Chain, value: int, after: Written) -> str | None:
@@ -516,5 +526,5 @@ def _breaks(facts: TableFacts, chain: Chain, value: int, after: Written) -> str 
             f"a task sorts more than the {size(chain.cluster.task_memory_bytes)} of memory it has here and would spill (give tasks more memory, or lower the target)"
         )
     if facts.setting("write.delete.mode") == "merge-on-read":
-        found.append("a merge-on-read DELETE asks for the same size, where its default is a quarter of that of data")
+        found.append("a merge-on-read DELETE uses the same size, although its default is a quarter of the size for data")
     return "; ".join(found) or None

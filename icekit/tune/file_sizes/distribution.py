@@ -1,8 +1,8 @@
-"""Say which distribution mode each operation has, how many files it makes, and which commits made the small files. Pure.
+"""Find the distribution mode of each operation, the files it makes, and the commits that made the small files. Pure.
 
 Source: ``SparkWriteConf`` of Iceberg 1.12. An option or a session's ``spark.sql.iceberg.distribution-mode``
 overrides the properties of every operation; ``hash`` without a partitioning and ``range`` without a
-partitioning or an order come to ``none`` for appends and copy-on-write merges.
+partitioning or an order become ``none`` for appends and copy-on-write merges.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ OPERATIONS = ("append", "delete", "update", "merge")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The mode of an operation: ``value`` is what the engine does, ``why`` one clause.
+    """The mode of an operation: ``value`` is the mode that the engine uses, ``why`` one clause.
 
-    ``brings_together`` says by what rows are brought together. ``fanout`` tells whether a task keeps a
+    ``brings_together`` says how rows are grouped. ``fanout`` tells whether a task keeps a
     file open for each partition, so that its rows need no sorting.
     """
 
@@ -71,15 +71,15 @@ def _mode(facts: TableFacts, operation: str, session: Mapping[str, str | None], 
     adjusts = operation == "append" or (operation == "merge" and _write_mode(facts, operation) == "copy-on-write")
     void = adjusts and ((stated == HASH and not partitioned) or (stated == RANGE and not partitioned and not ordered))
     value = NONE if void else stated
-    why = f"{found.origin} says {stated}, which needs a partitioning{' or an order' if stated == RANGE else ''}" if void else found.origin
+    why = f"{found.origin} is {stated}, which needs a partitioning{' or an order' if stated == RANGE else ''}" if void else found.origin
     fanout = (facts.setting("write.spark.fanout.enabled") or "false").lower() == "true"
     return Mode(operation, value, found, why, _by(facts, operation, value, partitioned), fanout)
 
 
 def _by(facts: TableFacts, operation: str, mode: str, partitioned: bool) -> str:
-    """By what rows are brought together (SparkWriteUtil)."""
+    """How rows are grouped (SparkWriteUtil)."""
     if mode == NONE:
-        return "nothing: a task writes what it has"
+        return "nothing: each task writes its own rows"
     if mode == RANGE:
         fields = [f.source for f in facts.sort_order]
         return (
@@ -98,10 +98,10 @@ def _write_mode(facts: TableFacts, operation: str) -> str:
     return (facts.setting(f"write.{operation}.mode") or "copy-on-write").lower()
 
 
-# --- When the table has enough small files again for a rewrite, at the present cadence. Pure
+# --- When the table has enough small files again for a rewrite, at the current rate of commits. Pure
 #
-# A partition is sick when a default rewrite would take it: ``min-input-files`` files under 0.75 of the target in it
-# (as icekit's finding ``small_files``). Each visit of a commit leaves so many.
+# A partition needs a rewrite when a default rewrite would take it: ``min-input-files`` files under 0.75 of the target in it
+# (as in icekit's finding ``small_files``). Each visit of a commit adds some.
 
 
 _DAY_MS = 86_400_000
@@ -109,10 +109,10 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How the table is appended to: commits and small files a day, and the bytes of a visit to a partition.
+    """The rate of appends: commits and small files per day, and the bytes that a commit adds to a partition.
 
-    ``visits`` is how often a partition is visited by the commits looked at, on average. None where the
-    snapshots do not tell.
+    ``visits`` is how many of these commits write to a partition, on average. None if the
+    snapshots do not say.
     """
 
     commits_per_day: float | None
@@ -124,7 +124,7 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When a partition has enough small files: after so many visits, and days; None where never."""
+    """When a partition has enough small files: after this many visits, and days; None if never."""
 
     small_files_per_visit: float
     visits: int | None
@@ -132,7 +132,7 @@ class Until:
 
 
 def cadence(facts: TableFacts) -> Cadence | None:
-    """The cadence of the recent appends; None without any."""
+    """The rate of recent appends; None without any."""
     found = [c for c in facts.history.commits if c.operation == "append" and c.added_data_files][-RECENT:]
     if not found:
         return None
@@ -146,7 +146,7 @@ def cadence(facts: TableFacts) -> Cadence | None:
 
 
 def until_sick(rhythm: Cadence, small_files_per_visit: float, thresholds: Thresholds | None = None) -> Until:
-    """When a partition that is visited at this rhythm has enough small files for a rewrite."""
+    """When a partition at this rate of commits has enough small files for a rewrite."""
     wanted = (thresholds or Thresholds()).min_input_files
     if small_files_per_visit <= 0:
         return Until(small_files_per_visit, None, None)
@@ -158,7 +158,7 @@ def until_sick(rhythm: Cadence, small_files_per_visit: float, thresholds: Thresh
 
 
 def commits_for(target_bytes: int, bytes_per_visit: float) -> int | None:
-    """How many such commits in one give a partition a file of the target size; None where a visit brings nothing."""
+    """How many such commits combined give a partition a file of the target size; None if a visit adds nothing."""
     return math.ceil(target_bytes / bytes_per_visit) if bytes_per_visit > 0 else None
 
 
@@ -173,9 +173,9 @@ WORST = 10
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The live data files that one commit added; ``small_files`` are under the limit of a default rewrite.
+    """The live data files that one commit added; ``small_files`` are below the limit of a default rewrite.
 
-    ``operation`` and ``writer`` are None where the snapshot has expired or does not say.
+    ``operation`` and ``writer`` are None if the snapshot has expired or does not say.
     """
 
     snapshot_id: int
@@ -195,17 +195,17 @@ class Cohort:
 
     @property
     def looks_like(self) -> str:
-        """What the figures look like; no commit records its distribution mode."""
+        """A guess from the figures, because commits do not record their distribution mode."""
         if self.files >= SCATTERED * (max(self.partitions, 1) + self.size_in_bytes // self.target_bytes):
             return f"none: {count(round(self.files_per_partition), 'task')} wrote into each partition"
         if self.partitions > 1 or self.small_files:
-            return "rows were brought together: a small commit"
+            return "rows were grouped: a small commit"
         return "one task, or a small commit"
 
 
 @dataclass(frozen=True, slots=True)
 class Cohorts:
-    """The worst commits, and the totals over all: ``commit_count`` commits left ``small_files`` of ``files`` live data files."""
+    """The worst commits, and totals over all: ``commit_count`` commits wrote ``files`` live data files, of which ``small_files`` are small."""
 
     worst: tuple[Cohort, ...]
     commit_count: int
@@ -259,7 +259,7 @@ def cohorts(lake: Lake, facts: TableFacts) -> Cohorts:
     )
 
 
-# --- How many files a commit makes under each mode, from how its rows lie. Pure
+# --- How many files a commit makes under each mode, from the distribution of its rows. Pure
 
 
 #: Where the writer begins another file, as a share of the target: the open row group counts uncompressed
@@ -269,7 +269,7 @@ ROLLS_AT = 0.93
 
 @dataclass(frozen=True, slots=True)
 class CommitSpread:
-    """How the rows of a commit lie before any shuffle.
+    """The distribution of a commit's rows before any shuffle.
 
     ``pairs`` are the (task, partition) pairs that have rows, ``none_files`` and ``hash_files`` the files
     if each pair, or each partition, were cut where the writer begins another file. ``largest_share`` is that of the
@@ -287,13 +287,13 @@ class CommitSpread:
 
     @property
     def is_clustered(self) -> bool:
-        """Tell whether hardly any partition is in several tasks, so that a shuffle would save nothing."""
+        """Tell whether almost no partition is in several tasks, so that a shuffle would save nothing."""
         return self.pairs <= self.partitions + self.tasks - 1 and self.pairs <= 1.25 * self.partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Files of a commit under a mode, with the sum they come from."""
+    """Files of a commit under a mode, with the calculation."""
 
     mode: str
     files: int
@@ -320,7 +320,7 @@ def predict(spread: CommitSpread, chain: Chain, ratio: float) -> tuple[Predicted
         Predicted(
             HASH,
             spread.hash_files + more,
-            f"one task for each of {spread.partitions:,} partitions, more for what is larger than the advisory size",
+            f"one task for each of {spread.partitions:,} partitions, more for partitions larger than the advisory size",
         )
     )
     cut = spread.hash_files + max(0, chunks - 1)
@@ -328,12 +328,12 @@ def predict(spread: CommitSpread, chain: Chain, ratio: float) -> tuple[Predicted
     return tuple(found)
 
 
-# --- Try each distribution mode with the same rows, with what was predicted beside what was made
+# --- Try each distribution mode with the same rows, and compare predicted with actual files
 
 
 @dataclass(frozen=True, slots=True)
 class TriedMode:
-    """A mode with what it was predicted to make (None: not predicted) and what it made."""
+    """A mode with its predicted (None: not predicted) and actual files."""
 
     mode: str
     predicted: Predicted | None
@@ -351,7 +351,7 @@ class ModeTrial:
     tried: tuple[TriedMode, ...]
 
     def of(self, mode: str) -> TriedMode | None:
-        """What a mode came to; None if it was not tried."""
+        """The result of a mode; None if it was not tried."""
         return next((t for t in self.tried if t.mode == mode), None)
 
 
@@ -428,16 +428,16 @@ def possible(facts: TableFacts) -> tuple[str, ...]:
 
 
 _SETTING = "write.distribution-mode"
-#: A shuffle that saves no more than this share of the files is not worth its while.
+#: A shuffle that saves at most this share of the files is not worth it.
 MARGIN = 0.15
-#: Nor one that saves no more files of a commit than this.
+#: Nor is a shuffle that saves at most this many files of a commit.
 FILES_SPARED = 1
-#: A partition with more than this share of a commit's rows makes its task the last one to end.
+#: A partition with more than this share of a commit's rows makes its task the last to finish.
 SKEWED = 0.5
 
 
 def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
-    """The mode that a table's appends should have; the one in force where nothing speaks for another."""
+    """The mode that a table's appends should have; the mode in force if no other is better."""
     there, hashed = (trial.of(mode.value), trial.of(HASH)) if trial else (None, None)
     if there is None or hashed is None or mode.value == HASH:
         return mode.value
@@ -451,20 +451,22 @@ def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
 def advise(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
     """Advice on the distribution of appends."""
     if facts.default_spec.is_unpartitioned and not facts.sort_order:
-        said = "Without a partitioning or an order there is nothing to bring rows together by. Each task of the writer leaves its own files: repartition in the job, or commit less often."
+        said = "Without a partitioning or an order, rows cannot be grouped, so each task of the writer writes its own files: repartition in the job, or commit less often."
         return (Advice(_SETTING, mode.value, mode.value, said),)
     if trial is None:
-        return (Advice(_SETTING, mode.value, mode.value, f"Not tried; in force by {mode.why}."),)
+        return (Advice(_SETTING, mode.value, mode.value, f"Not tried; in force because of {mode.why}."),)
     value = advised_mode(facts, mode, trial)
     there, better = trial.of(mode.value), trial.of(value)
     if there is None or better is None or value == mode.value:
         return (Advice(_SETTING, mode.value, mode.value, _leave(mode, trial)),)
-    evidence = f"{_files(there)} under {mode.value}, {_files(better)} under {value}, of {trial.described}"
-    verified = f"predicted {_predicted(there)} and {_predicted(better)} files, made {there.written.files:,} and {better.written.files:,}"
+    evidence = f"{_files(there)} under {mode.value}, {_files(better)} under {value}, tried with {trial.described}"
+    verified = (
+        f"predicted {_predicted(there)} and {_predicted(better)} files; the result was {there.written.files:,} and {better.written.files:,}"
+    )
     decides = mode.in_force.decides
     found: list[Advice] = []
     if facts.properties.get(_SETTING, "").lower() != value:
-        breaks = "rows are shuffled once before they are written, which takes time and, on a stream, latency"
+        breaks = "rows are shuffled once before they are written, which takes time and adds latency to a stream"
         found.append(
             to_set(
                 facts,
@@ -481,40 +483,40 @@ def advise(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advi
 
 
 def advise_order(facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, ...]:
-    """The order that filters on ``columns`` want, for a table whose bounds skip nothing on them; nothing without such columns."""
+    """Advice on the sort order for filters on ``columns``, whose bounds skip no files; empty without such columns."""
     if not columns:
         return ()
     partitioned = not facts.default_spec.is_unpartitioned
-    how = "each task then sorts what it has of a partition" if partitioned else "rows are then shuffled by range, and files hardly overlap"
+    how = "each task then sorts its rows of a partition" if partitioned else "rows are then shuffled by range, so files barely overlap"
     now = ", ".join(f.source for f in facts.sort_order) or None
     return (
         Advice(
             "sort order",
             now,
             ", ".join(columns),
-            f"Files cannot be skipped by {', '.join(columns)}, which filters ask for; {how}, and each write sorts its rows. Not tried here: ask for the layout, "
+            f"Filters on {', '.join(columns)} skip no files. With a sort order, {how}, and each write sorts its rows. Not tried here: run icekit tune layout, "
             f"which tries {ddl.write_order(facts.sql_name, facts.by_name, columns, by_partition=partitioned)}.",
         ),
     )
 
 
 def skew(trial: ModeTrial | None) -> str | None:
-    """A sentence on a partition that has most of a commit's rows; None without one."""
+    """A sentence on a partition with most of a commit's rows; None without one."""
     if trial is None or trial.spread is None or trial.spread.partitions < 2 or trial.spread.largest_share < SKEWED:
         return None
     hashed = trial.of(HASH)
     shuffle = hashed.written.shuffle if hashed else None
     split = f"; adaptive execution split it into {count(shuffle.split_count, 'task')}" if shuffle and shuffle.split_count else ""
-    return f"One partition has {percent(trial.spread.largest_share)} of the rows: under hash one task would write it{split}. Range would cut it evenly."
+    return f"One partition has {percent(trial.spread.largest_share)} of the rows: under hash one task would write them{split}. Range would divide them evenly."
 
 
 def _leave(mode: Mode, trial: ModeTrial) -> str:
     there, hashed = trial.of(mode.value), trial.of(HASH)
     made = f"{_files(there)} under {mode.value}" if there else f"{mode.value} was not tried"
     if mode.value == NONE and hashed is not None:
-        return f"{raised(made)}, {_files(hashed)} under hash, so a shuffle would save nothing{' (the rows come clustered already)' if trial.spread and trial.spread.is_clustered else ''}."
+        return f"{raised(made)}, {_files(hashed)} under hash, so a shuffle would save nothing{' (the rows are already clustered)' if trial.spread and trial.spread.is_clustered else ''}."
     others = ", ".join(f"{_files(t)} under {t.mode}" for t in trial.tried if t.mode != mode.value)
-    return f"{raised(made)}{f', {others}' if others else ''}, of {trial.described}."
+    return f"{raised(made)}{f', {others}' if others else ''}, tried with {trial.described}."
 
 
 def _files(tried: TriedMode) -> str:

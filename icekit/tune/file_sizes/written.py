@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-#: How near the mean must come to the target.
+#: How close the mean must be to the target.
 TOLERANCE = 0.15
 #: Below so many target sizes in a partition its last file decides the mean: the writer begins another file at about
 #: 93 % of the target, and 12 ÷ 13 of that is within 15 %.
@@ -52,11 +52,11 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one commit made; ``target_bytes`` is the target it was made under.
+    """The files of one commit; ``target_bytes`` is the target size in force.
 
     ``small_*`` are under the limit of a default rewrite; ``fewest`` are the files if each partition touched were cut at 85 % of the target, ``enough_*`` those of
     partitions with at least :data:`ENOUGH` target sizes. Delete files have their own columns. ``shuffle`` is None
-    where rows were not shuffled. Lengths are on the wall, in seconds.
+    if rows were not shuffled. Times are wall-clock seconds.
     """
 
     target_bytes: int
@@ -84,47 +84,47 @@ class Written:
 
     @property
     def enough_mean(self) -> float | None:
-        """Mean size of a data file where the data suffice; None where they do nowhere."""
+        """Mean size of a data file in partitions with enough data; None without such partitions."""
         return self.enough_bytes / self.enough_files if self.enough_files else None
 
     @property
     def well_sized_share(self) -> float | None:
-        """The share of the bytes in files that a default rewrite would not take for small."""
+        """The share of the bytes in files that a default rewrite does not consider small."""
         return 1 - self.small_bytes / self.size_in_bytes if self.size_in_bytes else None
 
     @property
     def ratio(self) -> float | None:
-        """Bytes of shuffle, as adaptive execution sees them, for each byte of data and delete file."""
+        """Shuffle bytes, as adaptive execution counts them, per byte of data and delete file."""
         total = self.size_in_bytes + self.delete_bytes
         return self.shuffle.planned_bytes / total if self.shuffle and total else None
 
     @property
     def hits(self) -> bool:
-        """Tell whether the sizes are right: no more files than 85 % of the target gives, and none far beyond it."""
+        """Tell whether the sizes are right: no more files than at 85 % of the target, and none far above it."""
         mean = self.enough_mean
         within = mean is None or abs(mean / self.target_bytes - 1) <= TOLERANCE
         return self.files <= self.fewest and within
 
     @property
     def is_fine(self) -> bool:
-        """Tell whether there is little to gain: the sizes are right, or a last file or two is all that is amiss."""
+        """Tell whether there is little to gain: the sizes are right, except perhaps for a last file or two."""
         share = self.well_sized_share
         return self.hits or (self.files <= (1 + TOLERANCE) * self.fewest and share is not None and share >= 1 - TOLERANCE)
 
     @property
     def is_too_few(self) -> bool:
-        """Tell whether no partition got as much as one target size, so that no setting makes a full file."""
+        """Tell whether every partition got less than one target size, so that no setting makes a full file."""
         return self.largest_partition_bytes < self.target_bytes
 
 
 def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[str, str] | None = None) -> Written:
-    """Write a trial's rows to a sandbox under settings lent to the session, and measure the commit."""
+    """Write a trial's rows to a sandbox under temporary session settings, and measure the commit."""
     sql = f"INSERT INTO {identifier(*box.name)} {rows.sql}"
     return measured(box, box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings), target_bytes)
 
 
 def measured(box: Sandbox, done: Committed, target_bytes: int) -> Written:
-    """What a commit to a sandbox made."""
+    """Measure a commit to a sandbox."""
     if not done.snapshots:
         return Written(target_bytes=target_bytes, **_NOTHING, seconds=done.seconds, shuffle=None)
     made = _files(box.lake, box.name, int(done.snapshots[-1]["snapshot-id"]), target_bytes)
@@ -191,13 +191,13 @@ def _shuffle(plan: Any) -> Shuffle | None:
     return None
 
 
-# --- Choose the rows that a trial writes: those of a usual commit again, and enough for several files of the target size
+# --- Choose the rows that a trial writes: those of a typical commit, and enough for several files of the target size
 #
-# Both are rows of the table itself, read as the writer got them where that can be told: one task for each file that
-# the commit left, or splits of a quarter of the target size.
+# Both are rows of the table itself, read as the writer got them if that is known: one task per file that
+# the commit wrote, or splits of a quarter of the target size.
 
 
-#: Commits that are looked at for what is usual.
+#: The number of recent commits from which a typical one is chosen.
 RECENT = 20
 #: Spark's split of a large file; a writer's task reads about as much.
 _SPLIT_BYTES = 128 * 2**20
@@ -211,7 +211,7 @@ _ALONE = str(2**40)
 
 @dataclass(frozen=True, slots=True)
 class TrialRows:
-    """Rows to write: ``sql`` reads them, ``size_in_bytes`` is what they take in the table now.
+    """Rows to write: ``sql`` reads them, ``size_in_bytes`` is their size in the table now.
 
     ``as_written`` tells whether the tasks are those of the writer that wrote the rows first.
     """
@@ -225,9 +225,9 @@ class TrialRows:
 
 
 def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | None:
-    """The rows of a recent append of median size; None where the snapshots have none, or it is too large.
+    """The rows of a recent append of median size; None if the snapshots have none, or it is too large.
 
-    ``tasks`` read the rows of a commit that brought them together: how they came to its writer nobody knows.
+    ``tasks`` read the rows of a commit that grouped its rows, because their original distribution is not known.
     """
     found = [(before, commit) for before, commit in pairwise(facts.history.commits) if _is_append(commit)][-RECENT:]
     if not found:
@@ -244,9 +244,9 @@ def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | No
         # One task for each file: the tasks that wrote them.
         options["file-open-cost"] = _ALONE
     hint = "" if scattered else f"/*+ REPARTITION({max(1, tasks)}) */ "
-    how = "one task for each file it left" if scattered else f"read by {count(max(1, tasks), 'task')}, in no order"
+    how = "one task per file that it wrote" if scattered else f"read by {count(max(1, tasks), 'task')} in no particular order"
     return TrialRows(
-        f"the rows of a usual commit again ({commit.added_records or 0:,} rows, {how})",
+        f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
         f"SELECT {hint}* FROM {identifier(*facts.sql_name)} {_with(options)}",
         added,
         commit.added_records or 0,
@@ -256,7 +256,7 @@ def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | No
 
 
 def aim(facts: TableFacts, sample_bytes: int) -> int:
-    """The target size to try at: the table's own, or a smaller one where the sample does not hold enough files of that."""
+    """The target size for the trial: the table's own, or a smaller one if the sample has too few files of that size."""
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
     wanted = ENOUGH * facts.target_bytes * _ROOM
     if largest < wanted or wanted <= sample_bytes:
@@ -295,7 +295,7 @@ def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return TrialRows(
-        f"{kept} in one commit ({size(share * total)} as they are now, read by tasks of {size(split) if shuffled else 'a split'})",
+        f"{kept} in one commit ({size(share * total)} in the table now, read by tasks of {size(split) if shuffled else 'one split'})",
         f"SELECT * FROM {identifier(*facts.sql_name)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
         round(share * total),
         rows,

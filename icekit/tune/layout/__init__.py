@@ -1,4 +1,4 @@
-"""Partitioning, order, bloom filters and file sizes for the filters that queries have; the table is only read."""
+"""Partitioning, sort order, bloom filters and row groups for the filters of queries; only reads the table."""
 
 from icekit.tune.layout.service import Layout, tune_layout
 

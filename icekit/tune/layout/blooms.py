@@ -1,4 +1,4 @@
-"""Judge bloom filters: which columns they would serve, and which of those that are set serve nobody; pure.
+"""Check bloom filters: which columns would benefit, and which existing ones are unused; pure.
 
 A bloom filter answers equality only (``ParquetBloomRowGroupFilter``: = and IN), and only row groups that bounds and dictionaries
 leave are asked: where a column's values fit into a dictionary, Parquet writes one and Iceberg looks there
@@ -111,15 +111,15 @@ def _advice(facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Adv
         names = wasted(facts, [one])
         back = {k: facts.properties[k] for k in names}
         undo = set_properties(facts.sql_name, back)
-        evidence = f"It costs {_size(facts, one)} a row group to write and serves nothing: {one.reason}."
+        evidence = f"It costs {_size(facts, one)} per row group to write and has no use: {one.reason}."
         return Advice(setting, now, "not set", evidence, unset_properties(facts.sql_name, names), undo=undo)
     if one.reason is not None:
         return Advice(setting, now, now, f"{one.reason[:1].upper()}{one.reason[1:]}.")
-    what = f"{one.distinct:,.0f} distinct values or more, {size(one.distinct_bytes)} a row group: too many for a dictionary."
+    what = f"at least {one.distinct:,.0f} distinct values, {size(one.distinct_bytes)} per row group: too many for a dictionary."
     if one.is_there:
-        return Advice(setting, now, now, f"It is set and asked for: {what}")
+        return Advice(setting, now, now, f"It is set and used by filters: {what}")
     if tried is None:
-        return Advice(setting, now, now, f"A bloom filter may serve: {what} It was not tried, so nothing is advised.")
+        return Advice(setting, now, now, f"A bloom filter may help: {what} It was not tried, so there is no advice.")
     saved = 1 - tried.rows_with / tried.rows_without if tried.rows_without else 0.0
     grown = tried.bytes_with / tried.bytes_without - 1
     verified = (
@@ -134,10 +134,10 @@ def _advice(facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Adv
 def _unknown(name: str, is_asked: bool, column: SampleColumn | None, has_filters: bool, facts: TableFacts) -> str | None:
     """Why nothing can be said of a bloom filter; None where something can. What is not known is no reason to take it off."""
     if not has_filters:
-        return f"whether a bloom filter on {name} serves anything cannot be told, as no filters are known"
+        return f"the use of a bloom filter on {name} is not known, because no filters are known"
     there = facts.by_name.get(name)
     if is_asked and (column is None or not len(column.distinct)) and there is not None and there.type.startswith(_TYPES):
-        return f"whether a bloom filter on {name} serves the filters that ask for it cannot be told, as no value of {name} was sampled"
+        return f"the use of a bloom filter on {name} is not known, because no value of {name} was sampled"
     return None
 
 
@@ -145,16 +145,16 @@ def _against(check: BloomCheck, column: SampleColumn | None, by_bounds: float | 
     """Why a bloom filter would not serve a column; None where it would."""
     name, distinct, distinct_bytes = check.column, check.distinct, check.distinct_bytes
     if not is_asked:
-        return f"no filter asks for a value of {name} by = or IN"
+        return f"no filter uses = or IN on {name}"
     if column is None or not column.kind.startswith(_TYPES):
-        return f"{name} cannot be looked up in a bloom filter"
+        return f"the type of {name} has no bloom filter"
     if by_bounds is not None and by_bounds <= SKIPPED_BY_BOUNDS:
-        return f"bounds leave {percent(by_bounds)} of the bytes to a lookup on {name} in the layout that is advised"
+        return f"with the advised layout, bounds alone reduce a lookup on {name} to {percent(by_bounds)} of the bytes"
     limit = int(facts.properties.get(DICTIONARY, _DICTIONARY))
     if distinct_bytes <= limit:
         return (
-            f"about {distinct:,.0f} distinct values of {name} ({size(distinct_bytes)} a row group) fit into a dictionary "
-            f"({DICTIONARY} {size(limit)}), which rules row groups out as well"
+            f"about {distinct:,.0f} distinct values of {name} ({size(distinct_bytes)} per row group) fit into a dictionary "
+            f"({DICTIONARY} {size(limit)}), which rules out row groups as well"
         )
     return None
 

@@ -1,6 +1,6 @@
-"""Measure what filters read now (partitions, manifests' ranges, files' bounds), where a sort order has decayed, and how row groups fit.
+"""Measure the bytes that filters read now (by partitions, manifest ranges, file bounds), find partitions that no longer follow the sort order, and check row groups.
 
-Partitions are judged from the facts, manifests and files by Iceberg's own planner; nothing is read but metadata.
+Partitions come from the facts, manifests and files from Iceberg's planner; reads only metadata.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def plans(
     wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
     for one in wanted:
         if found and time.monotonic() > ends:
-            progress(
-                f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, those of the greatest weight; the rest is left out"
-            )
+            progress(f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, highest weight first; the rest is left out")
             break
         try:
             found[one] = plan(sql(one.tree, facts.by_name))
@@ -82,7 +80,7 @@ def plans(
         except BudgetSpent:
             raise
         except Exception as error:
-            progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out of what is measured")
+            progress(f"Iceberg could not plan {one.text} ({reason(error)}); it is left out")
     return found
 
 
@@ -211,14 +209,14 @@ def _open_files(facts: TableFacts) -> tuple[int, str]:
     distribution = next((d.mode for d in facts.distribution if d.operation.lower() in {"append", "write"}), None)
     fans_out = facts.setting(FANOUT) == "true" or not facts.sort_order
     if not fans_out or distribution in {"hash", "range"}:
-        return 1, "rows come sorted or distributed by partition"
+        return 1, "rows are sorted or distributed by partition"
     changed = [c.changed_partitions for c in facts.history.commits if c.changed_partitions]
     most = max(changed, default=1)
-    return most, f"fanout writer without distribution; a commit changed {count(most, 'partition')} at most"
+    return most, f"fanout writer without distribution; a commit changed at most {count(most, 'partition')}"
 
 
 def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
-    """Remarks: a smaller row group where writers need too much memory, a larger one where columns are cut too fine."""
+    """Remarks: a smaller row group if writers need too much memory, a larger one if each column's part is too small."""
     if found is None:
         return ()
     current = facts.setting(ROW_GROUP)
@@ -226,30 +224,32 @@ def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
     if heap is not None and found.writer_bytes > SHARE_OF_HEAP * heap:
         wanted = _power(SHARE_OF_HEAP * heap / found.open_files)
         evidence = (
-            f"A task holds {count(found.open_files, 'row group')} of {size(found.row_group_bytes)} in memory ({found.open_files_from}), "
+            f"A task holds {count(found.open_files, 'row group')} of {size(found.row_group_bytes)} in memory ({found.open_files_from}): "
             f"{size(found.writer_bytes)} of its {size(heap)} of heap in this session."
         )
         if wanted < found.row_group_bytes:
-            return (_remark(current, f"{evidence} Writers of this size would fit with {ROW_GROUP} = {wanted}."),)
+            return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted}, the row groups would fit."),)
     if found.chunk_bytes < SMALL_CHUNK and found.row_group_bytes < facts.target_bytes and facts.target_bytes >= _LEAST_ROW_GROUP:
         wanted = _power(min(facts.target_bytes, _MOST_ROW_GROUP, found.columns * 2 * SMALL_CHUNK))
         if wanted > found.row_group_bytes and (heap is None or wanted * found.open_files <= SHARE_OF_HEAP * heap):
             evidence = (
-                f"{count(found.columns, 'column')} share a row group of {size(found.row_group_bytes)}: {size(found.chunk_bytes)} a column, "
-                "so that a query of few columns seeks more than it reads."
+                f"{count(found.columns, 'column')} share a row group of {size(found.row_group_bytes)}: {size(found.chunk_bytes)} per column, "
+                "so a query of few columns seeks more than it reads."
             )
             return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted} a column's part would be large enough."),)
     memory = f", {size(found.writer_bytes)} of a task's {size(heap)} of heap" if heap is not None else ""
     evidence = (
-        f"{size(found.row_bytes)} a row: {found.rows_a_group:,.0f} rows a row group, {size(found.chunk_bytes)} a column of "
-        f"{found.columns:,}, {count(found.open_files, 'open file')} a task{memory}."
+        f"{size(found.row_bytes)} per row, {found.rows_a_group:,.0f} rows per row group, {size(found.chunk_bytes)} for each of "
+        f"{count(found.columns, 'column')}, {count(found.open_files, 'open file')} per task{memory}."
     )
     return (Advice(ROW_GROUP, current, current, evidence),)
 
 
 def _remark(current: str | None, evidence: str) -> Advice:
     """A remark and no statement: the memory is this session's, and the table's writers may have another."""
-    return Advice(ROW_GROUP, current, current, f"{evidence} Compare it with the memory of the jobs that write the table before it is set.")
+    return Advice(
+        ROW_GROUP, current, current, f"{evidence} Before you set it, compare it with the memory of the jobs that write the table."
+    )
 
 
 def _power(limit: float) -> int:
@@ -266,16 +266,16 @@ def version(facts: TableFacts) -> Advice | None:
     merging = [k for k in ("write.delete.mode", "write.update.mode", "write.merge.mode") if facts.properties.get(k) == "merge-on-read"]
     lacks = "Format version 1 has no delete files and no sequence numbers: each DELETE, UPDATE and MERGE copies the files it touches"
     if not changed and not merging:
-        return Advice("format-version", "1", "1", f"{lacks}. The history has only appends, so nothing is lost by it.")
+        return Advice("format-version", "1", "1", f"{lacks}. The history has only appends, so this costs nothing.")
     why = (
         f"{sum(changed.values()):,} commits of the history overwrote or deleted rows"
         if changed
-        else f"{merging[0]} is set and has no effect"
+        else f"{merging[0]} is set but has no effect"
     )
     statement = set_properties(facts.sql_name, {"format-version": "2"})
     return Advice(
         "format-version",
         "1",
         "1",
-        f"{lacks}, and {why}. Where merge-on-read is wanted: {statement}. There is no way back to version 1, and all readers must know delete files.",
+        f"{lacks}, and {why}. To use merge-on-read: {statement}. The upgrade cannot be undone, and all readers must support delete files.",
     )

@@ -50,23 +50,23 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- Try a layout on a clone or a copied sample: write it, let Iceberg plan the filters, read lookups; the table is only read.
+# --- Try a layout on a clone or a copied sample: write it, let Iceberg plan the filters, run lookups; only reads the table.
 
 
-#: A file of a scaled-down trial is no smaller than this.
+#: The smallest target file size of a scaled-down trial.
 _LEAST_TARGET = 64 << 10
-#: Lookups that are read for a bloom filter.
+#: The number of lookups for a bloom filter.
 LOOKUPS = 8
 _WHOLE = {"partial-progress.enabled": "false"}
 
 
-#: A spec, and an order of rows within its partitions; None for the table's own.
+#: A spec, and an order of rows within its partitions; None for the table's own order.
 Change = tuple[tuple[Field, ...], LayoutOrder | None]
 
 
 @dataclass
 class LayoutTrial:
-    """What was tried, as far as the trial came."""
+    """The results of a trial, as far as it got."""
 
     tried: TriedLayout | None = None
     blooms: dict[str, BloomTrial] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class LayoutTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedFilters:
-    """What queries filter by: the filters as found, the same with values, and what Iceberg plans for those on the table as it is.
+    """The filters of queries: as found, with values, and Iceberg's plans for them on the current table.
 
-    ``opened`` is empty where Iceberg cannot be asked.
+    ``opened`` is empty if Iceberg's planner is not available.
     """
 
     found: Filters
@@ -87,31 +87,31 @@ class AskedFilters:
 def run_trial(
     trial: Trial, asked: AskedFilters, change: Change | None, checks: Sequence[BloomCheck] = (), *, unset: Sequence[str] = ()
 ) -> LayoutTrial:
-    """Write the layout that is proposed (a spec and an order; None to keep both) to a sandbox, then bloom filters.
+    """Write the proposed layout (a spec and an order; None to keep both) to a sandbox, then try bloom filters.
 
-    ``unset`` are properties that are advised to go, as bloom filters that serve nobody. A table of more than the trial's
-    ``sample_bytes`` is tried on a copied sample, whose files are as much smaller as its partitions are; what filters read there
-    after the change is compared with what they read there before it.
+    ``unset`` are properties to remove, such as unused bloom filters. A table larger than the trial's
+    ``sample_bytes`` is tried on a copied sample, with files scaled down like its partitions; the bytes that filters read there
+    are compared before and after the change.
     """
     ran = LayoutTrial()
     with trial.attempt(), trial.sandbox(always_sample=trial.facts.data.size_in_bytes > trial.sample_bytes) as box:
         if unset:
             box.set(unset_properties(box.name, unset))
-        # A clone is as the table is, and so is what filters read of it.
+        # A clone equals the table, and so do the bytes that filters read.
         before = box.observe() if box.is_sample else trial.facts
         opened = asked.opened
         is_scaled = box.is_sample and _scale(trial.facts, before, box)
         if change is not None:
-            trial.progress(f"writing the layout to {'a sample' if box.is_sample else 'a clone'} of the table")
+            trial.progress(f"writing the new layout to {'a sample' if box.is_sample else 'a clone'} of the table")
             if is_scaled:
-                # In files of the size it is tried with, rows in the order they have.
+                # In files of the size of the trial, with rows in their current order.
                 box.run(rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
                 before = box.observe()
             if box.is_sample:
                 opened = found_there(plans(box.plan, before, _bound_there(box, before, asked), trial.progress))
                 if not opened:
                     trial.stopped = (
-                        "no filter finds rows in the copied sample, so nothing can be compared there; give a larger sample_bytes"
+                        "no filter matches rows in the copied sample, so there is nothing to compare; give a larger sample_bytes"
                     )
             if opened:
                 ran.tried = _lay_out(trial, box, change, before, opened)
@@ -121,19 +121,19 @@ def run_trial(
 
 
 def _bound_there(box: Sandbox, there: TableFacts, asked: AskedFilters) -> Sequence[Filter]:
-    """The filters with values of a sample, where they came without: values of the whole table may not be in it at all."""
+    """Filters without values get values from the sample, which may not contain the table's values."""
     if all(f.is_bound for f in asked.found.filters):
         return asked.bound
     return bind(asked.found.filters, sample(box.lake, there, sorted(asked.found.columns), rows=10_000))
 
 
 def found_there(opened: Mapping[Filter, PlannedScan]) -> dict[Filter, PlannedScan]:
-    """The plans that open something: a filter for values that a sample has not reads nothing of any layout. Pure."""
+    """The plans that open files: a filter for values that are not in the sample reads nothing in any layout. Pure."""
     return {one: plan for one, plan in opened.items() if plan.data_files}
 
 
 def _lay_out(trial: Trial, box: Sandbox, change: Change, before: TableFacts, opened: Mapping[Filter, PlannedScan]) -> TriedLayout | None:
-    """Write the layout over what was there ``before``, where filters ``opened`` so much; None where none could be planned on it."""
+    """Write the layout over the ``before`` state, in which filters ``opened`` these files; None if no filter could be planned on the result."""
     facts, (spec, order) = trial.facts, change
     box.set("; ".join(change_spec(box.name, facts.by_name, fields_of(facts.default_spec), spec)))
     sql = rewrite(box.name, facts.by_name, order, options=_WHOLE, by_table=order is None and bool(facts.sort_order))
@@ -159,7 +159,7 @@ def _lay_out(trial: Trial, box: Sandbox, change: Change, before: TableFacts, ope
 
 
 def _scale(facts: TableFacts, there: TableFacts, box: Sandbox) -> bool:
-    """Make the files of a sample as much smaller as its partitions are, so that a partition has as many as in the table; tell if so."""
+    """Scale the files of a sample down like its partitions, so that a partition has as many files as in the table; returns whether it did."""
     ratio = min(1.0, there.mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
     is_smaller = ratio < 0.75
     if is_smaller:
@@ -170,7 +170,7 @@ def _scale(facts: TableFacts, there: TableFacts, box: Sandbox) -> bool:
 
 
 def _bloom(trial: Trial, box: Sandbox, check: BloomCheck) -> BloomTrial:
-    """Rewrite the sandbox without and with the bloom filter, and read the same lookups both times."""
+    """Rewrite the sandbox without and with the bloom filter, and run the same lookups both times."""
     trial.progress(f"trying a bloom filter on {check.column}")
     columns, here = trial.facts.by_name, box.observe()
     drawn = sample(box.lake, here, [check.column], rows=10_000)
@@ -191,9 +191,9 @@ def _bloom(trial: Trial, box: Sandbox, check: BloomCheck) -> BloomTrial:
 
 
 def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -> int:
-    """Rows that a scan takes out of the files for a query: those of all row groups that no statistics rule out.
+    """Rows that a scan reads for a query: the rows of all row groups that statistics do not rule out.
 
-    From the scan's own metric: Iceberg's readers give whole row groups to Spark, which filters the rows. ``column`` is SQL.
+    The scan's own metric: Iceberg's readers pass complete row groups to Spark, which filters the rows. ``column`` is SQL.
     """
     frame = spark.sql(f"SELECT count({column}) FROM {identifier(*table)} WHERE {where}")
     frame.collect()
@@ -206,9 +206,9 @@ def rows_read(spark: SparkSession, table: Identifier, column: str, where: str) -
 
 @dataclass(frozen=True, repr=False)
 class Layout(Answer):
-    """What filters read of a table now, of other layouts on a sample, and of the one that was tried; see :func:`tune_layout`.
+    """The bytes that filters read of a table now, of other layouts on a sample, and of the layout tried; see :func:`tune_layout`.
 
-    ``share_now`` is the share of the data bytes that the filters read, by weight: by Iceberg's planner, or by the sample where
+    ``share_now`` is the weighted share of the data bytes that the filters read: from Iceberg's planner, or from the sample if
     ``is_measured`` is false. ``notes`` say what was left out and why.
     """
 
@@ -228,21 +228,21 @@ class Layout(Answer):
     notes: tuple[str, ...]
 
     def verdict(self) -> str:
-        """The partitions and the order to set and what filters then read, or that both can stay."""
+        """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
         changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
         parts = [f"partition by {changes[SPEC].proposed}"] if SPEC in changes else []
         if ORDER in changes:
-            parts.append(f"order by {changes[ORDER].proposed}")
+            parts.append(f"sort by {changes[ORDER].proposed}")
         elif OLD_DATA in changes:
-            parts.append("sort the worn partitions again" if self.worn else "rewrite old data")
+            parts.append("sort partitions again whose files overlap" if self.worn else "rewrite existing data files")
         others = [a.setting for a in self.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
         parts += [f"set {', '.join(others)}"] if others else []
         if not self.levels:
-            known = "what queries filter by is not known, so nothing is said of partitions and order: give filters, or declare columns (icekit.filter-columns)."
-            return f"{raised(' and '.join(parts))}; {known}" if parts else f"Nothing is advised: {known}"
+            known = "the filters of your queries are not known, so there is no advice on partitions and order. Give filters, or declare columns (icekit.filter-columns)."
+            return f"{raised(' and '.join(parts))}; {known}" if parts else f"No advice: {known}"
         now = percent(self.share_now)
         if not parts:
-            return f"Leave it as it is: filters read {now} of the bytes, and no layout that was compared reads enough less."
+            return f"No change: filters read {now} of the bytes, and no layout that was compared saves enough."
         then = ""
         if self.tried is not None:
             on = f"on a sample of {percent(1 / self.tried.scale)} of the table " if self.tried.is_sample else ""
@@ -250,7 +250,7 @@ class Layout(Answer):
         return f"{raised(' and '.join(parts))}{then}."
 
     def effects(self) -> list[Effect]:
-        """What the trial changed: what filters read, files and bytes of the table, what rewriting it takes."""
+        """The effects in the trial: bytes that filters read, files and bytes of the table, the cost of the rewrite."""
         tried = self.tried
         if tried is None or not self.is_change:
             return []
@@ -264,24 +264,29 @@ class Layout(Answer):
             whole = tried.seconds * tried.scale if tried.is_sample else tried.seconds
             found.append(
                 Effect(
-                    "rewriting the data that is there", "–", f"{size(self.facts.data.size_in_bytes)}, about {elapsed(whole)}", is_cost=True
+                    "one-time rewrite of existing data files",
+                    "–",
+                    f"{size(self.facts.data.size_in_bytes)}, about {elapsed(whole)}",
+                    is_cost=True,
                 )
             )
         return found
 
     def confidence(self) -> str:
-        """Whether the layout was written, or only worked out from sampled rows."""
+        """Whether the layout was written, or only computed from sampled rows."""
         if self.tried is not None:
             part = self.tried.is_sample
             how = f"written to a copied sample of {percent(1 / self.tried.scale)} of the table" if part else "written to a clone"
-            return tried_or_not(self, level="medium" if part else "high", why=f"the layout was {how}, where Iceberg planned the filters.")
+            return tried_or_not(
+                self, level="medium" if part else "high", why=f"the layout was {how}, and Iceberg planned the filters there."
+            )
         if not self.levels:
             return "low: no filters are known."
-        sampled = f"orders and partitions were compared on {count(self.sampled_rows, 'sampled row')}"
-        return tried_or_not(self, level="low" if self.is_change else "medium", why=f"{sampled}; none was written.")
+        sampled = f"orders and partitions were compared on {count(self.sampled_rows, 'sampled row')} only"
+        return tried_or_not(self, level="low" if self.is_change else "medium", why=f"{sampled}; no layout was written.")
 
     def tables(self) -> dict[str, Grid]:
-        """What filters read, the orders, the specs, what was tried, worn partitions, bloom filters."""
+        """Bytes that filters read, orders, specs, the trial, partitions with overlapping files, bloom filters."""
         return {
             "levels": _levels(self),
             "orders": _orders(self),
@@ -292,25 +297,31 @@ class Layout(Answer):
         }
 
     def basis(self) -> Sequence[str]:
-        """What was sampled, and what was left out."""
+        """The sample, and what was left out."""
         found = []
         if self.levels:
             found.append(
-                f"Orders and specs were compared on {count(self.sampled_rows, 'row')}; what filters read now is "
-                f"{'by Iceberg planning them' if self.is_measured else 'by the sample, as Iceberg could not be asked to plan'}."
+                f"Orders and specs were compared on {count(self.sampled_rows, 'sampled row')}; the bytes that filters read now are "
+                + (
+                    "from Iceberg's planner."
+                    if self.is_measured
+                    else "estimated from the sample, because Iceberg's planner was not available."
+                )
             )
         ignored = [level.text for level in self.levels if level.is_ignored_by_spec]
         if ignored and not self.facts.default_spec.is_unpartitioned:
-            found.append(f"The partitioning rules nothing out for: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
+            found.append(f"Partitions skip no files for these filters: {'; '.join(ignored[:5])}{' …' if len(ignored) > 5 else ''}.")
         old = {g.partition.spec_id for g in self.facts.groups} - {self.facts.default_spec_id}
         if old:
-            found.append(f"Some data files are still in older specs ({', '.join(map(str, sorted(old)))}) and are pruned by those.")
+            found.append(
+                f"Some data files still use older specs ({', '.join(map(str, sorted(old)))}), and filters skip them by these specs."
+            )
         if self.sizing is not None and self.sizing.heap_bytes is None:
-            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups are not judged by it.")
+            found.append("A task's memory is not known (spark.executor.cores is not set), so row groups were not compared with it.")
         return [*found, *self.notes]
 
 
-#: Rows of a table of filters or specs.
+#: The most rows in a table of filters or specs.
 _MOST = 12
 
 
@@ -318,12 +329,12 @@ def _levels(answer: Layout) -> Grid:
     columns = {
         "filter": NAME,
         "weight": NUMBER,
-        "share_left_by_partitions": SHARE("bytes left by partitions"),
-        "ignored_by_spec": FLAG("partitions ignore it"),
+        "share_left_by_partitions": SHARE("bytes after partitions"),
+        "ignored_by_spec": FLAG("partitions skip nothing"),
         "manifests_read": NUMBER,
         "manifests_skipped": NUMBER,
         "data_files": NUMBER,
-        "share_left_by_bounds": SHARE("bytes left by bounds"),
+        "share_left_by_bounds": SHARE("bytes after bounds"),
     }
     by_spec = not answer.facts.default_spec.is_unpartitioned
     rows = [
@@ -339,22 +350,22 @@ def _levels(answer: Layout) -> Grid:
         )
         for v in answer.levels
     ]
-    return Grid("What filters read now (means of the lookups that stand for one without values)", columns, rows, _MOST)
+    return Grid("Bytes that filters read now (a filter without values shows the mean of several lookups)", columns, rows, _MOST)
 
 
 def _orders(answer: Layout) -> Grid:
     orders = answer.orders
-    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("pays")}
-    rows: list[tuple[object, ...]] = [(None, "as it is", "rows as they came", orders.as_they_came, False)]
+    columns = {"columns": COUNT, "kind": TEXT, "order": TEXT, "share_read": SHARE("bytes read"), "is_best": FLAG("best")}
+    rows: list[tuple[object, ...]] = [(None, "current", "order of arrival", orders.as_they_came, False)]
     if orders.own is not None:
-        rows.append((None, "as it is", "the order that is set", orders.own, False))
+        rows.append((None, "current", "sort order of the table", orders.own, False))
     rows += [
         (number, order.kind, ", ".join(order.columns), share, orders.best is not None and order == orders.best.order)
         for number, step in enumerate(orders.steps, 1)
         for order, share in step.shares
     ]
-    coarse = ", told from fewer, larger files than there are" if orders.is_coarse else ""
-    return Grid(f"Orders on the sample{coarse}", columns, rows if orders.steps else [])
+    coarse = ", estimated with fewer and larger files than the table has" if orders.is_coarse else ""
+    return Grid(f"Sort orders on the sample{coarse}", columns, rows if orders.steps else [])
 
 
 def _specs(answer: Layout) -> Grid:
@@ -365,8 +376,8 @@ def _specs(answer: Layout) -> Grid:
         "partitions": COUNT,
         "mean_bytes": BYTES("mean"),
         "largest_bytes": BYTES("largest"),
-        "is_well_filled": FLAG("large enough"),
-        "order": TEXT("ordered by"),
+        "is_well_filled": FLAG("partitions large enough"),
+        "order": TEXT("sorted by"),
     }
     here, *others = answer.candidates or (None,)
     ranked = sorted(others, key=lambda c: (not c.fits, c.share))
@@ -384,20 +395,20 @@ def _specs(answer: Layout) -> Grid:
         for c in (here, *ranked)
         if c is not None
     ]
-    return Grid("Partition specs on the sample, rows ordered within", columns, rows, _MOST)
+    return Grid("Partition specs on the sample, with rows sorted within partitions", columns, rows, _MOST)
 
 
 def _tried(answer: Layout) -> Grid:
     columns = {"layout": TEXT, "share_read": SHARE("bytes read"), "data_files": COUNT, "size_in_bytes": BYTES("size")}
     t = answer.tried
     rows = [(t.before, t.share_before, t.files_before, t.bytes_before), ("tried", t.share_after, t.files_after, t.bytes_after)] if t else []
-    return Grid("The layout that was tried", columns, rows)
+    return Grid("The layout tried", columns, rows)
 
 
 def _worn(answer: Layout) -> Grid:
     columns = {"partition": NAME, "data_files": COUNT, "size_in_bytes": BYTES("size"), "depth": NUMBER("files a lookup opens")}
     rows = [(w.path or "the table", w.files, w.size_in_bytes, w.depth) for w in answer.worn]
-    return Grid("Partitions where the order has degraded", columns, rows, _MOST)
+    return Grid("Partitions whose files overlap on the first sort column", columns, rows, _MOST)
 
 
 def _blooms(answer: Layout) -> Grid:
@@ -410,17 +421,17 @@ def _blooms(answer: Layout) -> Grid:
         "bytes_with": BYTES("with"),
     }
     rows = [(t.column, t.lookups, t.rows_without, t.rows_with, t.bytes_without, t.bytes_with) for t in answer.bloom_trials]
-    return Grid("Bloom filters as tried", columns, rows)
+    return Grid("Bloom filters tried", columns, rows)
 
 
-# --- Ask the question: measure, compare on sampled rows, try the best, advise
+# --- Answer the question: measure, compare on sampled rows, try the best, advise
 
 
-#: Filters with values that layouts are compared by; the most frequent.
+#: The number of filters with values to compare layouts with; the most frequent ones.
 MOST_BOUND = 96
-#: Of the seconds of a budget, for planning lookups on the table as it is.
+#: The share of the time budget for planning lookups on the current table.
 PLANNING = 0.2
-#: Columns that are sampled: the spec's, the order's, and those most asked for.
+#: The most columns to sample: columns of the spec, of the order, and of the most frequent filters.
 MOST_SAMPLED = 12
 _SAMPLED = ("int", "long", "float", "double", "string", "boolean", "date", "timestamp", "decimal", "uuid", "binary", "fixed")
 
@@ -439,32 +450,32 @@ def tune_layout(
     trial: bool = True,
     progress: Callable[[str], None] = print,
 ) -> Layout:
-    """Say how a table should be partitioned, ordered and looked up for the filters there are; the table is only read.
+    """Advise on a table's partitioning, sort order and bloom filters for its filters; only reads the table.
 
-    Filters are ``filters`` (SQL predicates or queries), those of a Spark ``event_log``, of Iceberg ``scan_reports``, else point
+    Filters are ``filters`` (SQL predicates or queries), those of a Spark ``event_log`` or of Iceberg ``scan_reports``, or else point
     lookups on the declared columns. Orders of up to ``max_sort_columns`` columns and other partition specs are compared on
-    sampled rows, read from data files of ``sample_bytes`` at most; the best is written to a clone (to a copied sample of
-    ``sample_bytes`` where the table is larger), where Iceberg plans the same filters. What that does not confirm is not advised.
-    Without ``trial`` nothing is written, and the advice rests on the sample.
+    sampled rows, from at most ``sample_bytes`` of data files. The best layout is written to a clone (to a copied sample of
+    ``sample_bytes`` if the table is larger), where Iceberg plans the same filters; advice that this does not confirm is dropped.
+    Without ``trial`` nothing is written, and the advice comes only from the sample.
 
-    A trial that meets ``budget_seconds`` or ``budget_bytes`` (data written) ends there and says so. Under Spark Connect there is no
-    planner to ask and nothing to try on: what filters read comes from the sample, and predicates cannot be read.
+    A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so. Under Spark Connect there is no
+    planner and no trial: the bytes that filters read come from the sample, and predicates cannot be parsed.
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
     if max_sort_columns < 1:
-        raise ParameterError(f"max_sort_columns is {max_sort_columns}; give 1 or more.")
-    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to look at")
+        raise ParameterError(f"max_sort_columns is {max_sort_columns}, but must be 1 or more.")
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to tune")
     facts = attempt.facts
     with session_of(lake):
         bridged = has_bridge(lake.spark)
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
-        progress(f"{facts.name}: {len(found.filters):,} different filters")
+        progress(f"{facts.name}: {count(len(found.filters), 'different filter')}")
         drawn, notes = _drawn(attempt, found, is_limited=bridged)
         bound = _most(bind(found.filters, drawn))
         plan = partial(plan_scan, lake.spark, lake.sql_name(facts.table))
         opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
-        # What is compared is compared by the same lookups.
+        # All layouts are compared with the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
         asked = AskedFilters(found=found, bound=bound, opened=opened)
         return _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
@@ -483,13 +494,13 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         {name: column.metrics_mode for name, column in columns.items()},
         {name for name, column in columns.items() if len(column.names) > 1},
     )
-    trial.progress(f"laying {rows.rows:,} rows out in other ways")
+    trial.progress(f"comparing layouts on {count(rows.rows, 'sampled row')}")
     orders, scored, share_now, left = _compared(trial, rows, asked, most)
     proposal = propose(facts, current, own, orders, scored, share_now)
     worn: tuple[Overlap, ...] = ()
     if proposal.is_worn and own is not None:
         worn = worn_partitions(trial.lake, facts, own.columns[0])
-    # Bloom filters are for what the layout that is advised leaves.
+    # Bloom filters are judged with the advised layout.
     after = rows.read(proposal.spec, proposal.order or (own if proposal.is_worn else None), bound) if rows.rows else None
     checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(after.shares if after else {}))
     ran = LayoutTrial()
@@ -497,7 +508,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         proposal, ran = try_proposal(trial, asked, proposal, orders, checks)
     is_kept = is_confirmed(facts, proposal, ran.tried) if ran.tried is not None else not is_tried or proposal.change(current) is None
     if not is_kept:
-        # The layout stays, and so does what lookups read of it.
+        # Without a new layout, lookups read the same bytes as now.
         shares = {f: p.share_of(facts.data.size_in_bytes) for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
         checks = blooming.check(facts, asked.found.filters, rows.columns, blooming.by_column(shares))
         if is_tried:
@@ -521,7 +532,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     )
     return Layout(
         facts=facts,
-        # Old data is rewritten when all is set that it is written by.
+        # Existing data files are rewritten last, after all settings that affect writes.
         advice=tuple(sorted(advice, key=lambda a: a.setting == OLD_DATA)),
         stopped=trial.stopped,
         levels=levels(facts, bound, asked.opened),
@@ -542,7 +553,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
 def try_proposal(
     trial: Trial, asked: AskedFilters, proposal: Proposal, orders: Orders, checks: Sequence[BloomCheck]
 ) -> tuple[Proposal, LayoutTrial]:
-    """What the trial showed, and what is proposed after it: a sort where a curve turns out to be no better."""
+    """The result of the trial, and the proposal after it: a sort if a curve is no better."""
     current, wanted = fields_of(trial.facts.default_spec), [c for c in checks if c.reason is None and not c.is_there]
     change = proposal.change(current)
     if change is None and not wanted:
@@ -552,7 +563,7 @@ def try_proposal(
     simpler = proposal.simpler(orders, ran.tried)
     if simpler is None or ran.tried is None:
         return proposal, ran
-    trial.progress("the curve is no better than a sort promises to be; trying the sort")
+    trial.progress("the curve is no better than the prediction for a sort; trying the sort")
     again = run_trial(trial, asked, simpler.change(current), unset=unset)
     if again.tried is None or again.tried.share_after > ran.tried.share_after * (1 + PAYS):
         return proposal, ran
@@ -561,9 +572,9 @@ def try_proposal(
 
 
 def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) -> tuple[Orders, list[LayoutCandidate], float, list[str]]:
-    """Orders and specs on the sample, what filters read now, and what time did not suffice for.
+    """Orders and specs on the sample, the bytes that filters read now, and notes on what was left out for lack of time.
 
-    Without filters or rows there is nothing to compare.
+    Empty without filters or rows.
     """
     facts, bound = trial.facts, asked.bound
     spec, own, none = fields_of(facts.default_spec), own_order(facts), Orders(1.0, None, (), None)
@@ -587,21 +598,21 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
 
 
 def _drawn(trial: Trial, found: Filters, *, is_limited: bool) -> tuple[Sample, list[str]]:
-    """Sampled rows of the columns that matter, within the budget where Spark's work can be cancelled, and what is left out."""
+    """Sampled rows of the relevant columns, within the budget if Spark's work can be cancelled, and notes on what was left out."""
     lake, facts = trial.lake, trial.facts
     top = set(lake.spark.table(identifier(*lake.sql_name(facts.table))).columns)
-    # What lies inside a list or a map has no value of a row's own; its dotted name has no path.
+    # A field inside a list or a map has several values per row; its dotted name has no path.
     known = {c.name: c.type for c in facts.columns if c.path or c.name in top}
     inside = [c for c in found.columns if c not in known]
-    # Without these two the layout that is there cannot be judged at all.
+    # Without the columns of the spec and the order, the current layout cannot be compared.
     wanted = [*(f.column for f in fields_of(facts.default_spec)), *(f.source for f in facts.sort_order), *found.columns]
     usable = [c for c in dict.fromkeys(wanted) if known.get(c, "").startswith(_SAMPLED)]
     names, left = usable[:MOST_SAMPLED], usable[MOST_SAMPLED:]
-    notes = [f"Filters on {name} cannot be used: it lies inside a list or a map, whose values have no order in a file." for name in inside]
+    notes = [f"Filters on {name} cannot be used: it is inside a list or a map, whose values have no order in a file." for name in inside]
     if left:
         notes.insert(
             0,
-            f"Of the columns asked for, {', '.join(left)} are left out: {MOST_SAMPLED} are sampled, the partitioning's and the order's, then those most asked for.",
+            f"Columns left out: {', '.join(left)}. At most {MOST_SAMPLED} columns are sampled: columns of the partitioning and the sort order first, then of the most frequent filters.",
         )
     try:
         with trial.budget.watching(lake.spark) if is_limited else contextlib.nullcontext():
@@ -611,7 +622,7 @@ def _drawn(trial: Trial, found: Filters, *, is_limited: bool) -> tuple[Sample, l
 
 
 def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
-    """The most frequent; of lookups that drew the same value one, with the weight of all."""
+    """The most frequent filters; lookups with the same value count as one, with their total weight."""
     weights: dict[Filter, float] = {}
     for one in bound:
         plain = replace(one, weight=1.0)

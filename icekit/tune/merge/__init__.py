@@ -1,4 +1,4 @@
-"""Explain a MERGE without running it, narrow it by what its source holds, and try it on a clone."""
+"""Explain a MERGE without running it, narrow its ON with values from its source, and try both on a clone."""
 
 from icekit.tune.merge.model import EnginePlan, MergeRun, MergeTrial, PartitionedJoin, Review, Rewrite, Scan
 from icekit.tune.merge.review import review_merge, try_review

@@ -1,7 +1,7 @@
-"""Ask Spark how it would run a statement, and Iceberg what its scans would open and which columns ON compares; nothing is run.
+"""Ask Spark how it would run a MERGE, which files Iceberg's scans would open, and which columns ON compares; runs nothing.
 
-Iceberg plans a scan where Spark does, in the driver's JVM, and its own report counts the files.
-No file comes over the bridge.
+Iceberg plans a scan in the driver's JVM, like Spark, and its report counts the files.
+No file list crosses the bridge.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Merge
     """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as Iceberg knows it."""
     join = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
-        return MergeKeys((), ("the condition of ON is no equality of columns",), None)
+        return MergeKeys((), ("the condition of ON is not an equality of columns",), None)
     target, source = (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
     found: list[Equality] = []
     refused: list[str] = []
@@ -266,21 +266,21 @@ def _equality(table: Any, case_sensitive: bool, mine: Any, other: Any, is_null_s
     said = f"{mine.sql()} = {other.sql()}"
     column = mine.child() if kind(mine) == "Cast" else mine
     if kind(column) != "AttributeReference":
-        return f"{said}: {mine.sql()} is not a bare column, so that no file can be skipped by it"
+        return f"{said}: {mine.sql()} is not a plain column, so it cannot skip files"
     own, compared = _type_name(column), _type_name(mine)
     if kind(mine) == "Cast" and not (own in _WHOLE and compared in _WHOLE and _WHOLE.index(own) < _WHOLE.index(compared)):
-        return f"{said}: the column is compared as {compared} and stored as {own}; give the source's side the column's type"
+        return f"{said}: the column is compared as {compared} but stored as {own}; give the source's side the column's type"
     if own in {"float", "double"}:
-        return f"{said}: floating-point columns have NaN and two zeros, which files' bounds order otherwise"
+        return f"{said}: floating-point columns have NaN and two zeros, which file bounds order differently"
     name = _iceberg_type(column)
     if name is None:
         return f"{said}: there is no rule for columns of type {column.dataType().simpleString()}"
     schema, written = table.schema(), str(column.name())
     field = schema.findField(written) if case_sensitive else schema.caseInsensitiveFindField(written)
     if field is None or str(field.type().toString()) in {"uuid", "fixed", "binary"}:
-        return f"{said}: Iceberg stores the column as another type than Spark shows"
+        return f"{said}: Iceberg stores the column with another type than Spark shows"
     if not other.deterministic() or _has_subquery(other):
-        return f"{said}: {other.sql()} may give another value each time"
+        return f"{said}: {other.sql()} may return a different value each time"
     return Equality(str(field.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other)
 
 

@@ -1,4 +1,4 @@
-"""Hold the review of a MERGE: how the engine would run it, what would narrow it or save its shuffle, in sentences, text, HTML and JSON."""
+"""Hold the review of a MERGE: how the engine would run it, a narrower ON, a join without a shuffle; as sentences, text, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def lines(review: Review, why_not: str, known: MergeContext) -> tuple[Line, ...]
 
 
 def opened(scan: Scan, total: Scan) -> str:
-    """What a scan opens of how much."""
+    """The files and bytes that a scan opens, of the total."""
     said = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
     if scan.partitions is not None and total.partitions is not None:
         said += f", in {scan.partitions:,} of {count(total.partitions, 'partition')}"
@@ -196,17 +196,17 @@ def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
     said += (
         f" Filters that reached Iceberg: {reached}."
         if reached
-        else " No filter of ON reaches Iceberg: an equality with a column of the source is not known before the source is read."
+        else " No filter of ON reaches Iceberg, because the values of a source column are not known before the source is read."
     )
     yield Line("pruning", said)
     if plan.mode == "copy-on-write" and plan.group_filter is not None:
         narrowed = (
-            " The search itself is narrowed at run time to the partitions that the source names." if _is_pruned(plan.group_filter) else ""
+            " At run time, dynamic pruning limits this search to the partitions in the source." if _is_pruned(plan.group_filter) else ""
         )
         yield Line(
             "group filtering",
-            f"Copy-on-write looks for matches first: it reads the join columns of {count(plan.group_filter.files, 'file')}, then opens only "
-            f"the files that hold a match. So the figure above is the most that is opened whole, and the search reads those files besides.{narrowed}",
+            f"Copy-on-write searches for matches first: it reads the join columns of {count(plan.group_filter.files, 'file')}, then opens only "
+            f"the files with a match. So the figure above is an upper limit, and the search reads its files in addition.{narrowed}",
         )
     elif plan.mode == "copy-on-write" and _BY_SOURCE in statement.clauses:
         yield Line("group filtering", "There is no group filtering: NOT MATCHED BY SOURCE may change rows in any file.")
@@ -215,17 +215,17 @@ def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
             "group filtering",
             "Merge-on-read has no group filtering; "
             + (
-                "dynamic partition pruning narrows the scan at run time to the partitions that the source names."
+                "dynamic partition pruning limits the scan at run time to the partitions in the source."
                 if _is_pruned(plan.scan)
-                else "no dynamic partition pruning reaches this scan. Where rows are updated, Spark numbers the target's rows to see whether one "
-                "matches twice, and prunes nothing below that; where they are only deleted, it prunes by a source that has a filter of its own."
+                else "dynamic partition pruning does not reach this scan. For updates, Spark numbers the target's rows to check whether one "
+                "matches twice, which prevents pruning; for deletes alone, it prunes if the source has its own filter."
             ),
         )
     if _BY_SOURCE in statement.clauses:
         yield Line(
             "not matched by source",
-            "WHEN NOT MATCHED BY SOURCE asks of every row of the target whether the source has it, so the whole target is read, joined and, in "
-            "copy-on-write, every file may be rewritten. If only some partitions can be concerned, do that part by a DELETE or UPDATE of its own.",
+            "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so the entire target is read and joined and, with "
+            "copy-on-write, every file may be rewritten. If it concerns only some partitions, use a separate DELETE or UPDATE instead.",
         )
     missing = [column for column, transform in known.fields if column not in known.keyed and transform != "void"]
     for column in dict.fromkeys(missing):
@@ -239,8 +239,8 @@ def _is_pruned(scan: Scan) -> bool:
 def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
     """A partition column that ON leaves out: what would have to be true, and how to check it."""
     said = (
-        f"The target is partitioned by {column}, for which ON has no equality with the source that could be used. If the key determines {column} (a row never moves to "
-        f"another one, and the source carries it), ON can have it too and files can be skipped by it. That is for you to know: it is never added here."
+        f"The target is partitioned by {column}, but ON has no usable equality between it and the source. If the key determines {column} (a row never moves to "
+        f"another value, and the source has the column), add it to ON to skip files. Only you can know this: icekit never adds it."
     )
     if not is_in_source or statement.source_alias is None:
         return Line("partition column", f"{said} The source has no column of that name.")
@@ -256,32 +256,32 @@ def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
 
 def _rewrite(statement: Statement, plan: EnginePlan, rewrite: Rewrite | None, why_not: str) -> Iterator[Line]:
     if rewrite is None:
-        yield Line("narrower ON", f"No predicate is offered: {why_not}.")
+        yield Line("narrower ON", f"There is no narrower ON: {why_not}.")
         return
     columns = " and ".join(f"{a.column} ({_form(a.form, a.distinct)})" for a in rewrite.added)
     yield Line(
         "narrower ON",
-        f"With what the source holds now for {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} "
-        f"instead of {plan.scan.files:,}, {size(rewrite.plan.size_in_bytes)} instead of {size(plan.size_in_bytes)}. Each pair of rows that ON "
-        "lets match passes the predicate, so every clause sees the same rows.",
+        f"With the source's current values of {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} "
+        f"instead of {plan.scan.files:,}, {size(rewrite.plan.size_in_bytes)} instead of {size(plan.size_in_bytes)}. Every pair of rows that matches ON "
+        "also passes the predicate, so every clause sees the same rows.",
         (rewrite.sql,),
     )
-    insert = "would be inserted though they are there" if "not matched" in statement.clauses else "would not be matched"
+    insert = "would be inserted although they exist" if "not matched" in statement.clauses else "would not be matched"
     yield Line(
-        "when it is not the same",
-        f"If the source changes between this review and the run: rows that the predicate leaves out {insert}. Make the predicate again for each "
-        "batch, and run this just before; it must give 0:",
+        "if the source changes",
+        f"If the source changes between this review and the run, rows that the predicate leaves out {insert}. Create the predicate again for each "
+        "batch, and run this query just before; it must return 0:",
         (rewrite.guard,),
     )
 
 
 def _form(form: str, distinct: int) -> str:
-    return {"values": count(distinct, "value"), "ranges": "its ranges", "bounds": "from least to greatest"}[form]
+    return {"values": count(distinct, "value"), "ranges": "its ranges", "bounds": "from smallest to largest"}[form]
 
 
 def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> Iterator[Line]:
     if plan.join is None:
-        yield Line("join", "There is no join: ON can never hold.")
+        yield Line("join", "There is no join: ON can never be true.")
         return
     kind = {
         "Inner": "inner",
@@ -292,84 +292,88 @@ def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None
     }.get(plan.join_type or "", plan.join_type)
     said = f"Spark plans a {kind} {plan.join}."
     if not plan.is_target_shuffled:
-        how = f"the {plan.broadcast} is broadcast to every task" if plan.broadcast else "the partitions of both sides are joined one by one"
+        how = (
+            f"the {plan.broadcast} is broadcast to every task"
+            if plan.broadcast
+            else "matching partitions of both sides are joined directly"
+        )
         yield Line("shuffle", f"{said} The target is not shuffled: {how}.")
         return
     why = _why(statement, plan, broadcast_bytes)
     yield Line(
         "shuffle",
         f"{said} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by {', '.join(plan.keys) or 'the join keys'}): {why} "
-        "Adaptive execution may join fewer or split skewed partitions at run time, but what is shuffled stays shuffled.",
+        "Adaptive execution may combine partitions or split skewed ones at run time, but it does not avoid the shuffle.",
     )
 
 
 def _why(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> str:
     if plan.join_type in {"RightOuter", "LeftAnti"}:
         return (
-            "rows of the source that match nothing must be found for NOT MATCHED, so that only the target could be broadcast, which is too large, or forbidden "
-            "because Spark must see whether a row matches twice. A smaller source would not help; a storage-partitioned join can."
+            "NOT MATCHED needs the rows of the source without a match, so Spark could broadcast only the target, which is too large, or not allowed "
+            "because Spark must check whether a row matches twice. A smaller source would not help; a storage-partitioned join can."
         )
     if plan.join_type == "FullOuter":
         kept = (
-            "NOT MATCHED BY SOURCE" if _BY_SOURCE in statement.clauses else "copy-on-write, which writes unmatched rows of its files back,"
+            "NOT MATCHED BY SOURCE"
+            if _BY_SOURCE in statement.clauses
+            else "copy-on-write, which also writes back unmatched rows of its files,"
         )
-        return (
-            f"NOT MATCHED together with {kept} makes it a full outer join, which has no broadcast. A storage-partitioned join can avoid it."
-        )
+        return f"NOT MATCHED together with {kept} makes it a full outer join, which cannot use a broadcast. A storage-partitioned join can avoid it."
     if not plan.keys:
-        return "ON has no equality to join by."
+        return "ON has no equality for the join."
     if broadcast_bytes is not None and broadcast_bytes < 0:
         return "broadcasting is turned off (spark.sql.autoBroadcastJoinThreshold=-1)."
     if plan.source_bytes is not None and broadcast_bytes is not None and plan.source_bytes > broadcast_bytes:
         return (
-            f"Spark takes the source for {size(plan.source_bytes)}, more than the {size(broadcast_bytes)} it broadcasts "
+            f"Spark estimates the source at {size(plan.source_bytes)}, more than its broadcast limit of {size(broadcast_bytes)} "
             "(spark.sql.autoBroadcastJoinThreshold)."
         )
-    return "a sort-merge join needs both sides by key."
+    return "a sort-merge join needs both sides shuffled by key."
 
 
 def _partitioned(joined: PartitionedJoin) -> Iterator[Line]:
     about = "storage-partitioned join"
     if joined.is_used:
-        yield Line(about, "It is in use: partitions are joined as they are stored.")
+        yield Line(about, "It is in use: Spark joins partitions as they are stored.")
     elif joined.is_possible and joined.settings:
         fields = ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
         yield Line(
             about,
-            f"It would apply: planned again under {'this setting' if len(joined.settings) == 1 else 'these settings'}, the target is joined by {fields} as it is "
-            "stored, without a shuffle. Each task then holds a whole partition, so partitions must fit a task, and there are no more tasks than partitions.",
+            f"It would apply: with {'this setting' if len(joined.settings) == 1 else 'these settings'}, Spark joins the target by {fields} as it is "
+            "stored, without a shuffle. Each task then holds an entire partition, so partitions must fit into a task, and there are at most as many tasks as partitions.",
             tuple(set_session(key, value) for key, value in joined.settings),
         )
     elif not joined.lacks:
         yield Line(about, "It is not needed: the target is not shuffled.")
     else:
         said = "; ".join(joined.lacks)
-        layout = " A source laid out like this would do:" if joined.layout else ""
+        layout = " A source with this layout would work:" if joined.layout else ""
         yield Line(about, f"It does not apply: {said}.{layout}", joined.layout)
 
 
 def _writing(plan: EnginePlan, fields: tuple[tuple[str, str], ...]) -> Iterator[Line]:
     if plan.write_exchange is None:
-        more = " Each task that holds rows of a partition leaves a file in it: tasks times partitions, at worst." if fields else ""
-        yield Line("writing", f"Rows are written by the tasks that joined them, without a shuffle.{more}")
+        more = " Each task writes a file into every partition it has rows for: at worst, tasks × partitions files." if fields else ""
+        yield Line("writing", f"The tasks that joined rows also write them, without a shuffle.{more}")
         return
     by = "sorted ranges" if plan.write_exchange.startswith("range") else "partition" if fields else "a shuffle"
     yield Line(
         "writing",
-        f"Before it is written, each row is sent by {by} to one task, which adaptive execution sizes. So a partition gets a file or a few, and a MERGE that "
-        "touches many partitions leaves at least one small file in each.",
+        f"Before the write, Spark shuffles rows by {by}, into tasks sized by adaptive execution. So a partition gets one or a few files, and a MERGE that "
+        "touches many partitions writes at least one small file into each.",
     )
 
 
-# --- What the review of a MERGE came to, as text, HTML and JSON
+# --- The review of a MERGE, as text, HTML and JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A MERGE explained, with what would make it read and shuffle less; nothing has been run on the table.
+    """A MERGE explained, with ways to read and shuffle less; nothing was run on the table.
 
-    ``total`` is a scan of the whole target, ``unstable`` what makes the statement write other values each time. ``trials`` are there if it was asked for them;
-    ``stopped`` says why they are not all there.
+    ``total`` is a scan of the entire target, ``unstable`` the part of the statement that writes different values each time. ``trials`` are filled on request;
+    ``stopped`` says why some are missing.
     """
 
     statement: Statement
@@ -385,18 +389,18 @@ class Review:
 
     @property
     def guard(self) -> str:
-        """The query that must give 0 just before the narrower statement is run, or a sentence that there is none."""
-        return self.rewrite.guard if self.rewrite is not None else "No narrower statement is offered, so there is nothing to guard."
+        """The query that must return 0 just before the narrower statement runs, or a sentence that there is none."""
+        return self.rewrite.guard if self.rewrite is not None else "There is no narrower statement, so there is nothing to guard."
 
     @property
     def is_proved(self) -> bool:
-        """Tell whether no trial was stopped or left other rows; also true where none was asked for."""
+        """Tell whether all trials finished with the same rows; also true without trials."""
         return self.stopped is None and all(trial.is_same for trial in self.trials)
 
     @property
     def failure(self) -> str | None:
-        """Why a run that asked this has failed, or None."""
-        return None if self.is_proved else "The statement and what is offered could not be shown to leave the same rows."
+        """Why a run that asked this failed, or None."""
+        return None if self.is_proved else "The trial could not show that the statement and the proposal leave the same rows."
 
     def write_into(self, folder: Path) -> Path:
         """Write the review as JSON into a folder, under the name of the table."""
@@ -416,7 +420,7 @@ def review_text(review: Review) -> str:
         said += ["", f"{line.about}", f"    {line.said}", *(f"    {row}" for sql in line.sql for row in sql.splitlines())]
     for trial in review.trials:
         said += ["", *trial_lines(trial)]
-    said += ["", f"The trial is not whole: {review.stopped}."] if review.stopped else []
+    said += ["", f"The trial is incomplete: {review.stopped}."] if review.stopped else []
     return mask("\n".join(said))
 
 
@@ -424,33 +428,33 @@ def summary(review: Review) -> str:
     """A review in a sentence."""
     said = f"it opens {opened(review.plan.scan, review.total)}"
     if review.rewrite is not None:
-        said += f"; {opened(review.rewrite.plan.scan, review.total)} with what its source holds written into ON"
+        said += f"; {opened(review.rewrite.plan.scan, review.total)} with its source's values written into ON"
     if review.partitioned_join.settings:
         said += "; a storage-partitioned join would avoid the shuffle of the target"
     return said + "."
 
 
 def trial_lines(trial: MergeTrial) -> list[str]:
-    """A trial as lines: what was compared, and the figures of both."""
+    """A trial as lines: the comparison, and the figures of both statements."""
     return [f"{trial.what}, tried on clones: {verdict(trial)}", *trial_grid(trial).lines("    ")]
 
 
 def verdict(trial: MergeTrial) -> str:
-    """What a trial shows of the rows."""
+    """The result of a trial for the rows."""
     if trial.is_same:
-        return "both left the same rows"
+        return "both leave the same rows"
     if trial.unstable:
-        return f"rows cannot be compared, since the statement writes {trial.unstable}, which differs from run to run"
-    return "the two left DIFFERENT rows; do not use it, and report it"
+        return f"rows cannot be compared, because the statement writes {trial.unstable}, which differs from run to run"
+    return "the two statements leave DIFFERENT rows; do not use the proposal, and report this"
 
 
 _TRIED = {
-    "statement": TEXT("on a clone"),
+    "statement": TEXT("statement on a clone"),
     "files": COUNT("files read"),
-    "size_in_bytes": BYTES("bytes of them"),
+    "size_in_bytes": BYTES("size of the files"),
     "shuffle_bytes": BYTES("shuffled"),
     "seconds": SECONDS("time"),
-    "rows": TEXT("rows afterwards"),
+    "rows": TEXT("rows after the MERGE"),
 }
 
 
@@ -458,7 +462,7 @@ def trial_grid(trial: MergeTrial) -> Grid:
     """The figures of a trial."""
     rows = [
         (name, run.files, run.size_in_bytes, run.shuffle_bytes, run.seconds, run.rows)
-        for name, run in (("as it is", trial.before), (trial.what, trial.after))
+        for name, run in (("current statement", trial.before), (trial.what, trial.after))
     ]
     return Grid("", _TRIED, rows)
 
@@ -469,7 +473,7 @@ def review_html(review: Review) -> str:
     parts += [_card(line) for line in review.lines]
     parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
     parts += [_trial(trial) for trial in review.trials]
-    parts += [f"<p>The trial is not whole: {html.prose(review.stopped)}.</p>"] if review.stopped else []
+    parts += [f"<p>The trial is incomplete: {html.prose(review.stopped)}.</p>"] if review.stopped else []
     return mask(html.framed(*parts))
 
 
@@ -486,7 +490,7 @@ def _trial(trial: MergeTrial) -> str:
     return f'<div class="finding {kind}">{said}{trial_grid(trial).html()}</div>'
 
 
-#: Raised by one when a field changes its meaning or goes; added fields do not count.
+#: Goes up by one when a field changes its meaning or is removed; an added field does not count.
 SCHEMA_VERSION = 1
 
 

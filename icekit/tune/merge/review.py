@@ -68,13 +68,13 @@ def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: 
 
     if "not matched by source" in statement.clauses:
         return None, (
-            "WHEN NOT MATCHED BY SOURCE looks at every row of the target that matches nothing, so no predicate in ON can rule out a file; "
-            "give that clause its work in a statement of its own, a DELETE or UPDATE that filters by partition"
+            "WHEN NOT MATCHED BY SOURCE needs every row of the target without a match, so no predicate in ON can rule out a file; "
+            "replace that clause with a separate DELETE or UPDATE that filters by partition"
         )
     if not before.size_in_bytes:
-        return None, "the target scan opens no file as it is"
+        return None, "the target scan already opens no file"
     if keys.unstable:
-        return None, f"the source may give other rows each time it is read ({keys.unstable})"
+        return None, f"the source may return different rows each time it is read ({keys.unstable})"
     if not keys.equalities:
         return None, "; ".join(keys.refused)
     held: list[_Held] = []
@@ -94,13 +94,15 @@ def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: 
         return None, "; ".join(reasons)
     chosen, plan = _needed(spark, statement, held, before)
     if plan is None:
-        return None, "; ".join([*reasons, "predicates of the source's values skip no file of the target: each of its files spans them"])
+        return None, "; ".join(
+            [*reasons, "predicates with the source's values skip no file of the target, because each file's range includes them"]
+        )
     predicate = _predicate(statement, chosen)
     new = narrowed(spark, statement, predicate)
     guard = _guard(statement, chosen)
     left_out = _count(spark, guard)
     if left_out:
-        return None, f"the source changed while it was read: {left_out:,} of its rows are outside of what it held a moment before"
+        return None, f"the source changed while it was read: {left_out:,} of its rows are outside its values of a moment before"
     added = tuple(
         Added(
             h.values.equality.column,
@@ -169,7 +171,7 @@ def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int
     kind = equality.type
     low, high, few = values.low, values.high, values.few
     if low is None and not (equality.is_null_safe and values.has_nulls):
-        return f"the source has no value for {equality.column}, so nothing can match"
+        return f"the source has no value for {equality.column}, so no row can match"
     if low is None:
         return _Held(values, "values", lambda _: [])
     transform = time_transform(spark, statement.target, equality.column)
@@ -182,7 +184,7 @@ def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int
             return _Held(values, "values", lambda term: [among(term, kind, few)])
         between("", kind, low, high)
     except (OverflowError, ValueError):
-        return f"{equality.column}: the source has times that no literal can be written for"
+        return f"{equality.column}: the source has times without a literal"
     return _Held(values, "bounds", lambda term: [between(term, kind, low, high)])
 
 
@@ -217,7 +219,9 @@ def _count(spark: SparkSession, guard: str) -> int:
     try:
         return int(spark.sql(guard).collect()[0][0])
     except (AnalysisException, ParseException) as error:
-        raise StatementRefused(f"The source's side of ON cannot be asked by itself ({reason(error)}); add the predicate by hand.") from None
+        raise StatementRefused(
+            f"The source's side of ON cannot be queried by itself ({reason(error)}); add the predicate by hand."
+        ) from None
 
 
 # --- Ask whether a storage-partitioned join would save a MERGE its shuffles, and what is missing for one
@@ -279,28 +283,30 @@ def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple
     name = display_name(statement.target[1:])
     by_column = {e.column: e for e in keys.equalities}
     if not fields or all(transform == "void" for _, transform in fields):
-        return (f"{name} is not partitioned, so that its rows cannot be joined partition by partition",), ()
+        return (f"{name} is not partitioned, so its rows cannot be joined partition by partition",), ()
     usable = [(column, transform) for column, transform in fields if column in by_column]
     if not usable:
         columns = ", ".join(dict.fromkeys(c for c, _ in fields))
-        return (f"{name} is partitioned by {_said(fields)}, and ON sets no {columns} equal to a column of the source",), ()
+        return (f"{name} is partitioned by {_said(fields)}, but ON does not set {columns} equal to a column of the source",), ()
     lacks: list[str] = []
     if int(table.specs().size()) > 1:
-        lacks.append(f"{name} has files of {int(table.specs().size())} partition specs, and only fields common to all of them count")
+        lacks.append(f"{name} has files of {int(table.specs().size())} partition specs, and only fields common to all specs count")
     wanted = [(by_column[column].expression, transform) for column, transform in usable]
     sources = list(_source_tables(keys))
     if len(sources) != 1:
-        lacks.append("the source is no plain Iceberg table" + (f" but reads {len(sources)} of them" if sources else ""))
+        lacks.append("the source is not a plain Iceberg table" + (f" but reads {len(sources)} tables" if sources else ""))
         return tuple(lacks), _create(statement, usable, keys)
     source = sources[0]
     there = partitioning(load_table(spark, source))
     mine = {(by_column[c].resolved.name() if kind(by_column[c].resolved) == "AttributeReference" else "", t) for c, t in usable}
     if not there:
-        lacks.append(f"the source {display_name(source[1:])} is not partitioned; it would have to be by {_said(wanted)}")
+        lacks.append(f"the source {display_name(source[1:])} is not partitioned; it would have to be partitioned by {_said(wanted)}")
     elif not mine <= set(there):
-        lacks.append(f"the source {display_name(source[1:])} is partitioned by {_said(there)}, and would have to be by {_said(wanted)}")
+        lacks.append(
+            f"the source {display_name(source[1:])} is partitioned by {_said(there)}, but would have to be partitioned by {_said(wanted)}"
+        )
     if not lacks:
-        lacks.append("partition specs of both sides agree, yet Spark shuffles: a join key may be cast, or the statement computes it")
+        lacks.append("the partition specs of both sides agree, but Spark still shuffles: a join key may be cast or computed")
     return tuple(lacks), _create(statement, usable, keys)
 
 
@@ -429,11 +435,11 @@ MOST_LITERALS = 5_000
 def review_merge(
     where: Lake | SparkSession, sql: str, *, prove: bool = False, budget_seconds: float = 1800, budget_bytes: str = "20 GB"
 ) -> Review:
-    """Explain a MERGE without running it, and offer the same with a narrower ON where that reads less.
+    """Explain a MERGE without running it, and propose a narrower ON if that reads less.
 
-    ``where`` is a Spark session, or a lake: then names without a catalog are looked for in its
-    catalog. The source is read (some aggregations, and the guard), of the target only metadata.
-    ``prove`` also runs the statement and what is offered, each on a zero-copy clone, and compares
+    ``where`` is a Spark session, or a lake, whose catalog then resolves names without a
+    catalog. The review reads the source (some aggregations, and the guard), but only metadata of the target.
+    ``prove`` also runs the statement and the proposal, each on a zero-copy clone, and compares
     rows, bytes, shuffle and time, until ``budget_seconds`` or ``budget_bytes`` (data written) are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
     finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
     """
@@ -445,8 +451,8 @@ def review_merge(
             raise StatementRefused(f"This is {_a(statement.kind)}; review_merge reads MERGE statements.")
         if (literals := literal_count(spark, statement)) > MOST_LITERALS:
             raise StatementRefused(
-                f"The MERGE has {literals:,} literals. A review plans it several times, and with more than {MOST_LITERALS:,} that takes minutes; "
-                "write the values to a table, and join it in USING."
+                f"The MERGE has {literals:,} literals. A review plans it several times, which takes minutes with more than {MOST_LITERALS:,}; "
+                "write the values to a table, and use that table in USING."
             )
         try:
             table = load_now(spark, statement.target)

@@ -1,4 +1,4 @@
-"""Which columns should have metrics, and in which mode: what they cost in manifests, and what they let queries skip."""
+"""Which columns should have metrics, and in which mode: their cost in manifests, and the files that queries skip."""
 
 from icekit.tune.metrics_columns.model import EntryBytes, MetricsColumns, MetricsTrial, Prefix, Skipping
 from icekit.tune.metrics_columns.service import tune_metrics_columns

@@ -1,4 +1,4 @@
-"""Measure what statistics cost and let queries skip, and turn that into table properties; drop what a trial does not confirm."""
+"""Measure the cost and the benefit of statistics, and turn both into table properties; drop advice that a trial does not confirm."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from icekit.tune.metrics_columns.model import (
     DELETE_KEY,
     FILTER,
     FULL,
+    KEPT,
     LENGTHS,
     NONE,
+    OLD_FILES,
     PARTITION,
     SORT,
     ColumnBytes,
@@ -37,12 +39,11 @@ from icekit.tune.metrics_columns.model import (
     MetricsTrial,
     Prefix,
     Skipping,
-    files_said,
     rank,
     truncate,
 )
 from icekit.tune.queries import names_ever
-from icekit.units import count, percent, raised, size
+from icekit.units import count, elapsed, percent, raised, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -50,19 +51,19 @@ if TYPE_CHECKING:
 
 DEFAULT = "write.metadata.metrics.default"
 COLUMN = "write.metadata.metrics.column."
-#: A choice: a longer bound is advised where its filters read this share fewer files, and at least one.
+#: A choice: a longer bound is advised if its filters read this share fewer files, and at least one.
 GAIN = 0.1
-#: Choices: statistics that nothing uses are worth a change from this share of an entry on, of so many columns or bytes of manifests.
+#: Choices: unused statistics are worth a change from this share of an entry, and this many columns or bytes of manifests.
 UNUSED_SHARE, UNUSED_COLUMNS, UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
 _BREAKS = (
-    "filters on the columns that then have none skip no file in new files (a MERGE's keys and runtime filters among them), "
-    "and their MIN, MAX and COUNT are no longer answered from metadata"
+    "filters on columns without statistics (including a MERGE's keys and runtime filters) skip no new files, "
+    "and their MIN, MAX and COUNT no longer come from metadata"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What the judgement rests on; ``unknown`` says why it is not known what queries filter by or skip, None where it is."""
+    """The inputs of the advice; ``unknown`` says why the filters or their skipping are not known, None if they are."""
 
     entry: EntryBytes
     skipping: tuple[Skipping, ...]
@@ -71,16 +72,16 @@ class Measures:
 
 
 def undeclared(table: Identifier) -> str:
-    """Why nothing is advised while nobody has said what queries filter by, and how to say it."""
+    """Why there is no advice without known filters, and how to declare them."""
     declare = set_properties(table, {"icekit.filter-columns": "a,b"})
     return (
-        "what queries filter by is not known, so no statistics can be called useless. "
-        f"Declare it ({declare}), or give filters, a Spark event log or scan reports"
+        "the filters of your queries are not known, so no statistics can be called unused. "
+        f"Declare filter columns ({declare}), or give filters, a Spark event log or scan reports"
     )
 
 
 def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What each column is needed for, by name: filters, sort order, partitioning, keys of equality deletes.
+    """The uses of each column, by name: filters, sort order, partitioning, keys of equality deletes.
 
     A data file without bounds of a key loads every equality delete file of its partition (``DeleteFileIndex``).
     """
@@ -95,7 +96,7 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
 
 
 def needed(facts: TableFacts, measures: Measures) -> dict[str, str]:
-    """The mode that each column with a role needs: as short as skips as much as whole bounds, and never less than it uses."""
+    """The mode that each used column needs: the default, only counts for filters by null, or the shortest mode that skips as much as full bounds."""
     by_column = {s.column: s for s in measures.skipping}
     found = {}
     for name, uses in roles(facts, list(by_column)).items():
@@ -113,12 +114,12 @@ def needed(facts: TableFacts, measures: Measures) -> dict[str, str]:
 
 
 def gains(skip: Skipping) -> bool:
-    """Tell whether whole bounds would skip clearly more files than are skipped now."""
+    """Tell whether full bounds would skip clearly more files than now."""
     return skip.now is not None and skip.full is not None and skip.now - skip.full >= max(1.0, GAIN * skip.now)
 
 
 def unused(facts: TableFacts, measures: Measures, modes: Mapping[str, str]) -> tuple[list[str], float, float]:
-    """Columns with statistics that nothing known uses and nobody asked for by name; the share of an entry that they take; bytes of all manifests."""
+    """Columns with statistics without a known use or an explicit setting; their share of an entry; their bytes in all manifests."""
     idle = [
         c
         for c in measures.entry.columns
@@ -134,7 +135,7 @@ def _is_none(facts: TableFacts, name: str) -> bool:
 
 
 def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
-    """What to set, in order of weight."""
+    """What to set, in order of importance."""
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:
         return (Advice(DEFAULT, now, now, f"{raised(measures.unknown)}."),)
@@ -144,16 +145,16 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
     wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m) and _is_worth(by_column.get(n), columns[n])}
     idle, share, stored = unused(facts, measures, modes)
     is_wide = share >= UNUSED_SHARE and (len(idle) >= UNUSED_COLUMNS or stored >= UNUSED_BYTES)
-    said = f"Statistics of {count(len(idle), 'column')} serve no known filter, sort order, partitioning or delete key: {percent(share)} of each manifest entry, about {size(stored)} of {size(facts.manifests.data_bytes)}"
+    said = f"Statistics of {count(len(idle), 'column')} are not used by any known filter, sort order, partitioning or delete key: {percent(share)} of each manifest entry, about {size(stored)} of {size(facts.manifests.data_bytes)}"
     found: list[Advice] = []
     if is_wide:
         kept = {f"{COLUMN}{n}": _longer(columns[n].metrics_mode, m) for n, m in modes.items() if f"{COLUMN}{n}" not in facts.properties}
         kept |= {f"{COLUMN}{n}": m for n, m in wanted.items()}
         found.append(to_set(facts, {**kept, DEFAULT: NONE}, current=now, evidence=f"{said}.", breaks=_BREAKS))
-        # Bounds of the few columns that matter cost little beside what goes.
+        # Bounds of the few used columns cost little compared with the savings.
         wanted = {n: m for n, m in modes.items() if rank(columns[n].metrics_mode) < rank(m)}
     elif idle:
-        rule = f"a change is advised from {percent(UNUSED_SHARE)} on, and {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)}"
+        rule = f"a change is advised from {percent(UNUSED_SHARE)}, and from {UNUSED_COLUMNS} such columns or {size(UNUSED_BYTES)}"
         found.append(Advice(DEFAULT, now, now, f"{said}; {rule}."))
     prefixes = {p.column: p for p in measures.prefixes}
     for name, skip in by_column.items():
@@ -168,7 +169,7 @@ def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
 def _is_worth(skip: Skipping | None, column: Column) -> bool:
     if skip is None:
         return False
-    # Where nothing could be simulated, a column without bounds is known to skip nothing.
+    # Without a simulation, a column without bounds is known to skip nothing.
     return gains(skip) or (skip.full is None and column.metrics_mode in {NONE, COUNTS})
 
 
@@ -186,17 +187,17 @@ def _of_column(facts: TableFacts, skip: Skipping, wanted: str | None, mode: str 
     setting, now = f"{COLUMN}{column.name}", column.metrics_mode
     said = _figures(skip)
     if prefix is not None and prefix.common >= DEFAULT_LENGTH:
-        said += f"; all its values begin with the same {prefix.common} characters"
+        said += f"; all values share a prefix of {count(prefix.common, 'character')}"
     if wanted is not None:
         if not gains(skip):
-            said += "; bounds of a column that queries filter by cost little, and skip as soon as the rows lie in its order"
+            said += "; bounds of a filter column cost little, and filters skip files as soon as the rows are sorted by it"
         return to_set(facts, {setting: wanted}, current=now, evidence=f"{said[0].upper()}{said[1:]}.")
     if mode is None:
         return Advice(setting, now, now, f"Type {column.type} has no bounds.")
     if gains(skip):
-        why = f"{said}; the mode in force is enough, and files written before it are the rest"
+        why = f"{said}; the mode in force is enough, but older files were written without it"
     elif skip.if_sorted is not None and skip.now is not None and skip.now - skip.if_sorted >= max(1.0, GAIN * skip.now):
-        why = f"{said}; what keeps files from being skipped is the order of the rows"
+        why = f"{said}; the order of the rows is why filters skip no more files"
     else:
         why = said
     return Advice(setting, now, now, f"{raised(why)}.")
@@ -204,44 +205,46 @@ def _of_column(facts: TableFacts, skip: Skipping, wanted: str | None, mode: str 
 
 def _figures(skip: Skipping) -> str:
     parts = [
-        f"its filters read {files_said(skip.now)} of {skip.files:,}" if skip.now is not None else "what its filters read could not be told"
+        f"filters read {skip.now:,.3g} of {count(skip.files, 'data file')}"
+        if skip.now is not None
+        else "the data files that filters read are not known"
     ]
     if skip.full is not None and skip.best is not None:
         best, files = skip.best
-        parts.append(f"with whole bounds {skip.full:,.3g}" + (f", with {best} {files:,.3g}" if best != FULL else ""))
+        parts.append(f"{skip.full:,.3g} with full bounds" + (f", {files:,.3g} with {best}" if best != FULL else ""))
     if skip.if_sorted is not None:
-        parts.append(f"sorted by it about {skip.if_sorted:,.3g}")
+        parts.append(f"about {skip.if_sorted:,.3g} if sorted by the column")
     return "; ".join(parts)
 
 
 def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
-    """The rewrite that applies settings to files that are there: to run where it lets filters skip, to leave to compaction elsewhere."""
+    """The rewrite that applies settings to existing files: advised if filters then skip files, otherwise left to compaction."""
     options = {"rewrite-all": "true", "partial-progress.enabled": "true"}
-    data, portion, given = facts.data, "all of them", {}
+    data, portion, given = facts.data, "rewritten", {}
     is_large = data.size_in_bytes > ddl.PORTION_BYTES
     taken, files = ddl.portion(facts, ddl.PORTION_BYTES) if is_large else (None, data.file_count)
     if taken is not None:
-        given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: go on with other partitions"
+        given, portion = {"where": taken}, f"{count(files, 'data file')} at a time: continue with other partitions"
     sql = rewrite_data_files(facts.catalog, table=facts.name, options=options, **given)
     old = (
-        f"New settings act on new files only. The {count(data.file_count, 'data file')} ({size(data.size_in_bytes)}) that are there keep their metrics "
-        "until they are rewritten (rewrite_manifests copies metrics as they are)"
+        f"New settings apply only to new files. The {count(data.file_count, 'existing data file')} ({size(data.size_in_bytes)}) keep their metrics "
+        "until they are rewritten (rewrite_manifests copies metrics unchanged)"
     )
     names = ", ".join(s.column for s in behind)
     if behind and (taken is not None or not is_large):
-        return Advice("rewrite_data_files", None, portion, f"{old}, and filters on {names} skip no more files than now until then.", sql)
+        return Advice(OLD_FILES, KEPT, portion, f"{old}, and until then filters on {names} skip no more files than now.", sql)
     if behind:
         return Advice(
-            "rewrite_data_files",
-            None,
-            None,
-            f"{old}, and filters on {names} skip no more files than now until then: run {sql} with a where that keeps each run small.",
+            OLD_FILES,
+            KEPT,
+            KEPT,
+            f"{old}, and until then filters on {names} skip no more files than now: run {sql} with a where that keeps each run small.",
         )
-    return Advice("rewrite_data_files", None, None, f"{old}: leave it to compaction, which rewrites them anyway. To do it at once: {sql}.")
+    return Advice(OLD_FILES, KEPT, KEPT, f"{old}. Leave this to compaction, which rewrites them anyway. To do it at once: {sql}.")
 
 
 def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
-    """The advice with nothing to change, where a trial has spoken against it."""
+    """The advice without changes, after a trial that did not confirm it."""
     return tuple(
         replace(a, proposed=a.current, evidence=f"{raised(why)}. {a.evidence}", sql=None, undo=None, breaks=None, properties=())
         if a.is_change
@@ -250,36 +253,36 @@ def without(advice: Sequence[Advice], why: str) -> tuple[Advice, ...]:
     )
 
 
-# --- How alike texts begin: whether bounds cut to some length can tell them apart. Pure
+# --- Shared prefixes of strings: whether truncated bounds can distinguish values. Pure
 
 
 _COLLIDING = 0.01
 
 
 def prefix_of(column: str, values: Iterable[Any]) -> Prefix | None:
-    """The beginnings of a column's sampled values; None without two different ones."""
+    """The shared prefixes of a column's sampled values; None without two different values."""
     distinct = {v for v in values if isinstance(v, str)}
     if len(distinct) < 2:
         return None
     needed = next((n for n in LENGTHS if colliding(distinct, n) <= _COLLIDING), None)
-    # The first and the last in order share what all share.
+    # The first and the last in order share the prefix of all.
     first, last = min(distinct), max(distinct)
     common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return Prefix(column, len(distinct), common, colliding(distinct, DEFAULT_LENGTH), needed)
 
 
 def colliding(distinct: Iterable[str], length: int) -> float:
-    """The share of different values whose first characters are another's too."""
+    """The share of distinct values whose first ``length`` characters equal those of another value."""
     starts = Counter(value[:length] for value in distinct)
     total = sum(starts.values())
     return sum(n for n in starts.values() if n > 1) / total if total else 0.0
 
 
-# --- What a trial says of advice: it stands with what was shown, or it is taken back where a filter would lose. Pure
+# --- Confirm advice with a trial, or withdraw it if a filter would read more. Pure
 
 
 def confirmed(advice: Sequence[Advice], trial: MetricsTrial) -> tuple[Advice, ...]:
-    """The advice, each change with what the trial showed; nothing to change where any filter read more files than before."""
+    """The advice, each change with the result of the trial; no changes if any filter read more files than before."""
     if trial.losses:
         worst = max(trial.losses, key=lambda f: f.after - f.before)
         return without(advice, f"on a clone {worst.text} read {worst.after:,} data files instead of {worst.before:,}")
@@ -292,44 +295,44 @@ def confirmed(advice: Sequence[Advice], trial: MetricsTrial) -> tuple[Advice, ..
         if not one.is_change:
             found.append(one)
         elif not one.properties:
-            found.append(replace(one, verified="the files on the clone had the metrics that this rewrite gives them."))
+            found.append(replace(one, verified="the files on the clone had the metrics that this rewrite creates."))
         else:
-            found.append(replace(one, verified=f"{shown}." if first else "set on the clone with the above."))
+            found.append(replace(one, verified=f"{shown}." if first else "set on the clone together with the above."))
             first = False
     return tuple(found)
 
 
 def showed(trial: MetricsTrial) -> str | None:
-    """What a trial showed, as the end of a sentence; None where it came to nothing."""
+    """The result of a trial, as a clause; None without a result."""
     if trial.before is None or trial.after is None or trial.shrinks is None:
         return None
     change = f"{percent(abs(trial.shrinks))} {'less' if trial.shrinks >= 0 else 'more'}"
     parts = [
-        f"entries of {count(trial.files, 'data file')} of {trial.total_files:,} on a {'copied sample' if trial.is_sample else 'clone'}: "
+        f"on a {'copied sample' if trial.is_sample else 'clone'}, with the entries of {trial.files:,} of {count(trial.total_files, 'data file')}: "
         f"manifests {size(trial.before.size_in_bytes)} → {size(trial.after.size_in_bytes)} ({change})"
     ]
     if trial.before.planning_seconds is not None and trial.after.planning_seconds is not None:
-        parts.append(f"a full scan planned in {trial.before.planning_seconds * 1000:,.0f} → {trial.after.planning_seconds * 1000:,.0f} ms")
+        parts.append(f"time to plan a full scan {elapsed(trial.before.planning_seconds)} → {elapsed(trial.after.planning_seconds)}")
     if trial.reads is not None:
         before, after = trial.reads
-        parts.append(f"a filter reads {before:,.3g} → {after:,.3g} data files on average, none more than before")
+        parts.append(f"data files that a filter reads {before:,.3g} → {after:,.3g} on average, and no filter reads more than before")
     return "; ".join(parts)
 
 
-# --- Measure statistics: in the footers of data files, in the bytes of manifests, and by the files that filters would read
+# --- Measure statistics: in the footers of data files, in the bytes of manifests, and in the files that filters would read
 #
-# Source: ``ParquetUtil.fileMetrics``, by which Iceberg itself takes the metrics of a file that it has written or that is added
-# (but for the NaN counts of floating-point columns, which only the writer sees).
+# Source: ``ParquetUtil.fileMetrics``, with which Iceberg itself reads the metrics of a file that it writes or adds
+# (except the NaN counts of floating-point columns, which only the writer has).
 
 
-#: Data files whose footers are read to simulate with.
+#: The most data files whose footers are read for the simulation.
 SAMPLED_FOOTERS = 200
 
 
 def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check: Callable[[], None]) -> dict[str, Bounds]:
-    """The whole bounds of columns in up to 200 Parquet files from all over the table, by name; empty where there are none.
+    """The full bounds of columns in up to 200 Parquet files from across the table, by name; empty without Parquet files.
 
-    Reads footers alone. ``check`` is called before each file, and may raise. Needs the JVM bridge.
+    Reads only footers. ``check`` is called before each file, and may raise. Needs the JVM bridge.
     """
     if not columns or facts.snapshot_id is None:
         return {}
@@ -346,7 +349,7 @@ def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check:
 
 
 class Footers:
-    """A table's files, asked one by one."""
+    """Reads the footers of a table's files, one by one."""
 
     def __init__(self, lake: Lake, table: Any) -> None:
         jvm: Any = lake.spark._jvm
@@ -381,7 +384,7 @@ class Footers:
         key = column.field_id
         values = metrics.valueCounts().get(key) if metrics.valueCounts() is not None else None
         if values is None:
-            # A file written before the column was added: all its values are null.
+            # The file is older than the column: all its values are null.
             return None, None, False, True
         nulls = metrics.nullValueCounts().get(key)
         low, high = metrics.lowerBounds().get(key), metrics.upperBounds().get(key)
@@ -392,7 +395,7 @@ class Footers:
 
     def _value(self, column: Column, raw: Any) -> Any:
         value = from_bytes(column.type, bytes(self._iceberg.util.ByteBuffers.toByteArray(raw)))
-        # Samples keep decimals as numbers.
+        # Samples store decimals as numbers.
         return float(value) if isinstance(value, Decimal) else value
 
 
@@ -407,7 +410,7 @@ def _bounds(rows: Sequence[tuple[Any, Any, bool, bool]]) -> Bounds:
     return Bounds(lower, column(1, object), column(2, bool), column(3, bool), known)
 
 
-# --- Measure what the statistics of each column take in manifests; on the bytes of a few, as both collectors do
+# --- Measure the bytes of each column's statistics in manifests, from a few manifests, as both collectors do
 
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -417,7 +420,7 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 def measure(manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes]) -> EntryBytes:
     """The bytes of each column in up to 300 entries of up to three data manifests: the newest, the oldest and a middle one.
 
-    ``manifests`` are those of the manifest list, ``read`` gives the bytes at a location. The driver holds the sampled entries alone.
+    ``manifests`` are those of the manifest list, ``read`` gives the bytes at a location. The driver holds only the sampled entries.
     """
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     places = sorted({0, len(data) // 2, len(data) - 1}) if len(data) > SAMPLED_MANIFESTS else list(range(len(data)))
@@ -471,7 +474,7 @@ def measure(manifests: Sequence[Record], columns: Sequence[Column], read: Callab
 def layout(raw: bytes, records: int = SAMPLED_FILES) -> tuple[int, tuple[int, int, int]]:
     """The length of a manifest's header, and of its first blocks that hold so many records: records, bytes as stored, and decoded."""
     header = held = stored = decoded = 0
-    # An empty manifest is all header.
+    # An empty manifest is only a header.
     for number, block in enumerate(fastavro.block_reader(io.BytesIO(raw))):
         if not number:
             header = int(block.offset)
@@ -491,7 +494,7 @@ def _number(value: int) -> int:
 # --- Files that filters would read with other bounds, or with rows in another order. Pure
 
 
-#: Rows that a simulated file has at least.
+#: The fewest rows in a simulated file.
 _ROWS = 4
 
 
@@ -506,9 +509,9 @@ class DrawnColumn:
 
 
 def skipping(column: DrawnColumn, filters: Sequence[Filter], *, files: int, now: float | None) -> Skipping:
-    """What filters read by one column: ``filters`` are those that ask for it, with values where they are known.
+    """The data files that filters on one column read: ``filters`` are those on the column, with values if known.
 
-    ``now`` are the files they read by the planner. A mode never reads more than is read now, as it adds to what can be skipped by.
+    ``now`` is the number of files that they read according to the planner. A longer mode never reads more than now, because it only adds bounds.
     """
     name, bounds = column.name, column.bounds
     alone = [f.only(name) for f in filters]

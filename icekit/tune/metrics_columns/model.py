@@ -1,4 +1,4 @@
-"""Hold what statistics of columns cost in manifests, what they let queries skip, and the answer that follows. Pure."""
+"""Hold the cost of column statistics in manifests, the files that queries skip by them, and the answer. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from icekit.units import count, elapsed, percent, size
 
 NONE, COUNTS, FULL = "none", "counts", "full"
 DEFAULT_LENGTH = 16
-#: Lengths that are tried for the bounds of a text, the default first.
+#: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (DEFAULT_LENGTH, 24, 32, 48, 64, 96, 128)
 _TRUNCATE = re.compile(r"truncate\((\d+)\)", re.I)
 
+#: The setting of the advice to rewrite existing files, and its current value.
+OLD_FILES, KEPT = "existing data files", "as they are"
 FILTER, SORT, PARTITION, DELETE_KEY = "filter", "sort order", "partition source", "equality delete key"
 
 
 def truncate(length: int) -> str:
-    """The mode that keeps so many characters."""
+    """The mode that keeps ``length`` characters."""
     return f"truncate({length})"
 
 
 def rank(mode: str) -> float:
-    """An order of modes by what they keep: none, counts, truncate by its length, full."""
+    """A rank of modes by how much they keep: none, counts, truncate by length, full."""
     found = _TRUNCATE.fullmatch(mode.strip())
     if found:
         return 1.0 + int(found[1])
@@ -50,17 +52,17 @@ class ColumnBytes:
 
     @property
     def size_in_bytes(self) -> float:
-        """All of it, per entry."""
+        """Bytes per entry in total."""
         return self.count_bytes + self.bound_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EntryBytes:
-    """What the entries of some manifests are made of.
+    """The bytes of the entries of some manifests.
 
-    ``header_bytes`` is what a manifest begins with (its schemas, which no setting shortens), ``entry_bytes`` an entry
-    before compression, ``stored_share`` what compression leaves of it; ``columns`` by their bytes, the largest first.
-    ``gone_bytes`` is of columns that the table has no more.
+    ``header_bytes`` is the size of a manifest's header (its schemas, which no setting shortens), ``entry_bytes`` an entry
+    before compression, ``stored_share`` the share that is left after compression; ``columns`` are sorted by bytes, largest first.
+    ``gone_bytes`` belong to columns that were dropped.
     """
 
     files: int
@@ -79,11 +81,11 @@ class EntryBytes:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """How alike the values of a text column begin, in a sample.
+    """Shared prefixes of the values of a string column, in a sample.
 
-    ``common`` is the number of characters that all share; ``colliding`` the share of distinct values whose first
-    16 characters are another's too; ``needed`` the least of :data:`LENGTHS` at which at most one in a hundred is,
-    None if none of them does.
+    ``common`` is the length of the prefix that all values share; ``colliding`` is the share of distinct values whose first
+    16 characters equal those of another value; ``needed`` is the smallest of :data:`LENGTHS` at which at most 1 % of the values collide,
+    None if none of them is enough.
     """
 
     column: str
@@ -95,11 +97,11 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """Data files that the filters on one column read, by what they ask of this column alone; means over the filters.
+    """Data files that the filters on one column read, using only their conditions on this column; means over the filters.
 
-    ``now`` is by Iceberg's own planner. The rest is simulated on the real bounds of ``sampled`` files (in their footers)
-    and scaled to ``files``: ``by_mode`` with each mode from ``truncate(16)`` to ``full``. ``if_sorted`` is of sampled rows, sorted
-    by the column and cut into as many files. None where it could not be told.
+    ``now`` is from Iceberg's planner. The rest is simulated on the full bounds of ``sampled`` files (in their footers)
+    and scaled to ``files``: ``by_mode`` has each mode from ``truncate(16)`` to ``full``. ``if_sorted`` uses sampled rows, sorted
+    by the column and cut into as many files. None if not known.
     """
 
     column: str
@@ -118,7 +120,7 @@ class Skipping:
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """The shortest mode whose reads are within one in a hundred of those with full bounds."""
+        """The shortest mode with at most 1 % more reads than with full bounds."""
         if not self.by_mode:
             return None
         limit = self.by_mode[-1][1] * 1.01 + 1e-9
@@ -127,7 +129,7 @@ class Skipping:
 
 @dataclass(frozen=True, slots=True)
 class FilterReads:
-    """Data files that one filter reads, by Iceberg's planner on a clone: with the metrics as they are, and as advised."""
+    """Data files that one filter reads, from Iceberg's planner on a clone: with the current and with the advised metrics."""
 
     text: str
     weight: float
@@ -137,7 +139,7 @@ class FilterReads:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The same entries, written with some metrics: bytes of manifests, and seconds to plan a full scan of the table (the shortest)."""
+    """The same entries written with some metrics: bytes of manifests, and seconds to plan a full scan of the table (the minimum)."""
 
     size_in_bytes: int
     header_bytes: int
@@ -146,9 +148,9 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class MetricsTrial:
-    """What a clone showed. ``files`` of ``total_files`` data files had their entries rewritten, first as they are, then as advised.
+    """The result of a trial on a clone, which rewrote the entries of ``files`` of ``total_files`` data files, first with the current metrics, then as advised.
 
-    ``stopped`` says why it is not whole, None where it is.
+    ``stopped`` says why it is incomplete, None if it is complete.
     """
 
     files: int
@@ -162,7 +164,7 @@ class MetricsTrial:
 
     @property
     def shrinks(self) -> float | None:
-        """The share of the manifests' bytes that is gone; negative where they grow."""
+        """The share of the manifests' bytes that the advice saves; negative if they grow."""
         if self.before is None or self.after is None or not self.before.size_in_bytes:
             return None
         return 1 - self.after.size_in_bytes / self.before.size_in_bytes
@@ -184,7 +186,7 @@ class MetricsTrial:
 
     @property
     def losses(self) -> tuple[FilterReads, ...]:
-        """Filters that would read more files than they do."""
+        """Filters that would read more files than now."""
         return tuple(f for f in self.filters if f.after > f.before)
 
 
@@ -194,15 +196,15 @@ def files_said(number: float) -> str:
     return count(whole, "data file") if abs(number - whole) < 0.05 else f"{number:,.1f} data files"
 
 
-# --- What the question about metrics came to
+# --- The answer on metrics
 
 
 @dataclass(frozen=True, repr=False)
 class MetricsColumns(Answer):
-    """Which columns have metrics, what they cost and skip, and what to set.
+    """Which columns have metrics, their cost and benefit, and what to set.
 
-    ``entry`` are the bytes in sampled manifests, ``roles`` what columns are needed for, by name; ``trial`` is None where there
-    was nothing to try. ``notes`` say in sentences what could not be told.
+    ``entry`` has the bytes in sampled manifests, ``roles`` the uses of columns by name; ``trial`` is None if there
+    was nothing to try. ``notes`` are sentences on what is not known.
     """
 
     question: ClassVar[str] = "metrics-columns"
@@ -216,14 +218,14 @@ class MetricsColumns(Answer):
     notes: tuple[str, ...]
 
     def verdict(self) -> str:
-        """How many settings to change and what a filter then reads, or that the metrics can stay."""
+        """The number of settings to change and the files that a filter then reads, or that nothing should change."""
         if not self.facts.data.file_count:
-            return "Leave it as it is: the table has no data files, so no statistics are kept or missed yet."
+            return "No change: the table has no data files, so it has no statistics yet."
         if not self.filters.filters:
-            return "Nothing is advised, as what queries filter by is not known: declare icekit.filter-columns, or give filters."
+            return "No advice: the filters of your queries are not known. Declare icekit.filter-columns, or give filters."
         changes = [a for a in self.advice if a.properties]
         if not changes:
-            return "Leave it as it is: no change of metrics that was measured is worth it."
+            return "No change: no other metrics mode that was measured is worth it."
         names = ", ".join(a.setting.removeprefix("write.metadata.metrics.") for a in changes[:3]) + (" …" if len(changes) > 3 else "")
         trial = self.trial
         won = []
@@ -236,36 +238,34 @@ class MetricsColumns(Answer):
         return f"Set {count(len(changes), 'property', 'properties')} ({names}){gain}."
 
     def effects(self) -> list[Effect]:
-        """What the trial changed: files that a filter reads, bytes of manifests, time to plan; and what old files take."""
+        """The effects in the trial: files that a filter reads, bytes of manifests, planning time; and the cost of rewriting existing files."""
         trial = self.trial
         if trial is None or not self.is_change:
             return []
         found = []
         if trial.reads is not None:
             now, then = trial.reads
-            found.append(Effect("data files that a filter reads, on average", number(now), number(then)))
+            found.append(Effect("data files that a filter reads (mean)", number(now), number(then)))
         if trial.before is not None and trial.after is not None:
             before, after = trial.before, trial.after
             of = f"manifests of {count(trial.files, 'data file')}"
             found.append(Effect(of, size(before.size_in_bytes), size(after.size_in_bytes), after.size_in_bytes > before.size_in_bytes))
             if before.planning_seconds is not None and after.planning_seconds is not None:
                 slower = after.planning_seconds > before.planning_seconds * 1.1
-                found.append(Effect("planning a full scan", elapsed(before.planning_seconds), elapsed(after.planning_seconds), slower))
-        if any(a.setting == "rewrite_data_files" and a.is_change for a in self.advice):
+                found.append(Effect("time to plan a full scan", elapsed(before.planning_seconds), elapsed(after.planning_seconds), slower))
+        if any(a.setting == OLD_FILES and a.is_change for a in self.advice):
             data = self.facts.data
             found.append(
-                Effect(
-                    "data files to rewrite before old files follow", "–", f"{data.file_count:,} of {size(data.size_in_bytes)}", is_cost=True
-                )
+                Effect("one-time rewrite of existing data files", "–", f"{data.file_count:,} of {size(data.size_in_bytes)}", is_cost=True)
             )
         return found
 
     def confidence(self) -> str:
-        """Whether a clone was asked, or only the bounds of sampled files."""
+        """Whether the advice was tried on a clone, or only simulated on the bounds of sampled files."""
         trial = self.trial
         if trial is not None and trial.after is not None:
             part = f", for {trial.files:,} of {count(trial.total_files, 'data file')}" if trial.files < trial.total_files else ""
-            why = f"manifests were written with these metrics on a clone{part}, where Iceberg planned the filters."
+            why = f"manifests were written with these metrics on a clone{part}, and Iceberg planned the filters there."
             return tried_or_not(self, level="medium" if part or trial.is_sample else "high", why=why)
         if not self.filters.filters:
             return "low: no filters are known."
@@ -273,36 +273,36 @@ class MetricsColumns(Answer):
         return tried_or_not(
             self,
             level="low" if self.is_change else "medium",
-            why=f"simulated on the bounds of {count(sampled, 'data file')}, nothing was tried." if sampled else "nothing was tried.",
+            why=f"simulated on the bounds of {count(sampled, 'data file')}; nothing was tried." if sampled else "nothing was tried.",
         )
 
     def tables(self) -> dict[str, Grid]:
-        """Columns by bytes, files read by column and mode, beginnings of texts, filters on the clone."""
+        """Columns by bytes, files read by column and mode, shared prefixes of strings, filters on the clone."""
         return {"columns": _columns(self), "skipping": _skipping(self), "prefixes": _prefixes(self), "filters": _filters(self)}
 
     def basis(self) -> list[str]:
-        """What the answer rests on and what limits it."""
+        """The basis and the limits of the answer."""
         said = [*_carried(self), *self.notes, *_gaps(self)]
         sampled = max((s.sampled for s in self.skipping), default=0)
         if sampled:
             scaled = "" if sampled >= self.facts.data.file_count else ", scaled to all of them"
             said.append(
-                f"'Now' is by Iceberg's own planner; other bounds are simulated on what the footers of {count(sampled, 'data file')} say{scaled}, another order on sampled rows."
+                f"'Now' is from Iceberg's planner. Other bounds are simulated on the footers of {count(sampled, 'data file')}{scaled}, another order on sampled rows."
             )
         if self.entry.gone_bytes:
             said.append(
-                f"{size(self.entry.gone_bytes)} of each entry are statistics of columns that the table has no more; a rewrite of the data files drops them."
+                f"{size(self.entry.gone_bytes)} of each entry are statistics of dropped columns; a rewrite of the data files removes them."
             )
         trial = self.trial
         if trial is not None and trial.before is not None:
             said.append(
-                f"The trial rewrote the manifest entries of {count(trial.files, 'data file')}, with the metrics that Iceberg takes from their footers under the advised settings; "
-                f"{size(trial.before.header_bytes)} of each version are headers, which no setting shortens."
+                f"The trial rewrote the manifest entries of {count(trial.files, 'data file')}, with the metrics that Iceberg reads from their footers under the advised settings. "
+                f"{size(trial.before.header_bytes)} of both versions are headers, which no setting shortens."
             )
         return said
 
 
-#: Rows of a table.
+#: The most rows in a table.
 MOST_ROWS = 20
 FILES = Unit(lambda files: number(files))
 
@@ -316,8 +316,8 @@ def _columns(answer: MetricsColumns) -> Grid:
         "metrics_mode": TEXT("mode for new files"),
         "needed_as": TEXT,
         "files_with_bounds": COUNT,
-        "count_bytes": NUMBER("bytes of counts"),
-        "bound_bytes": NUMBER("bytes of bounds"),
+        "count_bytes": NUMBER("counts, bytes"),
+        "bound_bytes": NUMBER("bounds, bytes"),
     }
     rows = [
         (
@@ -338,13 +338,13 @@ def _columns(answer: MetricsColumns) -> Grid:
 def _skipping(answer: MetricsColumns) -> Grid:
     columns = {
         "column": NAME,
-        "kinds": TEXT("asked by"),
+        "kinds": TEXT("condition"),
         "now": FILES,
         "truncate_16": FILES("truncate(16)"),
-        "shortest_mode": TEXT("shortest enough"),
-        "with_shortest": FILES("with it"),
+        "shortest_mode": TEXT("shortest sufficient mode"),
+        "with_shortest": FILES("with that mode"),
         "whole_bounds": FILES,
-        "if_sorted": FILES("if sorted by it"),
+        "if_sorted": FILES("if sorted by the column"),
     }
     rows = [
         (
@@ -365,18 +365,18 @@ def _prefixes(answer: MetricsColumns) -> Grid:
     columns = {
         "column": NAME,
         "distinct": COUNT("different values"),
-        "common": COUNT("characters all share"),
-        "colliding_share": SHARE("alike in the first 16"),
+        "common": COUNT("shared prefix, characters"),
+        "colliding_share": SHARE("values that share their first 16"),
         "needed": FIGURE("characters needed"),
     }
     ranked = sorted(answer.prefixes, key=lambda p: -p.colliding)
     rows = [(p.column, p.distinct, p.common, p.colliding, p.needed or f"over {LENGTHS[-1]}") for p in ranked]
-    return Grid("How alike texts begin, in a sample of rows", columns, rows, MOST_ROWS)
+    return Grid("Strings with a shared prefix, in a sample of rows", columns, rows, MOST_ROWS)
 
 
 def _filters(answer: MetricsColumns) -> Grid:
-    trial, columns = answer.trial, {"filter": NAME, "before": COUNT("as it is"), "after": COUNT("as advised")}
-    caption = f"Data files that filters read on the clone, of {trial.total_files if trial else 0:,}, by Iceberg's planner"
+    trial, columns = answer.trial, {"filter": NAME, "before": COUNT("now"), "after": COUNT("as advised")}
+    caption = f"Data files that filters read on the clone, of {trial.total_files if trial else 0:,}, according to Iceberg's planner"
     return Grid(caption, columns, [(f.text, f.before, f.after) for f in trial.filters] if trial else [], MOST_ROWS)
 
 
@@ -386,12 +386,12 @@ def _carried(answer: MetricsColumns) -> list[str]:
         return []
     counted = sum(bool(c.counted_files) for c in answer.entry.columns)
     return [
-        f"Each data file carries statistics of {counted:,} of {len(answer.facts.columns):,} columns in its manifest entry ({size(per)} as stored, its share of the manifest's header included)."
+        f"The manifest entry of each data file has statistics of {counted:,} of {len(answer.facts.columns):,} columns ({size(per)} as stored, including its share of the manifest's header)."
     ]
 
 
 def _gaps(answer: MetricsColumns) -> list[str]:
-    """Columns past the limit of inferred metrics, and columns that are needed and have no bounds."""
+    """Columns past the limit of default metrics, and needed columns without bounds."""
     facts, kept = answer.facts, answer.entry.by_name
     said = []
     limit = facts.setting("write.metadata.metrics.max-inferred-column-defaults")

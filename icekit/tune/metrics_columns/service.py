@@ -1,4 +1,4 @@
-"""Measure what metrics of columns cost and skip, advise, and try the advice on a clone."""
+"""Measure the cost and the benefit of column metrics, advise, and try the advice on a clone."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- Try metrics on a clone: the entries of its manifests are rewritten, as they are and as advised, and planned with
+# --- Try metrics on a clone: rewrite the entries of its manifests, with the current and the advised metrics, and plan with both
 #
-# No data file is read whole or written. The advised metrics are what Iceberg's own writer would take under the advised
-# properties, from the footers of the very files that are there (:mod:`.footers`), so that files and layout stay the same and
-# only the metrics differ. A rewrite of manifests alone (``rewrite_manifests``) could not do it: it copies entries with the metrics they have.
+# No data file is written, and only footers are read. The advised metrics are those that Iceberg's own writer would collect under
+# the advised properties, from the footers of the existing files, so that only the metrics differ, not files and layout.
+# ``rewrite_manifests`` cannot do this: it copies entries with their current metrics.
 
 
-#: Data files whose entries are rewritten.
+#: The most data files whose entries are rewritten.
 MOST_FILES = 1_000
 #: Plans of a full scan, of which the shortest counts, and the seconds after which no more are made.
 _REPEATS, _SECONDS = 7, 5.0
 
 
 def try_metrics(trial: Trial, properties: Mapping[str, str], filters: Sequence[tuple[str, str, float]]) -> MetricsTrial:
-    """What ``properties`` make of a clone's manifests and of the files that ``filters`` (text, SQL, weight) read there.
+    """The effect of ``properties`` on a clone's manifests and on the files that ``filters`` (text, SQL, weight) read there.
 
-    On a table of more than a thousand data files the entries of so many are written again, and the rest stays as it is.
+    On a table with more than a thousand data files, only a thousand entries are rewritten.
     """
     started = time.monotonic()
     total, done, is_sample = trial.facts.data.file_count, 0, False
@@ -91,7 +91,7 @@ def try_metrics(trial: Trial, properties: Mapping[str, str], filters: Sequence[t
 
 
 class _Entries:
-    """The entries of some manifests of a clone, which can be written in their place with other metrics."""
+    """The entries of some manifests of a clone, which can be rewritten with other metrics."""
 
     def __init__(self, box: Sandbox) -> None:
         self._box, self._lake, self._budget, self._name = box, box.lake, box.budget, box.name
@@ -136,11 +136,11 @@ class _Entries:
         return Manifests(size, header, self._planning())
 
     def reads(self, where: str) -> int:
-        """Data files that a filter reads of the clone as it is now."""
+        """Data files that a filter reads on the current state of the clone."""
         return self._box.plan(where).data_files
 
     def _planning(self) -> float:
-        """Seconds to plan a full scan: the shortest of some."""
+        """Seconds to plan a full scan: the minimum of several runs."""
         found = [self._box.plan().seconds]
         while len(found) < _REPEATS and sum(found) < _SECONDS:
             found.append(self._box.plan().seconds)
@@ -190,9 +190,9 @@ class _Entries:
             stream.close()
 
 
-#: Filters with values that Iceberg's planner is asked about, the most frequent.
+#: The number of filters with values to plan; the most frequent ones.
 MOST_PLANNED = 48
-#: Rows that are sampled, and text columns whose beginnings are looked at.
+#: The most sampled rows, and the most string columns whose prefixes are compared.
 SAMPLED_ROWS, MOST_TEXTS = 20_000, 12
 
 
@@ -209,14 +209,14 @@ def tune_metrics_columns(
     trial: bool = True,
     progress: Callable[[str], None] = print,
 ) -> MetricsColumns:
-    """Measure the metrics of a table's columns, and say which modes to set; the table is only read.
+    """Measure the metrics of a table's columns, and advise metrics modes; only reads the table.
 
-    Filters of queries are SQL (predicates or whole queries), those of a Spark ``event_log``, of Iceberg ``scan_reports``, else the
-    columns that the table declares. What the advice makes of manifests, planning and files read is tried on a clone
-    unless ``trial`` is false. ``budget_seconds`` and ``budget_bytes`` (written) end what takes longer; ``sample_bytes`` bounds the rows read.
+    Filters of queries are SQL (predicates or complete queries), those of a Spark ``event_log`` or of Iceberg ``scan_reports``, or else the
+    columns that the table declares. The effect of the advice on manifests, planning and files read is tried on a clone
+    unless ``trial`` is false. ``budget_seconds`` and ``budget_bytes`` (written) limit the trial; ``sample_bytes`` limits the rows read.
 
-    Under Spark Connect, which has no JVM bridge, bytes of manifests, beginnings of texts and the order of rows are told; files
-    read, real bounds and the trial are not. Raises :class:`~icekit.errors.ParameterError` for a filter or a budget that is not one,
+    Under Spark Connect, which has no JVM bridge, the answer has bytes of manifests, shared prefixes and the order of rows, but no files
+    read, full bounds or trial. Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for
     an event log or scan report that cannot be read.
     """
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
@@ -226,7 +226,7 @@ def tune_metrics_columns(
     notes = list(asked.notes)
     if not bridged:
         notes.append(
-            "Under Spark Connect Iceberg's planner, the footers of files and clones cannot be reached: files read, other bounds and the trial are left out."
+            "Under Spark Connect there is no access to Iceberg's planner, file footers and clones: files read, other bounds and the trial are left out."
         )
     entry = entry_bytes(lake, facts)
     progress(
@@ -245,12 +245,12 @@ def tune_metrics_columns(
             skips, more = _skipping(attempt, asked, bound, drawn, bridged=bridged)
             notes += more
     else:
-        notes.append("The table has no data files: there is nothing to measure yet, and settings apply from the first file on.")
+        notes.append("The table has no data files, so there is nothing to measure yet; settings will apply from the first file.")
     unknown = None if asked.filters else undeclared(name)
     if unknown is None and attempt.stopped is not None:
-        unknown = f"what filters skip was not measured to the end, as {attempt.stopped}"
+        unknown = f"the files that filters skip were not fully measured, because {attempt.stopped}"
     if unknown is None and not skips:
-        unknown = "the filters ask for no column whose bounds Iceberg could skip by"
+        unknown = "no filter is on a column with bounds that Iceberg can use to skip files"
     advice = advise(facts, Measures(entry, skips, prefixes, unknown))
     properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
     tried: MetricsTrial | None = None
@@ -272,7 +272,7 @@ def tune_metrics_columns(
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
-    """What the entries of a table's manifests are made of, in a sample."""
+    """The bytes of a table's manifest entries, from a sample."""
     source = lake.tables.source(facts.table)
     snapshot, _ = choose_snapshot(load_metadata(source), facts.snapshot_id)
     location = (snapshot or {}).get("manifest-list")
@@ -298,10 +298,10 @@ def _skipping(
     if bridged:
         bounds = real_bounds(trial.lake, facts, [columns[n] for n in names], trial.budget.check)
         if names and not bounds:
-            notes.append("No data file is Parquet, so files' own bounds were not read: what longer bounds would skip is not told.")
+            notes.append("No data file is Parquet, so the files' own bounds were not read, and the effect of longer bounds is not known.")
     known = bound[:MOST_PLANNED]
     if len(bound) > MOST_PLANNED:
-        notes.append(f"Of {len(bound):,} filters with values the {MOST_PLANNED} most frequent are planned and simulated.")
+        notes.append(f"Of {len(bound):,} filters with values, only the {MOST_PLANNED} most frequent are planned and simulated.")
     reads: dict[str, int] = {}
     found = []
     for name in names:

@@ -1,4 +1,4 @@
-"""How scans are planned, where files lie and how they are encoded."""
+"""How scans are planned, where files are stored and how they are encoded."""
 
 from icekit.tune.planning.service import Planning, tune_planning
 

@@ -1,4 +1,4 @@
-"""Measure planning: in the driver and by the executors, with more or fewer threads, other manifests, other encodings."""
+"""Measure planning: in the driver and on the executors, with more or fewer threads, other manifests, other encodings."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Decide as Iceberg does where a scan is planned: in the driver, or by Spark's executors. Pure
+# --- Decide as Iceberg does where a scan is planned: in the driver, or on Spark's executors. Pure
 #
 # Source: ``SparkReadConf`` and ``BaseDistributedDataScan`` of Iceberg 1.12.
 
 
 LOCAL, DISTRIBUTED, AUTO = "local", "distributed", "auto"
-#: Below it Iceberg plans in the driver whatever is set, as executors would send more back.
+#: Below this limit Iceberg always plans in the driver, because executors would send more back.
 LEAST_RESULT_BYTES = 256 * 1024 * 1024
-#: Manifest bytes that a thread of the driver is trusted with.
+#: The most manifest bytes per thread of the driver.
 BYTES_PER_THREAD = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestsRead:
-    """The manifests of data or of deletes that a scan reads: their number and bytes."""
+    """The data manifests or delete manifests that a scan reads: their number and bytes."""
 
     count: int
     size_in_bytes: int
@@ -48,12 +48,12 @@ class ManifestsRead:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the decision rests on.
+    """The inputs of the decision.
 
     ``threads`` plan in the driver (``iceberg.worker.num-threads``), ``parallelism`` is the larger of the
-    session's default parallelism and its shuffle partitions, which Iceberg takes for what the executors
-    do at once. ``max_result_bytes`` is ``spark.driver.maxResultSize``, 0 for no limit. ``data`` and
-    ``deletes`` are the manifests, ``slots`` the task slots there really are.
+    session's default parallelism and its shuffle partitions, which Iceberg assumes as the parallelism of the
+    executors. ``max_result_bytes`` is ``spark.driver.maxResultSize``, 0 for no limit. ``data`` and
+    ``deletes`` are the manifests, ``slots`` the actual task slots.
     """
 
     data: ManifestsRead
@@ -71,7 +71,7 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where the engine plans one kind of manifests, and each reason, the deciding one first."""
+    """Where the engine plans one kind of manifests, and the reasons, the deciding one first."""
 
     kind: str
     place: str
@@ -90,9 +90,11 @@ def is_too_small_a_result(c: Circumstances) -> bool:
 
 def _decide(kind: str, c: Circumstances, layer: ManifestsRead, mode: InForce) -> Decision:
     if is_too_small_a_result(c):
-        said = "0, which stands for no limit and counts as 0 here" if c.max_result_bytes == 0 else size(c.max_result_bytes)
+        said = "0, which means no limit but counts as 0 here" if c.max_result_bytes == 0 else size(c.max_result_bytes)
         return Decision(
-            kind, LOCAL, (f"spark.driver.maxResultSize is {said}, and under {size(LEAST_RESULT_BYTES)} nothing is distributed",)
+            kind,
+            LOCAL,
+            (f"spark.driver.maxResultSize is {said}, and Iceberg distributes planning only from {size(LEAST_RESULT_BYTES)} on",),
         )
     stated = (mode.value or AUTO).lower()
     if stated == LOCAL:
@@ -104,52 +106,52 @@ def _decide(kind: str, c: Circumstances, layer: ManifestsRead, mode: InForce) ->
     reasons = tuple(_for_local(c, layer))
     if reasons:
         return Decision(kind, LOCAL, reasons)
-    many = f"{count(layer.count, 'manifest')} of {size(layer.size_in_bytes)} are more than {count(c.threads, 'thread')} of the driver should read"
+    many = f"{count(layer.count, 'manifest')} of {size(layer.size_in_bytes)} are more than {count(c.threads, 'thread')} in the driver should read"
     return Decision(kind, DISTRIBUTED, (many,))
 
 
 def _for_local(c: Circumstances, layer: ManifestsRead) -> Iterator[str]:
-    """What speaks for the driver when the mode is auto: any one is enough."""
+    """The reasons for the driver when the mode is auto: any one is enough."""
     if c.may_have_equality_deletes:
-        yield "equality deletes may apply, which need column statistics of every data file in the driver"
+        yield "equality deletes may apply, and they need column statistics of every data file in the driver"
     if not layer.count:
         yield "there are no manifests"
         return
     if c.parallelism <= c.threads:
         yield f"the session's parallelism of {c.parallelism} is no more than the driver's {count(c.threads, 'planning thread')}"
     if layer.count <= 2 * c.threads:
-        yield f"{count(layer.count, 'manifest')} are no more than two for each of {count(c.threads, 'thread')}"
+        yield f"{count(layer.count, 'manifest')} are no more than two per thread ({count(c.threads, 'thread')})"
     if layer.size_in_bytes <= BYTES_PER_THREAD * c.threads:
-        yield f"{size(layer.size_in_bytes)} of manifests are no more than {size(BYTES_PER_THREAD)} for each thread"
+        yield f"{size(layer.size_in_bytes)} of manifests are no more than {size(BYTES_PER_THREAD)} per thread"
 
 
 _MODES = ("spark.sql.iceberg.data-planning-mode", "spark.sql.iceberg.delete-planning-mode")
-#: Threads that are tried, as far as there are manifests for them.
+#: The numbers of threads to try, up to the number of manifests.
 THREADS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds to plan a scan in one way: the least of some repeats."""
+    """Seconds to plan a scan in one way: the minimum of several runs."""
 
     name: str
     seconds: float
 
 
 def in_each_mode(spark: SparkSession, table: Identifier, where: str | None, *, repeats: int, budget: Budget) -> tuple[Timing, ...]:
-    """Plan a query as Spark does (its own part included), with Iceberg's planning mode set to local and to distributed, in turns."""
+    """Plan a query as Spark does (including Spark's own part), with Iceberg's planning mode set to local and to distributed in turn."""
     seconds: dict[str, list[float]] = {LOCAL: [], DISTRIBUTED: []}
     sql = f"SELECT * FROM {identifier(*table)}{f' WHERE {where}' if where else ''}"
     for _ in range(repeats + 1):
         for mode, found in seconds.items():
             with budget.watching(spark), lent(spark, dict.fromkeys(_MODES, mode)):
                 found.append(_plan(spark, table, sql))
-    # The first of each warms up.
+    # The first run of each mode is a warm-up.
     return tuple(Timing(mode, min(found[1:])) for mode, found in seconds.items())
 
 
 def _plan(spark: SparkSession, table: Identifier, sql: str) -> float:
-    # Spark plans the scan while it optimizes, to know its size.
+    # Spark plans the scan during optimization, to estimate its size.
     started = time.monotonic()
     query = query_of(spark, sql)
     scan = next((n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table)), None)
@@ -160,7 +162,7 @@ def _plan(spark: SparkSession, table: Identifier, sql: str) -> float:
 
 
 def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repeats: int, budget: Budget) -> tuple[Timing, ...]:
-    """Plan a full scan in the driver with so many threads each; up to as many as there are manifests."""
+    """Plan a full scan in the driver with different numbers of threads, up to the number of manifests."""
     jvm: Any = spark._jvm
     loaded = load_now(spark, table)
     found = []
@@ -179,7 +181,7 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
     return tuple(found)
 
 
-# --- Try other compression, row groups and pages on a copied sample: bytes, time to write, time to read
+# --- Try other compression, row groups and pages on a copied sample: bytes, write time, read time
 
 
 #: A session's codec overrides every table's.
@@ -192,9 +194,9 @@ _CODECS: tuple[tuple[str, str | None], ...] = (("zstd", "1"), ("zstd", "9"), ("s
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The sample written in one way; seconds on the wall, those of a scan the least of some.
+    """The sample written with one encoding; wall-clock seconds, for a scan the minimum of several runs.
 
-    ``properties`` are those that differ from the table's own; empty for the way it is written now.
+    ``properties`` are those that differ from the table's own; empty for the current encoding.
     """
 
     name: str
@@ -205,26 +207,26 @@ class Encoding:
 
 
 def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
-    """What is tried, by name: the way it is now, other codecs and levels, smaller row groups and pages; empty unless it writes Parquet."""
+    """The encodings to try, by name: the current one, other codecs and levels, smaller row groups and pages; empty unless the table writes Parquet."""
     if (facts.setting("write.format.default") or "parquet").lower() != "parquet":
         return {}
     codec = (facts.setting(CODEC) or "").lower()
     level = facts.properties.get(LEVEL)
-    now = f"{codec}{f' {level}' if level else ''}, as now"
+    now = f"{codec}{f' {level}' if level else ''} (current)"
     found: dict[str, dict[str, str]] = {now: {}}
     for other, at in _CODECS:
-        # A level goes with its codec; a number is none of gzip's levels (ZlibCompressor.CompressionLevel), and no statement sets and unsets at once.
+        # A level belongs to its codec; gzip has no numeric levels (ZlibCompressor.CompressionLevel), and no statement sets and unsets at once.
         if (other, at) != (codec, level) and (at is not None or level is None):
             found[f"{other}{f' {at}' if at else ''}"] = {CODEC: other, **({LEVEL: at} if at else {})}
-    found["row groups a quarter"] = {ROW_GROUP: str(facts.int_setting(ROW_GROUP) // 4)}
-    found["pages a quarter"] = {PAGE: str(int(facts.properties.get(PAGE) or _PAGE_BYTES) // 4)}
+    found["row groups ÷ 4"] = {ROW_GROUP: str(facts.int_setting(ROW_GROUP) // 4)}
+    found["pages ÷ 4"] = {PAGE: str(int(facts.properties.get(PAGE) or _PAGE_BYTES) // 4)}
     return found
 
 
 def try_encodings(trial: Trial, box: Sandbox, *, repeats: int) -> tuple[Encoding, ...]:
-    """Write the rows of a sandbox again in each way, and read them; they are a copy of some of the table's rows."""
+    """Write the rows of a sandbox (a copy of some of the table's rows) with each encoding, and read them."""
     facts = trial.facts
-    # Read from where they were copied to: the same small source for every way, and not the table.
+    # Reads the copy, not the table: the same small source for every encoding.
     source = f"SELECT * FROM {identifier(*box.name)} VERSION AS OF {head(box.lake, box.table).snapshot_id}"
     written: list[tuple[str, tuple[tuple[str, str], ...], Committed]] = []
     reset = {
@@ -234,13 +236,13 @@ def try_encodings(trial: Trial, box: Sandbox, *, repeats: int) -> tuple[Encoding
     }
     for number, (title, properties) in enumerate(candidates(facts).items()):
         _set(box, {**reset, **properties}, facts.properties.get(LEVEL))
-        # The first write warms up and is not measured.
+        # The first write is a warm-up and is not measured.
         for is_measured in (False, True) if number == 0 else (True,):
             done = box.run(f"INSERT OVERWRITE {identifier(*box.name)} {source}", expected_bytes=box.size_in_bytes)
             if is_measured:
                 written.append((title, tuple(properties.items()), done))
                 trial.progress(f"{title}: {size(done.summed('added-files-size'))}, written in {done.seconds:.2f} s")
-    # Each is a snapshot of its own, so that they can be read in turns: what disturbs the machine disturbs all alike.
+    # Each encoding is a separate snapshot, read in turn, so that load on the machine affects all of them equally.
     reads: list[list[float]] = [[] for _ in written]
     for _ in range(repeats + 1):
         for times, (*_, done) in zip(reads, written, strict=True):
@@ -260,16 +262,16 @@ def _set(box: Sandbox, properties: Mapping[str, str], level: str | None) -> None
         box.set(unset_properties(box.name, [LEVEL]))
 
 
-# --- Try on a clone what rewriting the manifests would do for planning: they come out clustered by partition
+# --- Try on a clone how a rewrite of the manifests, which clusters them by partition, affects planning
 
 
-#: Filters that are planned before and after; the most frequent.
+#: The number of filters to plan before and after; the most frequent ones.
 MOST_FILTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFilter:
-    """Planning one filter, as SQL (None: a full scan), on the manifests as they are, and rewritten."""
+    """Planning one filter, as SQL (None: a full scan), with the current and with the rewritten manifests."""
 
     text: str | None
     weight: float
@@ -279,9 +281,9 @@ class PlannedFilter:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What rewriting the manifests came to; counts and bytes are of data manifests.
+    """The result of a manifest rewrite; counts and bytes are of data manifests.
 
-    ``reads`` begin with the full scan.
+    The first of ``reads`` is the full scan.
     """
 
     count_before: int
@@ -292,12 +294,12 @@ class Rewritten:
 
     @property
     def mean_before(self) -> float:
-        """Manifests that a query opens, by the weight of the filters; of a full scan where there are none."""
+        """Mean manifests that a query opens, by the weight of the filters; for a full scan if there are no filters."""
         return _mean((r.before.manifests, r) for r in self.reads)
 
     @property
     def mean_after(self) -> float:
-        """The same afterwards."""
+        """The same after the rewrite."""
         return _mean((r.after.manifests, r) for r in self.reads)
 
 
@@ -309,7 +311,7 @@ def _mean(opened: Iterable[tuple[int, PlannedFilter]]) -> float:
 
 
 def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeats: int) -> Rewritten:
-    """Rewrite a clone's manifests and plan the filters before and after; only manifests are written."""
+    """Rewrite a clone's manifests and plan the filters before and after; writes only manifests."""
     manifests = trial.facts.manifests
     asked: list[tuple[str | None, float]] = [(None, 1.0)]
     asked += [(where, one.weight) for one, where in predicates(filters[:MOST_FILTERS], trial.facts.by_name)]
@@ -319,7 +321,7 @@ def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeat
 
     before = plan()
     box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)), expected_bytes=manifests.data_bytes)
-    # The snapshot counts files, and not the manifests that were written.
+    # The snapshot counts files, but not the manifests that were written.
     box.budget.bytes_written += manifests.data_bytes
     after = plan()
     rewritten = box.observe().manifests
@@ -332,7 +334,7 @@ def try_rewrite(trial: Trial, box: Sandbox, filters: Sequence[Filter], *, repeat
     )
 
 
-# --- Look at where files lie: under how many prefixes, by what FileIO, and whether requests could be throttled there
+# --- Find where files are stored: under how many prefixes, with which FileIO, and whether requests may be throttled
 
 
 #: Schemes of stores that limit requests by prefix.
@@ -347,22 +349,22 @@ _OBJECT_STORES = {
     "wasbs": "Azure",
     "oss": "OSS",
 }
-#: Requests a second that S3 takes for one prefix before it splits it ("Best practices design patterns: optimizing Amazon S3 performance").
+#: Requests per second that S3 allows for one prefix before it splits the prefix ("Best practices design patterns: optimizing Amazon S3 performance").
 GETS_PER_SECOND, PUTS_PER_SECOND = 5_500, 3_500
-#: A choice: how long one small request takes, so that a task slot makes fifty a second at most.
+#: A choice: the time of one small request, in seconds; a task slot then makes at most fifty per second.
 REQUEST_SECONDS = 0.02
-#: What LocationProviders puts into a path with write.object-storage.enabled (since 1.7; before: eight hexadecimal digits).
+#: The part that LocationProviders adds to a path with write.object-storage.enabled (since 1.7; before: eight hexadecimal digits).
 _HASHED = "/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the live files lie.
+    """Where the live files are stored.
 
     ``prefix_count`` counts the first folders below the data folder, ``largest_prefix_share`` is the share
-    of the files in the fullest; ``hashed_share`` of the files have a hash in their path, ``elsewhere_count`` lie
-    outside the table's location. ``gets_per_second`` is the most that this session's task slots ask for,
-    ``puts_per_commit`` the most files a recent commit added, one commit every ``seconds_between_commits`` (the median; None with one commit).
+    of the files in the largest one; ``hashed_share`` of the files have a hash in their path, ``elsewhere_count`` files are
+    outside the table's location. ``gets_per_second`` is the most that this session's task slots can request,
+    ``puts_per_commit`` the most files that a recent commit added; there is one commit every ``seconds_between_commits`` (median; None with one commit).
     """
 
     scheme: str
@@ -385,23 +387,23 @@ class Storage:
 
     @property
     def is_at_risk(self) -> bool:
-        """Tell whether one prefix could be asked more often than S3 takes, for its share of the files: in reads, or in a commit's writes."""
+        """Tell whether one prefix may get more requests than S3 allows, from its share of the files: in reads, or in a commit's writes."""
         if self.store is None:
             return False
         share = (1 - self.hashed_share) * self.largest_prefix_share
-        # A commit's files are written no faster than its task slots can.
+        # A commit cannot write files faster than its task slots.
         puts_per_second = min(float(self.puts_per_commit), self.gets_per_second)
         return self.gets_per_second * share > GETS_PER_SECOND or puts_per_second * share > PUTS_PER_SECOND
 
 
 def look(spark: SparkSession, table: Identifier, facts: TableFacts, *, slots: int, file_io: str) -> Storage:
-    """Count files by where they lie, in Spark; ``table`` is named with its catalog."""
+    """Count files by prefix, in Spark; ``table`` includes its catalog."""
     data = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
     folder = "regexp_extract(file_path, '^(.*)/[^/]+$', 1)"
-    # The part after the data folder, up to the next slash; files elsewhere count by their own folder.
+    # The part after the data folder, up to the next slash; files outside it count by their own folder.
     inside = f"startswith(file_path, {literal(data + '/')})"
     rest = f"substring(file_path, {len(data) + 2})"
-    # Files of an unpartitioned table lie in the data folder itself: one prefix.
+    # Files of an unpartitioned table are directly in the data folder: one prefix.
     prefix = f"CASE WHEN NOT {inside} THEN {folder} WHEN instr({rest}, '/') > 0 THEN split_part({rest}, '/', 1) ELSE '' END"
     row = spark.sql(
         f"WITH f AS (SELECT {folder} AS folder, {prefix} AS prefix, file_path RLIKE {literal(_HASHED)} AS hashed, "
@@ -434,7 +436,7 @@ def _scheme(location: str) -> str:
     return found[1].lower() if found else "file"
 
 
-# --- Ask the session and the table what planning rests on; needs the JVM bridge
+# --- Read the inputs of the decision from the session and the table; needs the JVM bridge
 
 
 _SESSION = {"data": "spark.sql.iceberg.data-planning-mode", "delete": "spark.sql.iceberg.delete-planning-mode"}
@@ -442,7 +444,7 @@ _PROPERTY = {"data": "read.data-planning-mode", "delete": "read.delete-planning-
 
 
 def circumstances(spark: SparkSession, facts: TableFacts) -> Circumstances:
-    """What Iceberg would look at to plan a full scan of the table in this session."""
+    """The inputs with which Iceberg would plan a full scan of the table in this session."""
     jvm: Any = spark._jvm
     context: Any = spark.sparkContext._jsc.sc()
     runtime = jvm.java.lang.Runtime.getRuntime()
@@ -473,5 +475,5 @@ def _mode(spark: SparkSession, facts: TableFacts, kind: str) -> InForce:
 
 
 def file_io(spark: SparkSession, table: Identifier) -> str:
-    """The class by which Iceberg reads and writes the table's files (``S3FileIO``, ``HadoopFileIO``)."""
+    """The class with which Iceberg reads and writes the table's files (``S3FileIO``, ``HadoopFileIO``)."""
     return str(load_table(spark, table).io().getClass().getSimpleName())

@@ -1,4 +1,4 @@
-"""Merge-on-read or copy-on-write: what each would cost this table, where they break even, and what to set."""
+"""Merge-on-read or copy-on-write: the cost of each for this table, their break-even point, and what to set."""
 
 from icekit.tune.write_mode.history import WriteHistory, write_history
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, sensitivity

@@ -1,8 +1,8 @@
-"""Read what a table's row-level writes cost so far from its snapshots, and choose statements like them to try.
+"""Read the cost of a table's past row-level writes from its snapshots, and choose similar statements to try.
 
-Pure: works on the snapshots of a metadata file. Spark does not say in a snapshot which
-statement made it, so kinds are told by what a commit added and removed (keys of
-``SnapshotSummary``), and by the row counters that Spark 4.1 adds to a MERGE.
+Pure: works on the snapshots of a metadata file. A snapshot does not name the statement
+that made it, so the kind follows from what a commit added and removed (keys of
+``SnapshotSummary``), and from the row counters that Spark 4.1 adds for a MERGE.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MERGE = "spark.merge-into.num-target-rows-"
 _DAY_MS = 86_400_000
 
-#: Kinds that change rows where they are, and so have a write mode.
+#: Kinds that change existing rows, and so have a write mode.
 ROW_LEVEL = ("delete", "update", "merge", "upsert")
 #: How a commit did it.
 COPY_ON_WRITE, MERGE_ON_READ, EQUALITY = "copy-on-write", "merge-on-read", "equality deletes"
@@ -37,12 +37,12 @@ COPY_ON_WRITE, MERGE_ON_READ, EQUALITY = "copy-on-write", "merge-on-read", "equa
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One commit, as far as its summary tells.
+    """One commit, from its summary.
 
     ``kind`` is one of :data:`ROW_LEVEL`, or append, replace (a compaction), drop (whole files
     removed) or overwrite. ``rows_changed`` counts rows deleted, updated or inserted, and is None
-    where a copy-on-write commit does not say how many of the rows it wrote were only copied.
-    Shares are of what the table had before the commit.
+    if a copy-on-write commit does not say how many of the rows it wrote were only copied.
+    Shares are relative to the table before the commit.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class OperationHistory:
 
 @dataclass(frozen=True, slots=True)
 class WriteHistory:
-    """What a table's snapshots tell of its writes.
+    """The writes of a table, from its snapshots.
 
     ``writes_per_day`` counts row-level commits; ``appends_per_day`` the others that add rows.
     Both are None with fewer than two snapshots. ``position_deletes_per_day`` is churn: deleted
@@ -265,7 +265,7 @@ def _number(summary: Mapping[str, Any], key: str) -> int:
     return int(summary.get(key) or 0)
 
 
-# --- What a trial runs: a person's own statement, or synthetic ones shaped like a table's history
+# --- The statements of a trial: a person's own, or synthetic ones like the table's history
 
 
 #: Rows that a commit changes where the history does not say.
@@ -302,12 +302,12 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
-            raise ParameterError(f"The operation is {self.operation!r}; give one of {', '.join(OPERATIONS)}.")
+            raise ParameterError(f"The operation is {self.operation!r}, but must be one of {', '.join(OPERATIONS)}.")
         if self.spread not in (SCATTERED, CLUSTERED):
-            raise ParameterError(f"The spread is {self.spread!r}; give {SCATTERED} or {CLUSTERED}.")
+            raise ParameterError(f"The spread is {self.spread!r}, but must be {SCATTERED} or {CLUSTERED}.")
         for name, value in (("share of rows", self.share), ("share of files", self.file_share)):
             if not 0 < value <= 1:
-                raise ParameterError(f"The {name} is {value}; give a number above 0 and up to 1, such as 0.01.")
+                raise ParameterError(f"The {name} is {value}, but must be above 0 and at most 1, such as 0.01.")
 
 
 def own(statement: Statement) -> Workload:
@@ -353,7 +353,7 @@ def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_c
     """
     columns = [c for c in _tops(facts) if not c.type.startswith(("variant", "geo"))]
     if not columns:
-        raise ParameterError("The table has no column of a plain type to choose rows by; give a statement of your own to try.")
+        raise ParameterError("The table has no column of a plain type to choose rows by; give your own statement.")
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
     if shape.spread == SCATTERED:
         places: Sequence[str | None] = [None] * commits
@@ -366,7 +366,7 @@ def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_c
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a DELETE.
         chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {max(1, round(within * _UNIT))}"
         made.append(_statement(facts, shape.operation, f"({place}) AND {chosen}" if place is not None else chosen))
-    stand_in = " (an UPDATE stands in for the MERGE)" if shape.operation == "merge" else ""
+    stand_in = " (an UPDATE replaces the MERGE)" if shape.operation == "merge" else ""
     files = "all files" if shape.spread == SCATTERED else f"{percent(shape.file_share)} of the files"
     described = f"{shape.operation.upper()} of {percent(shape.share)} of the rows in {files}{stand_in}, {count(commits, 'commit')}"
     return Workload(shape.operation, described, tuple(made), is_synthetic=True)
@@ -408,13 +408,11 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied
     if len(found) == commits:
         return found, rows / commits / max(total, 1)
     if is_copied:
-        raise ParameterError(
-            "A copied sample has too few partitions to cluster changes in; give spread=scattered, or a statement of your own."
-        )
+        raise ParameterError("A copied sample has too few partitions to cluster changes in; give spread=scattered, or your own statement.")
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     listed = data_files.select("file_path", "record_count").orderBy("file_path").limit(files * commits).collect()
     if len(listed) < commits:
-        raise ParameterError("The table has fewer data files than the trial has commits; give commits=1, or a statement of your own.")
+        raise ParameterError("The table has fewer data files than the trial has commits; give commits=1, or your own statement.")
     each = len(listed) // commits
     parts = [listed[i * each : (i + 1) * each] for i in range(commits)]
     predicates = [f"_file IN ({', '.join(literal(row.file_path) for row in part)})" for part in parts]

@@ -1,12 +1,12 @@
-"""Compare what each write mode costs between two compactions, where they break even, and which properties follow. Pure.
+"""Compare the cost of write modes between two compactions, find the break-even point, and derive properties. Pure.
 
-Pure. Over a cycle of N commits with R reads after each, a variant costs
+Over a cycle of N commits with R reads after each, a variant costs
 
     N · write  +  R · Σ_{i=1..N} penalty(i)  +  compaction(N)
 
-seconds, beside the R · N reads that any variant pays. ``penalty(i)`` is what a full scan takes
-longer after i commits: for merge-on-read so much per delete file opened. Position delete files
-pile up; of deletion vectors a data file has one at most, so their number approaches that of the
+seconds, in addition to the R · N reads that every variant needs. ``penalty(i)`` is the additional time of a full
+scan after i commits: for merge-on-read, a time per delete file opened. Position delete files
+pile up; a data file has at most one deletion vector, so their number approaches the number of
 data files. Copy-on-write leaves no deletes, but may leave files of another size.
 """
 
@@ -22,7 +22,7 @@ from icekit.tune.answer import Advice, to_set
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory
 from icekit.units import count, elapsed, percent, raised
 
-#: Commits between compactions that are considered.
+#: The most commits between compactions to consider.
 MAX_CYCLE = 1000
 _MOST_READS, _HALVINGS = 1e6, 40
 
@@ -42,7 +42,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for people."""
         if self.is_copy_on_write:
             return COPY_ON_WRITE
         if self.format_version >= 3:
@@ -52,13 +52,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one variant was measured to cost; seconds, and counts of a full scan.
+    """The measured cost of one variant: seconds, and counts for a full scan.
 
-    ``opens_per_commit`` is what one commit adds to the delete files that a scan opens (for
-    copy-on-write: 1, a commit), ``opens_limit`` their largest number, ``open_seconds`` what each
-    adds to a scan. ``touched_share`` of the data bytes changes with a commit, and
-    ``rewrite_seconds`` is what compacting all of the table takes. ``error_seconds`` is how far two commits of the trial lay
-    from their middle.
+    ``opens_per_commit`` is the number of delete files that one commit adds to a scan (for
+    copy-on-write: 1 per commit), ``opens_limit`` their maximum, ``open_seconds`` the time that each
+    adds to a scan. A commit changes ``touched_share`` of the data bytes, and
+    ``rewrite_seconds`` is the time to compact the entire table. ``error_seconds`` is the deviation of two commits of the trial
+    from their mean.
     """
 
     variant: Variant
@@ -102,13 +102,13 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The total."""
         return self.write + self.scan + self.read + self.compaction
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What the answer would be with one input half or twice as large."""
+    """The answer with one input half or twice as large."""
 
     name: str
     factor: float
@@ -157,7 +157,7 @@ class CostComparison:
         return min(self.costs, key=lambda c: self.per_commit(c, reads).total)
 
     def break_even(self, copying: Costs, merging: Costs) -> float:
-        """Reads per commit above which copy-on-write is the cheaper: 0.0 if it always is, ``inf`` if it never comes to be."""
+        """Reads per commit above which copy-on-write is cheaper: 0.0 if it always is, ``inf`` if it never is."""
 
         def costs_more(reads: float) -> float:
             return self.per_commit(merging, reads).total - self.per_commit(copying, reads).total
@@ -257,16 +257,16 @@ def steps(comparison: CostComparison, reads: Sequence[float]) -> dict[str, list[
 
 
 def even_sentence(comparison: CostComparison) -> str:
-    """Where the two modes break even."""
+    """The break-even point of the two modes, as a sentence."""
     found = comparison.main_break_even()
     if found is None:
         return "One of the two modes was not measured."
     copying, merging, reads = found
     if math.isinf(reads):
-        return f"{raised(merging.variant.name)} is the cheaper at any number of reads."
+        return f"{raised(merging.variant.name)} is cheaper at any number of reads."
     if not reads:
-        return f"{raised(copying.variant.name)} is the cheaper at any number of reads."
-    return f"{raised(copying.variant.name)} is the cheaper above {reads:,.2g} reads per commit, {merging.variant.name} below."
+        return f"{raised(copying.variant.name)} is cheaper at any number of reads."
+    return f"{raised(copying.variant.name)} is cheaper above {reads:,.2g} reads per commit, {merging.variant.name} below."
 
 
 # --- From a comparison to table properties. Pure
@@ -274,16 +274,16 @@ def even_sentence(comparison: CostComparison) -> str:
 
 _GRANULARITY = "write.delete.granularity"
 _V3 = (
-    "there is no way back to version 2, and every reader and writer of the table must support version 3 "
+    "the upgrade cannot be undone, and every reader and writer of the table must support version 3 "
     "(Spark with Iceberg 1.8 or newer for deletion vectors; check Flink, Trino, Athena, Snowflake and pyiceberg, which reads but does not write it)"
 )
-_V2 = "merge-on-read needs format version 2: there is no way back to version 1, and its readers must support deletes"
-#: Reads that cost this much more call for a compaction.
+_V2 = "merge-on-read needs format version 2: the upgrade cannot be undone, and all readers must support deletes"
+#: A compaction is due when reads cost this share more.
 READS_COST_MORE = 0.25
 
 
 def current_variant(facts: TableFacts, operation: str) -> Variant:
-    """How the table writes an operation now."""
+    """The current write mode of an operation."""
     mode = facts.setting(f"write.{operation}.mode") or "copy-on-write"
     version = max(facts.format_version, 2)
     if mode == "copy-on-write" or version >= 3:
@@ -295,9 +295,9 @@ def current_variant(facts: TableFacts, operation: str) -> Variant:
 def advise(
     facts: TableFacts, history: WriteHistory, comparison: CostComparison, operation: str, reads: float | None, *, margin: float
 ) -> tuple[Advice, ...]:
-    """What to set for an operation; ``reads`` are those per commit.
+    """Advice for an operation; ``reads`` are reads per commit.
 
-    Without ``reads`` the modes stay as they are, and the break-even says when they should not.
+    Without ``reads`` there is no change, and the break-even point says when there should be one.
     """
     current = current_variant(facts, operation)
     there = comparison.of(current)
@@ -322,11 +322,11 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
     even = even_sentence(comparison).rstrip(".")
     if reads is None:
         return Advice(
-            setting, current.mode, current.mode, f"{even}. How often the table is read is not known: state reads_per_day to choose."
+            setting, current.mode, current.mode, f"{even}. The number of reads of the table is not known: give reads_per_day to get advice."
         )
     there = comparison.of(current)
     if there is None:
-        return Advice(setting, current.mode, current.mode, f"{even}. The mode in force was not measured, so nothing is advised.")
+        return Advice(setting, current.mode, current.mode, f"{even}. The mode in force was not measured, so there is no advice.")
     winner = comparison.winner(reads)
     before, after = (comparison.per_commit(c, reads).total for c in (there, winner))
     gain = 1 - after / before if before else 0.0
@@ -335,9 +335,13 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
         rivals = replace(comparison, costs=tuple(c for c in comparison.costs if c.variant.mode != current.mode))
         other = rivals.winner(reads) if rivals.costs else winner
     then = elapsed(comparison.per_commit(other, reads).total)
-    said = f"{elapsed(before)} a commit now, reads included, {then} with {other.variant.name}, at {reads:,.3g} reads a commit. {even}."
+    said = f"{elapsed(before)} per commit now, including reads, {then} with {other.variant.name}, at {reads:,.3g} reads per commit. {even}."
     if winner.variant.mode == current.mode or gain < margin:
-        why = "it is the cheaper mode" if winner.variant.mode == current.mode else f"the gain of {percent(gain)} is under {percent(margin)}"
+        why = (
+            "the current mode is cheaper"
+            if winner.variant.mode == current.mode
+            else f"the gain of {percent(gain)} is less than {percent(margin)}"
+        )
         return Advice(setting, current.mode, current.mode, f"{raised(why)}: {said}")
     sets = {setting: winner.variant.mode}
     if facts.format_version < 2 and not winner.variant.is_copy_on_write:
@@ -355,7 +359,7 @@ def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads
     best = min(costs, key=lambda kind: costs[kind])
     said = (
         f"A commit costs {elapsed(costs['file'])} with deletes per file and {elapsed(costs['partition'])} per partition, "
-        f"reads included, at {reads:,.3g} reads a commit."
+        f"including reads, at {reads:,.3g} reads per commit."
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
         return [Advice(_GRANULARITY, now, now, said)]
@@ -371,7 +375,7 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
     best_here, best_newer = (min(some, key=lambda c: comparison.per_commit(c, reads).total) for some in (here, newer))
     before, after = (comparison.per_commit(c, reads).total for c in (best_here, best_newer))
     gain = 1 - after / before if before else 0.0
-    said = f"a commit costs {elapsed(before)} with {best_here.variant.name}, reads included, and {elapsed(after)} with {best_newer.variant.name}"
+    said = f"a commit costs {elapsed(before)} with {best_here.variant.name}, including reads, and {elapsed(after)} with {best_newer.variant.name}"
     # The saving is of the mode in the new version.
     sets = {"format-version": str(best_newer.variant.format_version), f"write.{operation}.mode": best_newer.variant.mode}
     now, value = str(facts.format_version), str(best_newer.variant.format_version)
@@ -379,8 +383,8 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
     if gain < margin:
         return [Advice("format-version", now, now, f"{raised(said)}.")]
     if before - after <= error:
-        # There is no way back, so a gain that may be chance is none.
-        return [Advice("format-version", now, now, f"{raised(said)}, which is within what repeated runs differ by ({elapsed(error)}).")]
+        # The upgrade cannot be undone, so a gain within the error does not count.
+        return [Advice("format-version", now, now, f"{raised(said)}; repeated runs differ by as much ({elapsed(error)}).")]
     return [
         Advice(
             "format-version",
@@ -397,10 +401,10 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
 def _isolation(facts: TableFacts, operation: str, history: WriteHistory) -> Advice:
     setting = f"write.{operation}.isolation-level"
     now = facts.setting(setting) or "serializable"
-    runs = f"The snapshots name {count(history.writer_count, 'application')} (runs of one job count apiece)"
+    runs = f"The snapshots name {count(history.writer_count, 'application')} (each run of a job counts)"
     said = (
-        f"{runs}. Under serializable a commit fails when another one has meanwhile added rows that its condition might match; "
-        "snapshot lets it pass, and is right only if missing such rows is."
+        f"{runs}. With serializable, a commit fails if another commit has meanwhile added rows that its condition might match. "
+        "With snapshot, it succeeds, which is right only if it may miss such rows."
     )
     return Advice(setting, now, now, said)
 
@@ -408,11 +412,17 @@ def _isolation(facts: TableFacts, operation: str, history: WriteHistory) -> Advi
 def _cadence(comparison: CostComparison, costs: Costs, reads: float | None) -> Advice:
     until = commits_until(costs, comparison.read_seconds, READS_COST_MORE)
     more = f"a read costs {percent(READS_COST_MORE)} more"
-    said = f"after {count(until, 'commit')} {more}" if until is not None else f"{more} at no number of commits that was considered"
+    said = (
+        f"after {count(until, 'commit')} {more}"
+        if until is not None
+        else f"a read costs less than {percent(READS_COST_MORE)} more even after {MAX_CYCLE:,} commits"
+    )
     best = best_cycle(costs, reads) if reads else None
     if best == MAX_CYCLE:
-        best, said = None, f"{said}; at {reads:,.3g} reads a commit compacting does not pay within {MAX_CYCLE:,} commits"
+        best, said = None, f"{said}; at {reads:,.3g} reads per commit, compaction is not worth it within {MAX_CYCLE:,} commits"
     elif best is not None:
-        said += f"; at {reads:,.3g} reads a commit, compacting every {count(best, 'commit')} costs least"
+        said += f"; at {reads:,.3g} reads per commit, a compaction every {count(best, 'commit')} is cheapest"
     value = best or until
-    return Advice("compaction", None, None if value is None else f"every {count(value, 'commit')}", f"With {costs.variant.name}, {said}.")
+    return Advice(
+        "compaction interval", None, None if value is None else f"every {count(value, 'commit')}", f"With {costs.variant.name}, {said}."
+    )

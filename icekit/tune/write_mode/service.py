@@ -1,4 +1,4 @@
-"""Answer the question for a table: history, trial on clones, model, advice. The table itself is never written to."""
+"""Answer which write mode a table should have: history, trial on clones, model, advice. Never writes to the table."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- What the choice of a write mode came to, in figures, words and tables
+# --- The answer on the write mode, in figures, sentences and tables
 
 
 @dataclass(frozen=True, repr=False)
 class WriteModeChoice(Answer):
-    """The answer, with all that it rests on.
+    """The answer with its basis.
 
-    ``reads`` are those per row-level commit (None if not known), ``reads_from`` says where that
-    comes from; ``comparison`` is None when too little was measured to compare.
+    ``reads`` are reads per row-level commit (None if not known), ``reads_from`` is their
+    source; ``comparison`` is None if too little was measured to compare.
     """
 
     question: ClassVar[str] = "write-mode"
@@ -89,28 +89,28 @@ class WriteModeChoice(Answer):
         return self.comparison is not None
 
     def verdict(self) -> str:
-        """The mode to set and what it saves, or that the one in force may stay."""
+        """The mode to set and what it saves, or that nothing should change."""
         if self.comparison is None:
-            return f"Nothing is advised: too little was measured to compare the modes ({self.stopped})."
+            return f"No advice: too little was measured to compare the modes ({self.stopped})."
         changes = [a for a in self.advice if a.is_change and not a.is_alternative]
         instead = next((a for a in self.advice if a.is_alternative), None)
-        at = f" at {self.reads:,.3g} reads a commit" if self.reads is not None else ""
-        more = f" Format version {instead.proposed} would save more; there is no way back from it." if instead is not None else ""
+        at = f" at {self.reads:,.3g} reads per commit" if self.reads is not None else ""
+        more = f" Format version {instead.proposed} would save more, but the upgrade cannot be undone." if instead is not None else ""
         if not changes:
             if self.reads is None:
                 even = even_sentence(self.comparison.within(self.current.format_version))
-                return f"Nothing is advised, as how often the table is read is not known. {even}"
+                return f"No advice: the number of reads of the table is not known. {even}"
             kept = f"no mode of format version {self.current.format_version} costs clearly less than {self.current.name}{at}"
             if instead is not None:
-                return f"Consider format version {instead.proposed}, from which there is no way back: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise leave it: {kept}."
-            return f"Leave it as it is: {kept}."
+                return f"Consider format version {instead.proposed}, an upgrade that cannot be undone: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise change nothing: {kept}."
+            return f"No change: {kept}."
         sets = " and ".join(f"set {a.setting} to {a.proposed}" for a in changes)
         before, after = self._before_and_after()
         won = f": a commit costs {elapsed(after.total)} instead of {elapsed(before.total)}, reads included{at}" if before and after else ""
         return f"{raised(sets)}{won}.{more}"
 
     def _before_and_after(self) -> tuple[Cost | None, Cost | None]:
-        """What a commit costs as it is and as advised, with the reads that follow it; None where it is not known."""
+        """The cost of a commit now and as advised, including the reads that follow it; None if not known."""
         c, reads = self.comparison, self.reads
         there = c.of(self.current) if c is not None else None
         if c is None or reads is None or there is None:
@@ -127,28 +127,28 @@ class WriteModeChoice(Answer):
         return c.per_commit(there, reads), c.per_commit(then, reads) if then is not None else None
 
     def effects(self) -> list[Effect]:
-        """What a commit costs now and as advised: in all, to write, for its reads, and its share of a compaction."""
+        """The cost of a commit now and as advised: in total, to write, for its reads, and its share of a compaction."""
         before, after = self._before_and_after()
         if before is None or after is None or before == after:
             return []
         parts = (
-            ("a commit with its reads", before.total, after.total),
-            ("writing it", before.write, after.write),
+            ("a commit, including its reads", before.total, after.total),
+            ("writing the commit", before.write, after.write),
             ("reading", before.scan + before.read, after.scan + after.read),
-            ("its share of a compaction", before.compaction, after.compaction),
+            ("the commit's share of a compaction", before.compaction, after.compaction),
         )
         return [Effect(name, elapsed(now), elapsed(then), then > now) for name, now, then in parts]
 
     def confidence(self) -> str:
-        """Whether the answer would be another with other inputs, and whether reads differed by more than chance."""
+        """Whether the answer changes with other inputs, and whether reads differed by more than noise."""
         if self.comparison is None:
             return "low: the modes were not compared."
         commits = count(max((len(m.write_seconds) for m in self.trial.measured), default=0), "commit")
         how = f"{commits} and the scans after them were timed {'on a copied sample, and scaled' if self.trial.scale > 1 else 'on clones'}"
         if is_lost_in_noise(self.trial):
-            return f"low: {how}; what deletes add to a read is less than two reads of the same rows differ by."
+            return f"low: {how}; deletes add less to a read than two reads of the same rows differ by."
         if self.reads is not None and not is_robust(self.sensitivity, self.comparison.winner(self.reads).variant):
-            return tried_or_not(self, level="medium", why=f"{how}; another mode would win if one input were half or twice as large.")
+            return tried_or_not(self, level="medium", why=f"{how}; another mode would be cheaper if one input were half or twice as large.")
         level = "medium" if self.trial.scale > 1 or self.reads is None else "high"
         return tried_or_not(
             self,
@@ -157,52 +157,54 @@ class WriteModeChoice(Answer):
         )
 
     def tables(self) -> dict[str, Grid]:
-        """What was measured, the table's own row-level commits, and the costs with each input half and twice as large."""
+        """The measurements, the table's own row-level commits, and the costs with each input half and twice as large."""
         changed = [(c.name, c.factor, c.winner.name, _finite(c.break_even)) for c in self.sensitivity]
         return {
             "measured": Grid("Measured", _MEASURED, [_row(m) for m in self.trial.measured]),
             "history": Grid("The table's own commits", _HISTORY, [_commits(o) for o in self.history.row_level]),
-            "costs": Grid("What a commit costs, in seconds", _COSTS, _costs(self)),
-            "sensitivity": Grid("The winner when one input is another", _SENSITIVITY, changed),
+            "costs": Grid("Cost of a commit, in seconds", _COSTS, _costs(self)),
+            "sensitivity": Grid("Cheapest mode if one input is half or twice as large", _SENSITIVITY, changed),
         }
 
     def basis(self) -> tuple[str, ...]:
-        """What the answer rests on, a sentence each."""
+        """The basis of the answer, one sentence each."""
         if self.comparison is None:
             return ()
         c = self.comparison
         reads = (
-            "How often the table is read is not known." if self.reads is None else f"{self.reads:,.3g} reads per commit, {self.reads_from}."
+            "The number of reads of the table is not known."
+            if self.reads is None
+            else f"{self.reads:,.3g} reads per commit, {self.reads_from}."
         )
         kind = f"reads WHERE {self.trial.filter}" if self.trial.filter else "full scans"
         lines = [
             f"{reads} {_cycles(self)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
-            "Seconds are of this session and this storage. Each commit is taken to draw its files again; a change is advised when it saves "
-            f"{percent(self.margin)} or more of all cost, reads included.",
+            "Times were measured in this session on this storage. Assumed: each commit changes a new random choice of files. A change is advised if it saves "
+            f"{percent(self.margin)} or more of the total cost, including reads.",
         ]
         if self.facts.has_deletes and self.trial.scale == 1:
             lines.append(
-                "The deletes that the table has now were compacted away on the clones first: what is compared is what the modes add."
+                "The table's existing deletes were first compacted away on the clones, so only the deletes of the trial are compared."
             )
         if is_lost_in_noise(self.trial):
             lines.append(
-                "What the deletes add to a read is less than two reads of the same rows differ by, so the break-even is a guess: try more commits, more repeats, or a quieter machine."
+                "Deletes add less to a read than two reads of the same rows differ by, so the break-even point is a guess: try more commits, more repeats, or a less busy machine."
             )
         if self.trial.scale > 1:
             lines.append(
-                f"Measured on a copied sample and multiplied by {self.trial.scale:,.1f}, the size of the table by that of the sample."
+                f"Measured on a copied sample and multiplied by {self.trial.scale:,.1f}, the size of the table divided by the size of the sample."
             )
             if self.trial.workload.operation == "merge" and not self.trial.workload.is_synthetic:
                 lines.append(
-                    "Rows of your MERGE's source whose matches are not in the sample were inserted there: writes are more expensive than on the table."
+                    "Source rows of your MERGE without a match in the sample were inserted there, so writes are more expensive than on the table."
                 )
         if self.trial.workload.operation == "merge" and self.trial.workload.is_synthetic:
-            lines.append("An UPDATE stood in for the MERGE: its join is the same in each mode and is not in these figures.")
+            lines.append("An UPDATE replaced the MERGE: the join costs the same in each mode and is not included.")
         if self.trial.equality is not None:
             e = self.trial.equality
             lines.append(
-                f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s with the same "
-                f"rows deleted by position, which took {e.resolving:.2f} s (icekit convert)."
+                f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s after a conversion to "
+                f"position deletes, which took {e.resolving:.2f} s (icekit convert)."
             )
         if self.reads is not None and self.sensitivity:
             winner = c.winner(self.reads).variant
@@ -210,7 +212,7 @@ class WriteModeChoice(Answer):
             lines.append(
                 "The mode stays the same with any one input half or twice as large."
                 if is_robust(self.sensitivity, winner)
-                else f"Another mode would win with {', '.join(flips)}."
+                else f"Another mode would be cheaper with {', '.join(flips)}."
             )
         return tuple(lines)
 
@@ -222,7 +224,7 @@ _MEASURED = {
     "files_written": NUMBER("files"),
     "scan_seconds": SECONDS("full scan"),
     "filtered_seconds": SECONDS("filtered scan"),
-    "delete_opens": COUNT("deletes opened"),
+    "delete_opens": COUNT("delete files opened"),
     "compaction_seconds": SECONDS("compaction"),
 }
 _HISTORY = {
@@ -242,12 +244,17 @@ _COSTS = {
     "read_seconds": NUMBER("slower reads"),
     "compaction_seconds": NUMBER("compaction"),
 }
-_COSTS |= {"total_seconds": NUMBER("in all"), "commits_between_compactions": NUMBER}
-_SENSITIVITY = {"input": TEXT, "factor": NUMBER("×"), "winner": TEXT, "break_even_reads_per_commit": NUMBER("break-even, reads per commit")}
+_COSTS |= {"total_seconds": NUMBER("total"), "commits_between_compactions": NUMBER}
+_SENSITIVITY = {
+    "input": TEXT,
+    "factor": NUMBER("×"),
+    "winner": TEXT("cheapest mode"),
+    "break_even_reads_per_commit": NUMBER("break-even, reads per commit"),
+}
 
 
 def _cycles(choice: WriteModeChoice) -> str:
-    """How often each way to write is compacted."""
+    """How often each variant is compacted."""
     c = choice.comparison
     assert c is not None
     if c.commits is not None:
@@ -271,7 +278,7 @@ def _row(m: VariantMeasures) -> tuple[object, ...]:
 
 
 def _costs(choice: WriteModeChoice) -> list[tuple[object, ...]]:
-    """What a commit costs in each mode, with the reads that follow it (one, where nobody knows how many)."""
+    """The cost of a commit in each mode, including the reads that follow it (one read if the number is not known)."""
     c, reads = choice.comparison, choice.reads if choice.reads is not None else 1.0
     if c is None:
         return []
@@ -308,21 +315,21 @@ def choose_write_mode(
     warm: bool = True,
     progress: Callable[[str], None] = print,
 ) -> WriteModeChoice:
-    """Measure what merge-on-read and copy-on-write cost a table, and say which to set.
+    """Measure the cost of merge-on-read and copy-on-write for a table, and advise one.
 
-    ``statement`` is the DELETE, UPDATE or MERGE to try. Without one, ``commits`` synthetic
-    statements of ``operation`` are tried that change a ``share`` of the rows, ``scattered`` over
-    all files or ``clustered`` in ``file_share`` of them; what is not given is as in the table's history.
+    ``statement`` is the DELETE, UPDATE or MERGE to try. Without one, icekit tries ``commits`` synthetic
+    statements of ``operation``, which change a ``share`` of the rows, ``scattered`` over
+    all files or ``clustered`` in ``file_share`` of them; missing values come from the table's history.
 
     Reads per commit are ``reads_per_commit``, or ``reads_per_day`` (stated, or counted in a Spark
-    ``event_log``) by the commits per day of the history. With ``read_filter`` the reads are taken
-    to be scans with that condition. ``compact_every`` is the number of commits between compactions
-    (default: as in the history, else what costs least). ``margin`` is the share of all cost that a
+    ``event_log``) divided by the commits per day of the history. With ``read_filter`` the reads are
+    scans with that condition. ``compact_every`` is the number of commits between compactions
+    (default: as in the history, or else the cheapest). ``margin`` is the share of the total cost that a
     change must save to be advised. ``versions`` are the format versions to try (default: the table's, and 3).
-    ``warm`` first runs the statement on clones that are not measured, as a cold JVM is slow.
+    ``warm`` first runs the statement on clones that are not measured, because a cold JVM is slow.
 
-    A trial that meets ``budget_seconds`` or ``budget_bytes`` (data written) ends there and says so.
-    Where the catalog takes no clones, or with ``sample``, a copy of ``sample_bytes`` is tried and scaled.
+    A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so.
+    If the catalog supports no clones, or with ``sample``, the trial uses a copy of ``sample_bytes`` and scales the result.
 
     Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
@@ -334,7 +341,7 @@ def choose_write_mode(
         if statement is not None:
             said = parse(lake.spark, statement)
             _check_target(lake, table, said)
-            # What Spark cannot analyse is refused before anything is tried.
+            # Reject statements that Spark cannot analyse before the trial.
             query_of(lake.spark, said.sql, is_planned=False)
         attempt = Trial.of(lake, table, budget, sample_bytes, progress, if_empty="there is nothing to measure")
         facts = attempt.facts
@@ -355,7 +362,7 @@ def choose_write_mode(
             first = boxes[0]
             rows = first.observe() if first.is_sample else facts
             workload = own(said) if said is not None else synthetic(lake, rows, shape, commits, is_copied=first.is_sample)
-            progress(f"{display_name(facts.table)}: {workload.described}, in {len(variants)} ways")
+            progress(f"{display_name(facts.table)}: {workload.described}, with {count(len(variants), 'variant')}")
             cold = boxes[len(variants) : len(variants) + 2 * warm]
             for variant, box in zip((*variants, *(variants[0], variants[-1])[: len(cold)]), boxes, strict=False):
                 if facts.has_deletes and not box.is_sample:
@@ -399,7 +406,7 @@ def _variants(facts: TableFacts, versions: Sequence[int]) -> tuple[Variant, ...]
     wanted = sorted({own_version, *(versions or (3,))})
     if wanted[0] < own_version or wanted[-1] > 3:
         raise ParameterError(
-            f"Format versions {', '.join(map(str, wanted))} cannot be tried; a table of version {own_version} can become 3."
+            f"Format versions {', '.join(map(str, wanted))} cannot be tried; a table of version {own_version} can only be upgraded to 3."
         )
     found = [Variant(COPY_ON_WRITE, own_version)]
     for version in wanted:
@@ -422,19 +429,21 @@ def _reads(
     if per_day is None:
         return None, "not known"
     if not history.writes_per_day:
-        raise ParameterError("The table's snapshots show no row-level commits to divide reads per day by; state reads_per_commit instead.")
+        raise ParameterError(
+            "The table's history has no row-level commits, so reads per day cannot be converted to reads per commit; give reads_per_commit instead."
+        )
     return (
         per_day / history.writes_per_day,
-        f"{per_day:,.3g} reads a day, {where}, by {history.writes_per_day:,.3g} row-level commits a day",
+        f"{per_day:,.3g} reads per day ({where}) divided by {history.writes_per_day:,.3g} row-level commits per day",
     )
 
 
 def _check(statement: str | None, shape: Sequence[object], **positive: int | None) -> None:
     for name, value in positive.items():
         if value is not None and value < 1:
-            raise ParameterError(f"{name} is {value}; give 1 or more.")
+            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
     if statement is not None and any(given is not None for given in shape):
-        raise ParameterError("A statement of your own has its own operation and rows; leave out operation, share, spread and file_share.")
+        raise ParameterError("Your own statement determines the operation and the rows; leave out operation, share, spread and file_share.")
 
 
 def _check_numbers(**given: float | None) -> None:
@@ -445,6 +454,8 @@ def _check_numbers(**given: float | None) -> None:
 def _check_target(lake: Lake, table: str | Identifier, said: Statement) -> None:
     name = lake.sql_name(lake.identifier(table) if isinstance(table, str) else table)
     if tuple(p.casefold() for p in said.target) != tuple(p.casefold() for p in name):
-        raise ParameterError(f"The statement writes to {display_name(said.target)}, not to {display_name(name)}; name that table.")
+        raise ParameterError(f"The statement writes to {display_name(said.target)}, not to {display_name(name)}; give that table.")
     if said.branch is not None:
-        raise ParameterError(f"The statement writes to branch {said.branch!r}; a trial is of the table itself, so leave out the branch.")
+        raise ParameterError(
+            f"The statement writes to branch {said.branch!r}; a trial uses the table's main branch, so leave out the branch."
+        )

@@ -1,7 +1,7 @@
 """Run a workload in each write mode on clones of a table, measure it, and fit the model of costs to it.
 
-The table itself is only read. All clones live side by side and take turns, so that what
-disturbs the machine disturbs them alike; of repeated reads the shortest counts.
+Only reads the table itself. All clones take turns, so that load on the
+machine affects them equally; the shortest of repeated reads counts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune.write_mode.history import MERGE_ON_READ, OPERATIONS, Change, Workload, WriteHistory, change
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant
 
-#: Only files with deletes are compacted: the rest costs the same in every mode.
+#: Compact only files with deletes: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
-#: A table that is read faster than this is read and written once before, so that no variant pays for warming up.
+#: A table with faster reads than this is read and written once before, so that no variant pays for the warm-up.
 _WARM_UP_SECONDS = 20.0
 
 
 @dataclass
 class VariantMeasures:
-    """What one variant came to; lists have an element per commit or per repetition, seconds on the wall."""
+    """The measurements of one variant; lists have an element per commit or per repetition, in wall-clock seconds."""
 
     variant: Variant
     write_seconds: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class VariantMeasures:
 
 @dataclass(frozen=True, slots=True)
 class EqualityCost:
-    """What the equality deletes that are there add to a full scan: as they are, and resolved into positions; seconds."""
+    """The cost of the existing equality deletes for a full scan: unchanged, and converted to position deletes; seconds."""
 
     scan: float
     resolved_scan: float
@@ -77,7 +77,7 @@ class EqualityCost:
 
 @dataclass(frozen=True)
 class WriteModeTrial:
-    """What was measured; ``stopped`` says why it is not whole, ``scale`` by how much the table is larger than a sample.
+    """The measurements; ``stopped`` says why they are incomplete, ``scale`` is the size of the table divided by the size of the sample.
 
     ``equality`` is None for a table without equality deletes.
     """
@@ -101,7 +101,7 @@ class TrialSandboxes:
 
 
 def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_filter: str | None, repeats: int) -> WriteModeTrial:
-    """Measure each variant in its sandbox, after a run at the cold ones that is not measured.
+    """Measure each variant in its sandbox, after an unmeasured run on the cold ones.
 
     Raises :class:`~icekit.errors.ParameterError` for statements that change nothing, and
     :class:`~icekit.errors.StatementRefused` for one of a person's own that fails.
@@ -117,7 +117,9 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
                 write(box, statement, one, is_own=not workload.is_synthetic)
                 progress(f"{one.variant.name}: commit {number} of {len(workload.statements)} took {one.write_seconds[-1]:.2f} s")
         if not any(c.files_written or c.files_touched for one, _ in pairs for c in one.changes):
-            raise ParameterError("The statement changes no row of this table, so there is nothing to compare; give one that does.")
+            raise ParameterError(
+                "The statement changes no row of this table, so there is nothing to compare; give a statement that changes rows."
+            )
         for one, box in pairs:
             one.planned = box.plan()
         for turn in range(repeats):
@@ -125,14 +127,14 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
                 one.scan_seconds.append(box.scan())
                 if read_filter is not None:
                     one.filtered_seconds.append(box.scan(read_filter))
-            progress(f"scans, turn {turn + 1} of {repeats}: {', '.join(f'{one.scan_seconds[-1]:.2f}' for one, _ in pairs)} s")
+            progress(f"scans, round {turn + 1} of {repeats}: {', '.join(f'{one.scan_seconds[-1]:.2f}' for one, _ in pairs)} s")
         for one, box in pairs:
             if not one.variant.is_copy_on_write:
                 compact(box, one)
                 progress(f"{one.variant.name}: compacting took {one.compaction_seconds:.2f} s")
         if boxes.upserted is not None:
             equality = _equality(boxes.upserted, repeats)
-            progress(f"equality deletes: a scan takes {equality.scan:.2f} s, resolved {equality.resolved_scan:.2f} s")
+            progress(f"equality deletes: a scan takes {equality.scan:.2f} s, and {equality.resolved_scan:.2f} s after a conversion")
     return WriteModeTrial(
         workload=workload,
         measured=tuple(measured.values()),
@@ -145,7 +147,7 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
 
 
 def prepare(box: Sandbox, variant: Variant) -> None:
-    """Set a sandbox to write as a variant says."""
+    """Set up a sandbox to write like a variant."""
     modes = {f"write.{operation}.mode": variant.mode for operation in OPERATIONS}
     granularity = {"write.delete.granularity": variant.granularity} if variant.granularity else {}
     version = {"format-version": str(variant.format_version)}
@@ -153,9 +155,9 @@ def prepare(box: Sandbox, variant: Variant) -> None:
 
 
 def write(box: Sandbox, statement: Callable[[Identifier], str], measured: VariantMeasures, *, is_own: bool = False) -> None:
-    """Run one statement and measure it. It may write the whole table; what the last commit wrote is the better guess.
+    """Run one statement and measure it. It may write the entire table; the bytes of the last commit are the better estimate.
 
-    Raises :class:`~icekit.errors.StatementRefused` with the engine's reason where a person's own statement (``is_own``) fails.
+    Raises :class:`~icekit.errors.StatementRefused` with the engine's reason if a person's own statement (``is_own``) fails.
     """
     expected = measured.changes[-1].bytes_written if measured.changes else box.size_in_bytes
     try:
@@ -164,7 +166,7 @@ def write(box: Sandbox, statement: Callable[[Identifier], str], measured: Varian
         if not is_own:
             raise
         raise StatementRefused(
-            f"Spark could not run the statement on a clone ({reason(error)}); the table was not touched. Fix the statement and try again.",
+            f"Spark could not run the statement on a clone ({reason(error)}); the table was not changed. Fix the statement and try again.",
             detail=scrub(str(error)),
         ) from error
     measured.write_seconds.append(done.seconds)
@@ -172,8 +174,8 @@ def write(box: Sandbox, statement: Callable[[Identifier], str], measured: Varian
 
 
 def compact(box: Sandbox, measured: VariantMeasures) -> None:
-    """Rewrite the data files that have deletes, and measure it."""
-    # Compacting writes what has deletes: at most all.
+    """Rewrite the data files with deletes, and measure the time."""
+    # A compaction writes the data files with deletes: at most all of them.
     expected = measured.planned.data_bytes if measured.planned else box.size_in_bytes
     sql = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options=_REWRITE)
     done = box.run(sql, expected_bytes=expected)
@@ -181,7 +183,7 @@ def compact(box: Sandbox, measured: VariantMeasures) -> None:
 
 
 def _equality(box: Sandbox, repeats: int) -> EqualityCost:
-    """Scan a clone as it is, resolve its equality deletes into positions, scan it again."""
+    """Scan a clone, convert its equality deletes to position deletes, scan it again."""
     before = min(box.scan() for _ in range(repeats))
     seconds = _resolve(box)
     return EqualityCost(before, min(box.scan() for _ in range(repeats)), seconds)
@@ -205,13 +207,13 @@ def _warm_up(cold: Sequence[Sandbox], workload: Workload) -> None:
 
 
 def clean(box: Sandbox, progress: Callable[[str], None]) -> None:
-    """Take the deletes out of a clone that came with the table: what is measured then is the trial's own."""
-    progress("compacting the deletes away that are there, on a clone")
+    """Compact away the table's existing deletes on a clone, so that only deletes of the trial are measured."""
+    progress("compacting existing deletes away on a clone")
     _resolve(box)
     compact(box, VariantMeasures(Variant(MERGE_ON_READ, 2)))
 
 
-# --- Fit the model of costs to what a trial measured. Pure
+# --- Fit the cost model to the measurements of a trial. Pure
 
 
 def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | None) -> tuple[CostComparison | None, str]:
@@ -226,7 +228,7 @@ def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | N
         return None, ""
     costs = tuple(_costs(trial, m, reference, opening_seconds(trial, m, reference, merging)) for m in (reference, *merging))
     seconds = (_fit_read(trial, reference) or 0.0) * trial.scale
-    every, where = None, "as often as costs least"
+    every, where = None, "at the cheapest interval"
     if compact_every is not None:
         every, where = compact_every, "as stated"
     elif history.commits_between_compactions:
