@@ -1,1 +1,1 @@
-"""The ``icekit`` command: one module for each group of commands. Importing one imports nothing that it needs only when it runs."""
+"""The ``icekit`` command: one module for each group of commands. A module imports what its commands need only when they run."""

@@ -1,4 +1,4 @@
-"""``icekit admin``: what a catalog holds, and what killed runs have left in it."""
+"""``icekit admin``: list a catalog's tables, and the clones that killed runs left in it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from icekit.terminal import say
 from icekit.units import count
 
 _CLONES = """\
-A trial works on a clone of the table, and drops it at its end. A process that is killed leaves its
-clone behind: an entry in the namespace icekit_scratch and a folder beside the table. Both are harmless,
-and take space. Only clones whose process is known to have ended are removed: one that was made on another
-host, before a restart or in another container is listed with its age, for you to judge.
+A trial works on a clone of the table, and drops the clone when it ends. A process that is killed leaves its
+clone behind: an entry in the namespace icekit_scratch and a folder next to the table. Both are harmless,
+but take space. icekit removes only clones whose process is known to have ended. It lists every other clone (made
+on another host, before a restart, or in another container) with its age, for you to decide.
 
-Nothing is removed without --remove. Drop a clone by hand without PURGE, which would delete the table's files.
+Nothing is removed without --remove. If you drop a clone by hand, do it without PURGE, which would delete the table's files.
 """
 
 
 def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the group and its commands."""
-    admin = commands.add_parser("admin", help="list a catalog's tables, or the clones that killed runs have left")
+    admin = commands.add_parser("admin", help="list a catalog's tables, or the clones that killed runs left behind")
     group = admin.add_subparsers(dest="admin", required=True, metavar="COMMAND")
     group.add_parser("tables", parents=[common], help="list the tables of a catalog").set_defaults(verb=tables)
     parser = group.add_parser(
         "clones",
         parents=[common],
-        help="list the clones that killed runs have left; with --remove drop them",
+        help="list the clones that killed runs left behind; with --remove drop them",
         description="List stale clones, each with the statement that drops it.",
         epilog=_CLONES,
     )
-    parser.add_argument("--remove", action="store_true", help="drop those whose process has ended, and remove their folders")
+    parser.add_argument("--remove", action="store_true", help="drop the clones whose process has ended, and remove their folders")
     parser.set_defaults(verb=clones)
 
 
@@ -66,7 +66,7 @@ def clones(arguments: argparse.Namespace) -> int:
             removed = remove_stale(lake, dead)
             say(f"\n{count(len(removed), 'clone')} removed.")
         elif dead:
-            say(f"\nNothing was removed; --remove drops the {count(len(dead), 'clone')} whose process has ended.")
+            say(f"\nNothing was removed. --remove drops the {count(len(dead), 'clone')} whose process has ended.")
         return EXIT_HEALTHY
     finally:
         lake.close()

@@ -1,4 +1,4 @@
-"""Parse the command line and run the command that it names; every error becomes a sentence and an exit status."""
+"""Parse the command line and run the command it names; turn every error into a sentence and an exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
-#: Commands of 0.1.0 that are in a group now.
+#: Commands of 0.1.0 that are now part of a group.
 MOVED = {
     "policy": "schedule check",
     "run": "schedule run",
@@ -31,12 +31,12 @@ MOVED = {
 
 
 class _Help(argparse.HelpFormatter):
-    """argparse's help, with paragraphs and lists of terms that are wrapped to the terminal."""
+    """argparse's help, with paragraphs and term lists wrapped to the width of the terminal."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  argparse's own signature
         lines = []
         for paragraph in text.strip("\n").split("\n\n"):
-            # A line that is indented by two spaces begins a term; its text begins after two spaces or more.
+            # A line indented by two spaces begins a term; two or more spaces separate the term from its text.
             for piece in re.split(r"\n(?=  \S)", paragraph):
                 term = re.match(r"  \S+(?: \S+)*  +(?=\S)", piece)
                 hanging = " " * len(term[0]) if term else ""
@@ -54,7 +54,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the nearest known option for a misspelt one, and nothing that a terminal would obey."""
+    """argparse, with a suggestion for a misspelt option, and with control characters removed from messages."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Help, **options})
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
         write(harmless(message), file or sys.stderr)  # type: ignore[arg-type]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse an unknown argument here, where the options of the command that it was given to are known."""
+        """Reject an unknown argument here, where the options of its command are known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -87,7 +87,7 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 
     def known(self) -> list[str]:
-        """Every option of this parser and of its commands."""
+        """Every option of this parser and its commands."""
         options = [o for a in self._actions for o in a.option_strings]
         return options + [option for command in self.commands().values() for option in command.known()]
 
@@ -104,7 +104,7 @@ def _parser(prog: str = "icekit") -> _Parser:
     debugging = _Parser(add_help=False)
     debugging.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
     common = _Parser(add_help=False, parents=[debugging])
-    common.add_argument("--catalog", default="", help="a profile of pyiceberg's configuration (default: the embedded lake)")
+    common.add_argument("--catalog", default="", help="a profile of the PyIceberg configuration (default: the embedded lake)")
     observing = _Parser(add_help=False)
     observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
     observing.add_argument("--collector", default="auto", help="auto, spark or local (default: auto)")
@@ -129,10 +129,10 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
         arguments = _parser(prog).parse_args(argv)
         is_debug = arguments.debug
         status: int = arguments.verb(arguments)
-        # Report a full disk here; otherwise Python reports it at exit.
+        # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
     except KeyboardInterrupt:
-        say("icekit: stopped; what is committed or reported so far stays.", error=True)
+        say("icekit: stopped. Commits and reports made so far stay.", error=True)
         return 130
     except BrokenPipeError:
         if sys.stderr is not None:
@@ -144,14 +144,14 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
 
 
 def _failed(problem: Exception, *, is_debug: bool) -> int:
-    """Say what went wrong; returns the exit status."""
+    """Print the error; returns the exit status."""
     from icekit.engine.errors import outside
     from icekit.errors import first_line, trace
 
     known = outside(problem)
     if known is None:
         say(
-            f"icekit: this is a bug in icekit or a case it does not know: {type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report it.",
+            f"icekit: this is a bug in icekit, or a case icekit does not handle: {type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report it.",
             error=True,
         )
     else:

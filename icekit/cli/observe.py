@@ -1,4 +1,4 @@
-"""Look at tables, say what is worth doing, report on tables, and make or reset the lab."""
+"""Look at tables, plan what is worth doing, write reports, and build or reset the lab."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from icekit.facts import TableFacts
 
 
-# --- ``icekit look``, ``plan`` and ``report``: observe and judge tables as the options say
+# --- ``icekit look``, ``plan`` and ``report``: observe and diagnose tables with the given options
 
 
 _PLAN = """\
-Four kinds of work are considered: conversion of equality deletes (where the forecast says that a stock rewrite may
-not fit the heap), compaction, maintenance (position deletes, manifests, expiry), and settings, each as the question of
-`icekit tune` that measures it. What no command fixes is listed with the statement to paste. Each command plans the same
-work again, more closely, before it runs anything.
+icekit considers four kinds of work: conversion of equality deletes (where the forecast says that a stock rewrite may
+not fit the heap), compaction, maintenance (position deletes, manifests, expiry), and settings (each as the
+`icekit tune` question that measures it). For problems that no command fixes, it lists the statement to paste. Each
+command plans its work again, in more detail, before it runs anything.
 
-Exit status: 0 planned, also when nothing is worth doing; 2 misconfigured; 3 crashed.
+Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 crashed.
 """
 
 
@@ -38,51 +38,52 @@ def add_parsers(
 ) -> None:
     """Add the three commands and their options."""
     look = commands.add_parser(
-        "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small ones"
+        "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small tables"
     )
     look.add_argument("table", help="such as db.events")
-    look.add_argument("--json", action="store_true", help="print the facts and findings as the JSON document that reports write")
+    look.add_argument("--json", action="store_true", help="print facts and findings as JSON, as in reports")
     look.set_defaults(verb=look_at)
     plan = commands.add_parser(
         "plan",
         parents=[common, judging],
-        help="what is worth doing on a table, of all kinds: what each wins and costs, and its command",
-        description="Say what is worth doing on a table, in the order to do it. Reads metadata only, and runs nothing.",
+        help="everything worth doing on a table: what each step saves and costs, and its command",
+        description="List what is worth doing on a table, in the order to do it. Reads only metadata, and runs nothing.",
         epilog=_PLAN,
     )
     plan.add_argument("table", help="such as db.events")
     plan.add_argument(
-        "--executor", default="", metavar="SIZE", help='what must read the equality deletes: "4 cores 8g" (default: this session\'s)'
+        "--executor",
+        default="",
+        metavar="SIZE",
+        help='the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)',
     )
-    plan.add_argument(
-        "--leave-alone", default="", metavar="TIME", help='do not compact what was written within: "2 hours" (default: 60 minutes)'
-    )
+    plan.add_argument("--leave-alone", default="", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes)')
     plan.add_argument("--json", action="store_true", help="print the answer as a JSON document")
     plan.set_defaults(verb=plan_all)
     report = commands.add_parser(
         "report",
         parents=[common, observing, judging],
-        help="HTML and JSON reports of tables, by the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy by --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, a history that was not written), 3 a bug in icekit, or timed out. Every report is written before a gate fails.",
+        help="write HTML and JSON reports of tables with the diagnosis notebook",
+        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy according to --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a bug in icekit or a timeout. icekit writes every report before it fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
     report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
-    report.add_argument("--storage", action="store_true", help="also look for orphan files; lists the storage, through Spark")
+    report.add_argument("--storage", action="store_true", help="also look for orphan files: lists the table's location with Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     add_monitoring(report)
     report.add_argument(
         "--history",
         default="",
         metavar="WHERE",
-        help="keep health over time: table (icekit.health of the catalog), or a SQLite file (default: nowhere)",
+        help="record health over time in: table (icekit.health in the catalog), or a SQLite file (default: nowhere)",
     )
-    report.add_argument("--timeout", type=float, metavar="SECONDS", help="the longest that one table may take (default: no limit)")
-    report.add_argument("--jobs", type=int, default=4, metavar="N", help="tables observed at once (default: 4)")
+    report.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit for each table (default: none)")
+    report.add_argument("--jobs", type=int, default=4, metavar="N", help="tables observed at the same time (default: 4)")
     report.add_argument(
         "--continue",
         dest="resume",
         action="store_true",
-        help="go on with the run that was interrupted in the folder; one that ended starts again",
+        help="resume the interrupted run in the output folder; a finished run starts again",
     )
     report.set_defaults(verb=write_report)
 
@@ -141,7 +142,7 @@ def plan_all(arguments: argparse.Namespace) -> int:
 
 
 def _width() -> int | None:
-    """COLUMNS, or those of the terminal; a pipe has no limit."""
+    """The width from COLUMNS, or of the terminal; a pipe has no limit."""
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
@@ -173,18 +174,18 @@ def write_report(arguments: argparse.Namespace) -> int:
 
 
 def add_judging(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is healthy."""
+    """Add the options that define what is healthy."""
     parser.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
-    parser.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a limit; may be repeated")
+    parser.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated")
 
 
 def filter_columns(arguments: argparse.Namespace) -> list[str]:
-    """The columns that queries filter by; none if none are given."""
+    """The columns that queries filter by; empty if the option is not given."""
     return [column.strip() for column in arguments.filter_columns.split(",") if column.strip()]
 
 
 def changes(arguments: argparse.Namespace) -> dict[str, float]:
-    """The limits that are changed; raises :class:`~icekit.errors.ParameterError` for what is not NAME=VALUE."""
+    """The changed thresholds; raises :class:`~icekit.errors.ParameterError` for anything but NAME=VALUE."""
     found: dict[str, float] = {}
     for pair in arguments.threshold:
         name, _, value = pair.partition("=")
@@ -196,34 +197,32 @@ def changes(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def limits_of(arguments: argparse.Namespace) -> Thresholds:
-    """The default thresholds with those changed that are given."""
+    """The default thresholds, with the given changes."""
     from icekit.diagnose.findings import Thresholds
 
     return Thresholds().with_changes(**changes(arguments))
 
 
 def diagnosed(lake: Lake, arguments: argparse.Namespace, limits: Thresholds, **options: Any) -> tuple[TableFacts, Findings]:
-    """The facts of the command's table and what is wrong with it; further options are those of :meth:`icekit.api.Lake.observe`."""
+    """The facts and findings of the command's table; further options go to :meth:`icekit.api.Lake.observe`."""
     from icekit.diagnose import diagnose
 
     facts = lake.observe(arguments.table, size_ratios=limits.size_ratios, filter_columns=filter_columns(arguments) or None, **options)
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())
 
 
-# --- ``icekit lab``: the embedded lake's sick tables
+# --- ``icekit lab``: the unhealthy example tables of the embedded lake
 
 
 def add_lab(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command and its options."""
-    lab = commands.add_parser("lab", parents=[common], help="build the lab's sick tables in the embedded lake")
+    lab = commands.add_parser("lab", parents=[common], help="build the lab's unhealthy example tables in the embedded lake")
     lab.add_argument("names", nargs="*", metavar="NAME", help="tables to build (default: all)")
-    lab.add_argument("--scale", type=int, default=1, help="multiply the rows (default: 1, 336,776 flights)")
+    lab.add_argument("--scale", type=int, default=1, help="multiply the number of rows (default: 1, which is 336,776 flights)")
     instead = lab.add_mutually_exclusive_group()
-    instead.add_argument("--rebuild", action="store_true", help="build again what is there already")
-    instead.add_argument(
-        "--reset", action="store_true", help="put tables back as they were built, whatever was done to them; starts no JVM"
-    )
-    instead.add_argument("--list", action="store_true", help="only say what each table suffers from")
+    instead.add_argument("--rebuild", action="store_true", help="rebuild tables that already exist")
+    instead.add_argument("--reset", action="store_true", help="restore tables to the state they were built in; starts no JVM")
+    instead.add_argument("--list", action="store_true", help="only list the tables and what is wrong with each")
     lab.set_defaults(verb=build_lab)
 
 

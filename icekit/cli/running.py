@@ -1,4 +1,4 @@
-"""``icekit compact``, ``convert`` and ``maintain``: print a plan, run or resume it, and say what became of it; from a terminal or from cron."""
+"""``icekit compact``, ``convert`` and ``maintain``: print a plan, run or resume it, and report the outcome; from a terminal or from cron."""
 
 from __future__ import annotations
 
@@ -17,61 +17,62 @@ if TYPE_CHECKING:
     from icekit.saving import Result
 
 _COMPACT = """\
-The policy decides what is taken; every setting has a default that is safe on a live table.
+The policy decides which files to rewrite. Every default is safe on a live table.
 
-  what     --scope minor takes fragments, oversized files and files under deletes, and leaves
-           well-sized files as they are; major rewrites every file of the partitions it takes.
-           --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
-           table's sort order, else by its filter columns), and so rewrites every file.
-           --min-files: undersized files that make a partition worth it. --delete-ratio: position
-           deletes or deletion vectors per row that do; equality deletes always do. --old-specs
-           also moves files of older partition specs into the current one.
-  where    --since, --until and --skip-last choose partitions by their own time. Partitions
+    what     --scope minor rewrites small files, oversized files and files with deletes, and leaves
+             well-sized files as they are; major rewrites every file of the partitions it selects.
+             --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
+             table's sort order, else by its filter columns), and so rewrites every file.
+             --min-files: undersized files that make a partition worth a rewrite. --delete-ratio:
+             position deletes or deletion vectors per row that do; equality deletes always do.
+             --old-specs also moves files of older partition specs into the current one.
+  where    --since, --until and --skip-last select partitions by their time. Partitions
            written within --leave-alone (60 minutes) are not touched.
-  budget   --budget "200 GB", "500 files" or "30 minutes": what the plan may read in all. It buys
-           the partitions that save a full scan the most file opens per byte rewritten.
+    budget   --budget "200 GB", "500 files" or "30 minutes": how much the whole plan may read.
+             The plan takes partitions in order of file opens saved per byte rewritten.
 
-Each action is recorded in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
-Iceberg table of the catalog, for schedulers on several machines), retried after a conflict, split
-when it is too large, and proved: the rows of every partition it changed are compared before and
-after. A run that was killed or stopped goes on with --resume, and does only what is left. After a
-proof that failed nothing more is run on the table until a person has looked and says so with --clear RUN.
+icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
+Iceberg table of the catalog, for schedulers on several machines), retries it after a conflict, splits
+it when it is too large, and proves it: icekit compares the rows of every changed partition before and
+after. --resume continues a run that was killed or stopped, and does only what is left. If a
+proof fails, icekit runs nothing more on the table until a person has looked and confirms it with --clear RUN.
 """
 _CONVERT = """\
-Flink and other upsert writers leave equality deletes. Spark reads them by building, for each data
+Flink and other upsert writers leave equality deletes. To read them, Spark builds, for each data
 file, a set of all later delete rows: heap grows with keys and cores, work with the square of the
-commits. This command says first what that takes here (for an executor given as
---executor "4 cores 8g", else that of this session), then turns the deletes into position deletes
-(deletion vectors in format version 3): one read of the key columns, one join that spills to disk, a
-small write. No row changes, and every commit is proved row for row.
+number of commits. This command first forecasts how much heap and work that takes (for the executor given
+with --executor "4 cores 8g", else for this session's). It then turns the deletes into position deletes
+(deletion vectors in format version 3): it reads the key columns once, joins them once (the join can spill
+to disk), and writes little. No row changes, and icekit proves every commit row by row.
 
-A batch is one commit (several, where a partition is too large for the disk). It fails, and is tried again, if a data file it points at or a delete it
-removes is gone by then, so a live upsert writer, a compaction or an expiry may go on beside it; what
-is committed meanwhile stays and applies. A run that was killed goes on with --resume.
+A batch is one commit (several, where a partition is too large for the disk). The commit fails, and is tried again,
+if a data file that the batch points at, or a delete file that it removes, no longer exists. So a live upsert writer,
+a compaction or an expiry may run at the same time: what they commit stays and applies. --resume continues a run
+that was killed.
 
-The commit is a `delete` (an `overwrite` where no row was hit) to readers of the change stream, and not a `replace`: Spark streaming reads of
-the table need streaming-skip-delete-snapshots=true to pass over it.
+To readers of the change stream the commit is a `delete` (an `overwrite` if no row was hit), not a `replace`: Spark
+streaming reads of the table need streaming-skip-delete-snapshots=true to skip it.
 """
 _MAINTAIN = """\
-Planned in the order that is right, each only if a finding asks for it: position delete files are
-combined, manifests are rewritten (grouped by the partition fields that filters use), snapshots
-expire. Rewrite the data files first (`icekit compact`): that leaves deletes, manifests and
-snapshots behind.
+icekit plans each step only if a finding asks for it, in this order: combine position delete
+files, rewrite manifests (grouped by the partition fields that filters use), expire
+snapshots. Rewrite the data files first (`icekit compact`): a compaction leaves old deletes,
+manifests and snapshots for this command to clean up.
 
-Orphan files are removed last, and only where that is asked for by name: --procedures remove_orphan_files,
-which lists the table's location. It is refused where another table of the catalog keeps files in the
-same place, and where that cannot be told. --storage only lists them.
+Orphan files are removed last, and only if you ask for it: --procedures remove_orphan_files,
+which lists the table's location. icekit refuses if another table of the catalog keeps files in the
+same location, or if it cannot check that. --storage only lists orphan files.
 
 Retention is a time and a count: a snapshot is kept while it is younger than --keep or among the
-last --keep-last of its branch, and always if a branch or tag points at it. The plan names what time
-travel is lost. State with --need how far people must be able to look back, and a retention that
-keeps less is refused. Nothing younger than an hour ever expires, and no orphan younger than three
-days is removed.
+last --keep-last of its branch, and always if a branch or tag points at it. The plan lists the time
+travel that is lost. With --need you state how far back people must be able to look; icekit refuses
+a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
+than three days are never removed.
 """
-# Ends the help of each of these commands.
+# Closes the help of each of these commands.
 _EXIT_STATUS = """
-Nothing is run without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
-could not be proved, or a removal of orphan files that was asked for by name is refused; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
+could not be proved, or icekit refused to remove orphan files; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 
@@ -88,27 +89,27 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "compact",
         parents=parents,
-        help="plan the rewrites that pay back; with --execute run them under a checkpoint and prove them",
-        description="Plan the rewrites of data files that pay back on a table, and run them if told.",
+        help="plan the rewrites that are worth it; with --execute run them with a checkpoint and prove them",
+        description="Plan the rewrites of data files that are worth it on a table; with --execute run them.",
         epilog=_COMPACT + _EXIT_STATUS,
     )
     running = _add_running(parser)
-    running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict by what comes out")
+    running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict from the result")
     policy = parser.add_argument_group("policy")
     policy.add_argument("--scope", help="minor or major (default: minor)")
     policy.add_argument("--strategy", help="binpack, sort, zorder or hilbert (default: binpack)")
     policy.add_argument("--columns", help="columns to order rows by, separated by commas")
-    policy.add_argument("--budget", help='what may be read: "200 GB", "500 files", "30 minutes"')
-    policy.add_argument("--since", help="partitions from this date or time on (UTC)")
-    policy.add_argument("--until", help="partitions that end by this date or time (UTC)")
-    policy.add_argument("--skip-last", metavar="TIME", help='all but the last so long: "6 hours"')
-    policy.add_argument("--leave-alone", metavar="TIME", help='not what was written within: "2 hours" (default: 60 minutes)')
+    policy.add_argument("--budget", help='how much the plan may read: "200 GB", "500 files", "30 minutes"')
+    policy.add_argument("--since", help="only partitions from this date or time on (UTC)")
+    policy.add_argument("--until", help="only partitions that end by this date or time (UTC)")
+    policy.add_argument("--skip-last", metavar="TIME", help='skip partitions of the last: "6 hours"')
+    policy.add_argument("--leave-alone", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes)')
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
-    policy.add_argument("--delete-ratio", help="delete records per row that make it worth one (default: 0.05)")
-    policy.add_argument("--min-win", help="file opens that a partition must save (default: 1)")
+    policy.add_argument("--delete-ratio", help="delete records per row that make a partition worth a rewrite (default: 0.05)")
+    policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")
     policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
-    policy.add_argument("--max-action-bytes", metavar="SIZE", help='what one action may read: "50 GB" (default)')
-    policy.add_argument("--max-action-partitions", metavar="N", help="partitions of one action (default: 100)")
+    policy.add_argument("--max-action-bytes", metavar="SIZE", help='most that one action may read (default: "50 GB")')
+    policy.add_argument("--max-action-partitions", metavar="N", help="most partitions in one action (default: 100)")
     parser.set_defaults(verb=compact)
 
 
@@ -117,16 +118,18 @@ def _add_convert(commands: Any, common: argparse.ArgumentParser) -> None:
         "convert",
         parents=[common],
         help="forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
-        description="Plan the conversion of a table's equality deletes, and run it if told.",
+        description="Plan the conversion of a table's equality deletes; with --execute run it.",
         epilog=_CONVERT + _EXIT_STATUS,
     )
     running = _add_running(parser)
-    running.add_argument("--then-compact", action="store_true", help="with --execute: afterwards rewrite the data files that it pays to")
-    running.add_argument("--batch-bytes", metavar="SIZE", help='disk that one batch may spill to: "200 GB" (default: half of what is free)')
-    parser.add_argument("--where", metavar="SQL", help="only the partitions that may hold such rows")
+    running.add_argument("--then-compact", action="store_true", help="with --execute: afterwards run the rewrites that are worth it")
+    running.add_argument(
+        "--batch-bytes", metavar="SIZE", help='disk space that one batch may use: "200 GB" (default: half of the free space)'
+    )
+    parser.add_argument("--where", metavar="SQL", help="only partitions that may hold rows matching this filter")
     parser.add_argument("--branch", help="convert on a branch (default: the table itself)")
     parser.add_argument(
-        "--executor", default="", metavar="SIZE", help='forecast for such an executor: "4 cores 8g" (default: this session\'s)'
+        "--executor", default="", metavar="SIZE", help='forecast for this executor: "4 cores 8g" (default: this session\'s)'
     )
     parser.set_defaults(verb=convert)
 
@@ -135,40 +138,40 @@ def _add_maintain(commands: Any, *parents: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "maintain",
         parents=parents,
-        help="plan deletes, manifests, expiry and orphan removal; with --execute run them and prove them",
-        description="Plan the maintenance that findings ask for on a table, and run it if told.",
+        help="plan the clean-up of position deletes, manifests, snapshots and orphan files; with --execute run and prove it",
+        description="Plan the maintenance that a table's findings ask for; with --execute run it.",
         epilog=_MAINTAIN + _EXIT_STATUS,
     )
     _add_running(parser)
-    parser.add_argument("--keep", metavar="TIME", help='how long snapshots are kept: "7 days" (default: the table\'s, or 5 days)')
-    parser.add_argument("--keep-last", metavar="N", help="how many are kept in any case (default: the table's, at least 10)")
+    parser.add_argument("--keep", metavar="TIME", help='how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)')
+    parser.add_argument("--keep-last", metavar="N", help="how many snapshots to keep in any case (default: the table's, at least 10)")
     parser.add_argument("--need", metavar="TIME", help='how far people must be able to look back: "3 days"')
     parser.add_argument(
         "--procedures",
         default="",
         metavar="NAME,NAME",
-        help="only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but the last)",
+        help="only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but remove_orphan_files)",
     )
-    parser.add_argument("--storage", action="store_true", help="also look for orphan files, which removes none; lists the storage")
+    parser.add_argument("--storage", action="store_true", help="also look for orphan files (removes none); lists the table's location")
     parser.set_defaults(verb=maintain)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the table and the options that every one of the commands reads; returns their group, for a command's own."""
+    """Add the table and the options that all of these commands read; returns the group, for a command's own options."""
     parser.add_argument("table", help="such as db.events")
     running = parser.add_argument_group("running")
     running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
-    running.add_argument("--resume", action="store_true", help="go on with the last unfinished run on the table")
+    running.add_argument("--resume", action="store_true", help="continue the last unfinished run on the table")
     running.add_argument(
         "--clear",
         metavar="RUN",
-        help="say that a person has looked at what a failed proof found; the table may be worked on again, and nothing is run",
+        help="confirm that a person has looked at the failed proof of this run, and allow runs on the table again; runs nothing",
     )
     running.add_argument(
-        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N of each commit, or none (default: full)"
+        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N per commit, or none (default: full)"
     )
-    running.add_argument("--ledger", default="", metavar="FILE|table", help="where runs are recorded")
-    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON")
+    running.add_argument("--ledger", default="", metavar="FILE|table", help="where to record runs")
+    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")
     return running
 
 
@@ -193,7 +196,7 @@ def convert(arguments: argparse.Namespace) -> int:
     from icekit.run import finish_with_compaction
 
     if arguments.then_compact and not (arguments.execute or arguments.resume):
-        raise ParameterError("--then-compact runs a compaction; give it with --execute.")
+        raise ParameterError("--then-compact runs a compaction; use it with --execute.")
 
     def planned(lake: Lake) -> Plan:
         plan = plan_conversion(
@@ -231,9 +234,9 @@ def maintain(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:
-    """Plan and run, or resume, as the arguments say; returns the exit status (130 when it was stopped).
+    """Plan and run, or resume, as the arguments say; returns the exit status (130 when stopped).
 
-    ``then`` goes on from the outcome of what was run: given the lake, the outcome, and what :func:`icekit.run.checkpointed` takes.
+    ``then`` continues from the outcome of the run; its arguments are the lake, the outcome, and those of :func:`icekit.run.checkpointed`.
     """
     from icekit.api import connect
     from icekit.catalog.lake import let_go
@@ -241,18 +244,18 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
     from icekit.run import Limits, clear, resume, run, sampled
 
     if arguments.execute and arguments.resume:
-        raise ParameterError("--resume goes on with a plan that was made; give it without --execute.")
+        raise ParameterError("--resume continues a plan that already exists; use it without --execute.")
     if arguments.clear is not None and (arguments.execute or arguments.resume):
-        raise ParameterError("--clear runs nothing; give it alone, and plan again after it.")
+        raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()
     given: dict[str, Any] = {"ledger": arguments.ledger, "limits": Limits(prove=sampled(arguments.prove)), "stop": stop, "progress": say}
     lake = connect(arguments.catalog or None)
-    # From here on Ctrl-C and a scheduler's signal are noted, and not only raised, which Python may drop.
+    # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python may drop the exception.
     with ended_like_interrupted() as ending, heeded(stop.set):
         try:
             if arguments.clear is not None:
                 clear(lake, arguments.table, arguments.clear, ledger=arguments.ledger)
-                say(f"{arguments.table} may be worked on again; plan again, as run {arguments.clear} is not resumed.")
+                say(f"{arguments.table} is cleared: runs are allowed again. Plan again; run {arguments.clear} cannot be resumed.")
                 return EXIT_HEALTHY
             if arguments.resume:
                 outcome = resume(lake, arguments.table, command=arguments.command, **given)
@@ -260,7 +263,7 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
                 plan = planned(lake)
                 ending.check()
                 if arguments.execute and plan.actions:
-                    # What is about to be run is said before it is.
+                    # Print the plan before it runs.
                     say(f"{plan!r}\n")
                 outcome = run(lake, plan, execute=arguments.execute, **given)
             if then is not None:
@@ -269,7 +272,7 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
             say_saved(outcome, arguments.output)
             return 130 if outcome.status == "stopped" else outcome.exit_status
         except Exception as error:
-            # That a run lost rows is said also to somebody who has asked it to end.
+            # Report lost rows even to a user who asked the run to stop.
             if ending.takes(error) and not isinstance(error, RunDisproved):
                 raise KeyboardInterrupt from error
             raise
@@ -278,6 +281,6 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
 
 
 def say_saved(result: Result, folder: Path | None) -> None:
-    """Write a result's JSON document if a folder is given, and say where it is."""
+    """Write a result's JSON document if a folder is given, and print its path."""
     if folder:
         say(f"\nJSON  {result.write_into(folder)}")

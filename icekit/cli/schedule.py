@@ -1,4 +1,4 @@
-"""``icekit schedule``: look after many tables by a policy, on a schedule."""
+"""``icekit schedule``: maintain many tables under one policy, on a schedule."""
 
 from __future__ import annotations
 
@@ -16,61 +16,66 @@ if TYPE_CHECKING:
     from icekit.schedule.policy import SchedulePolicy
 
 _CHECK = """\
-A policy is one YAML file: which tables (globs; the first matching rule is a table's), when they are due, what
-may be done to them, budgets, hours, and who is told. `icekit schedule example > policy.yaml` writes one with a comment
-for every key. This command checks a policy and says in words what it would allow. Errors come all at once, each
-with its line and the nearest known key.
+A policy is one YAML file: which tables (globs; the first matching rule applies to a table), when they are due, what
+icekit may do to them, budgets, hours, and who is notified. `icekit schedule example > policy.yaml` writes one with a
+comment for every key. This command checks a policy and says in words what it would allow. It reports all errors at
+once, each with its line and the nearest known key.
 """
 _RUN = """\
-One pass: unfinished runs of an earlier pass go on first; tables that are due by their metadata are reported on and
-planned; what the policy says `execute: true` for is run under a checkpoint, proved, and reported on again; then the
-receivers are told, each once per change. It may be called every hour: it does what is due and nothing twice. A pass
-that was killed is taken up by the next one. While one pass of a policy runs, another does nothing and ends with 0; with 1,
-once that one has run for a day. What failed on a table is tried again after some hours; after a run that was not
-proved nothing more is run on the table until a person says so with `icekit schedule clear FILE TABLE`.
+One pass: first it resumes unfinished runs of an earlier pass. Then it reports on and plans the tables that are due
+according to their metadata; runs what the policy allows with `execute: true`, with a checkpoint and a proof; reports on
+those tables again; and notifies the receivers, once for each change. You can call it every hour: it does only what
+is due, and nothing twice. The next pass continues a pass that was killed. While one pass of a policy runs, another
+one does nothing and exits with 0, or with 1 if the running pass is older than one day. icekit retries what failed on
+a table after some hours; after a run that was not proved, it runs nothing more on the table until a person clears it
+with `icekit schedule clear FILE TABLE`.
 
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
-in its folder `after`, of those tables that were changed.
+in its folder `after`, the pages of the changed tables.
 
-Exit status, the most serious: 0 done, 1 a table is unhealthy by its rule's fail_on, something failed, or a receiver could
-not be told, 2 misconfigured (also a pattern that matches no table), 3 a bug in icekit, or timed out, 130 stopped by Ctrl-C
-or by a signal to end (SIGTERM); the next pass goes on.
+Exit status, the most serious one: 0 done; 1 a table is unhealthy according to its rule's fail_on, something failed, or
+a receiver could not be notified; 2 misconfigured (also a pattern that matches no table); 3 a bug in icekit or a timeout;
+130 stopped by Ctrl-C or SIGTERM (the next pass continues).
 """
 _CLEAR = """\
-A pass keeps back a table on which a run failed or was not proved. Look at the table first; then this command lets
-the next pass work on it again.
+A pass skips a table on which a run failed or was not proved. Look at the table first; this command then allows
+the next pass to run on it again.
 """
 _RECIPES = ("cron", "systemd", "airflow", "spark-submit")
 
 
 def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
     """Add the group, its commands and their options."""
-    schedule = commands.add_parser("schedule", help="look after many tables by a policy: check it, run one pass, print a recipe for cron")
+    schedule = commands.add_parser(
+        "schedule", help="maintain many tables under one policy: check it, run one pass, print a recipe for cron"
+    )
     group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
-    check = group.add_parser("check", parents=[debugging], help="check a policy and say what it allows", description=_CHECK)
+    check = group.add_parser("check", parents=[debugging], help="check a policy and list what it allows", description=_CHECK)
     check.add_argument("file", type=Path, metavar="POLICY")
     check.set_defaults(verb=check_policy)
-    group.add_parser("example", parents=[debugging], help="print a policy to begin with, with a comment for every key").set_defaults(
+    group.add_parser("example", parents=[debugging], help="print a policy to start from, with a comment for every key").set_defaults(
         verb=print_example
     )
     run = group.add_parser(
         "run",
         parents=[debugging],
-        help="one pass of a policy: report, plan, run what is allowed, prove, report, notify",
+        help="run one pass of a policy: report, plan, run what is allowed, prove, report, notify",
         description=_RUN,
     )
     run.add_argument("file", type=Path, metavar="POLICY")
-    run.add_argument("--dry-run", action="store_true", help="print what would be done to each table, or why nothing; writes nothing")
+    run.add_argument(
+        "--dry-run", action="store_true", help="print what the pass would do to each table, or why it would do nothing; writes nothing"
+    )
     add_monitoring(run)
     run.set_defaults(verb=run_pass)
     clear = group.add_parser(
-        "clear", parents=[debugging], help="let a table be worked on again that a failed run keeps back", description=_CLEAR
+        "clear", parents=[debugging], help="allow runs again on a table that is blocked by a failed run", description=_CLEAR
     )
     clear.add_argument("file", type=Path, metavar="POLICY")
     clear.add_argument("table", help="such as db.events")
     clear.set_defaults(verb=clear_table)
     recipe = group.add_parser(
-        "recipe", parents=[debugging], help="print a file for cron, systemd, Airflow or spark-submit that runs a policy, ready to install"
+        "recipe", parents=[debugging], help="print a file for cron, systemd, Airflow or spark-submit that runs a policy"
     )
     recipe.add_argument("kind", choices=_RECIPES, metavar="KIND", help=", ".join(_RECIPES))
     recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
@@ -79,13 +84,13 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
 
 
 def add_monitoring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the two files that monitoring reads; `report` and `schedule run` share them."""
+    """Add the options for the two files that monitoring reads; `report` and `schedule run` share them."""
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
     parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
 
 
 def monitors(arguments: argparse.Namespace) -> Writers:
-    """What writes the files that ``report`` is asked for; asked before the tables are read, which may take hours."""
+    """The writers of the files that ``report`` should write; created before the tables are read, which may take hours."""
     if arguments.junit is None and arguments.prometheus is None:
         return ()
     from icekit.schedule.alerts import writers
@@ -94,7 +99,7 @@ def monitors(arguments: argparse.Namespace) -> Writers:
 
 
 def write_monitoring(run: ReportRun, arguments: argparse.Namespace, monitors: Writers) -> None:
-    """Write the files that ``report`` was asked for."""
+    """Write the files for monitoring that ``report`` should write."""
     if not monitors:
         return
     from icekit.schedule.alerts import of_report
@@ -125,7 +130,7 @@ def print_example(_arguments: argparse.Namespace) -> int:
 
 
 def clear_table(arguments: argparse.Namespace) -> int:
-    """Let a table be worked on again; returns the exit status."""
+    """Allow runs on a table again; returns the exit status."""
     from icekit.schedule.reading import read_policy
 
     say(_cleared(read_policy(arguments.file), arguments.table))
@@ -133,7 +138,7 @@ def clear_table(arguments: argparse.Namespace) -> int:
 
 
 def _cleared(wanted: SchedulePolicy, table: str) -> str:
-    """Let a table be worked on again; what was said against it."""
+    """Allow runs on a table again; returns what was recorded against it."""
     from icekit.catalog import connect
     from icekit.compact.ledger import opened
     from icekit.run.checkpointed import clear, clearing, holding
@@ -143,12 +148,10 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
     record = state.table(table)
     if (failure := record.failure) is None:
         held = state.failed()
-        raise ParameterError(
-            f"Nothing is held against {table}; {'there is something against ' + ', '.join(held) if held else 'nor against any other table'}."
-        )
+        raise ParameterError(f"{table} is not blocked; {'blocked: ' + ', '.join(held) if held else 'nor is any other table'}.")
     unseen: list[str] = []
     if record.state is TableState.UNPROVED:
-        # The ledger holds the table back too, and for more than this perhaps.
+        # The ledger may block the table too, for other runs as well.
         lake = connect(wanted.catalog or None)
         try:
             with opened(wanted.ledger or None, lake) as book:
@@ -160,21 +163,21 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
         finally:
             lake.close()
     state.apply(table, "clear")
-    was = f"Against it was: {failure.action}: {failure.said}"
+    was = f"The failure was: {failure.action}: {failure.said}"
     if unseen:
-        return f"{was}\nThe ledger still holds {table} back. Look at each of these and say so (with the same --ledger): {'; '.join(unseen)}"
-    return f"{table} may be worked on again by the next pass. {was}"
+        return f"{was}\nThe ledger still blocks {table}. Look at each of these runs, then clear it (with the same --ledger): {'; '.join(unseen)}"
+    return f"{table} is cleared: the next pass may run on it again. {was}"
 
 
 def run_pass(arguments: argparse.Namespace) -> int:
-    """One pass; returns the exit status."""
+    """Run one pass; returns the exit status."""
     from icekit.engine.interrupting import ended_like_interrupted
     from icekit.schedule.one_pass import run_policy
     from icekit.schedule.reading import read_policy
     from icekit.schedule.state import AnotherPass
 
     wanted = read_policy(arguments.file)
-    # What stops a service is as polite as Ctrl-C: what is committed stays, and the next pass goes on.
+    # A signal that stops a service is treated like Ctrl-C: commits stay, and the next pass continues.
     with ended_like_interrupted():
         try:
             made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
@@ -190,7 +193,7 @@ def write_recipe(arguments: argparse.Namespace) -> int:
 
     files = recipe(arguments.kind, arguments.file)
     if (missing := left_out(arguments.kind, arguments.file)) is not None:
-        # What is printed may go into a file.
+        # The output may be redirected to a file.
         say(missing, error=True)
     for name, text in files.items():
         if arguments.output:

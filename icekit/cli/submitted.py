@@ -1,4 +1,4 @@
-"""What spark-submit runs: one pass of a policy in the session that it has made."""
+"""The script that spark-submit runs: one pass of a policy in the session that spark-submit made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``icekit schedule run`` in a session that is there; returns the exit status."""
+    """Run ``icekit schedule run`` in the existing session; returns the exit status."""
     from pyspark.sql import SparkSession
 
     from icekit.cli.main import main as icekit
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     try:
         return icekit(["schedule", "run", *arguments])
     finally:
-        # Asked to end, it may be gone already; the status is the pass's own.
+        # After a request to end, the session may already be closed; the status is the pass's own.
         with contextlib.suppress(Exception):
             spark.stop()
 

@@ -1,4 +1,4 @@
-"""``icekit tune`` and ``review-merge``: how a table should be written and laid out, measured on clones and samples."""
+"""``icekit tune`` and ``review-merge``: measure on clones and samples how a table should be written and laid out."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.terminal import say
 from icekit.tune import QUESTIONS
 
-# Of each question but write-mode.
+# For every question but write-mode.
 _FILTERS = """\
-What queries filter by is stated (--filter, also a whole query), read from a Spark event log or from Iceberg's scan reports, or
-declared by the table property icekit.filter-columns.
+State what queries filter by (--filter, also a whole query), read it from a Spark event log or from Iceberg's scan
+reports, or declare it in the table property icekit.filter-columns.
 
 """
-# Ends the help of each question.
+# Closes the help of each question.
 _TUNE = """\
-The answer is what was measured and one script to paste, with its undo, or "leave it". The table itself is only read. Nothing is set.
+The answer is the measurements and one script to paste, with its undo, or "leave it". icekit only reads the table, and sets nothing.
 
-Exit status: 0 answered (also when the answer is to leave it), 2 misconfigured, 3 crashed.
+Exit status: 0 answered (also when the answer is "leave it"), 2 misconfigured, 3 crashed.
 """
 _WRITE_MODE = """\
 A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost for reads)
-or writes deletes next to them (merge-on-read: cheap writes, more expensive reads, a compaction now and then). This
-command tries both on zero-copy clones of the table, with a statement of yours (--statement FILE, or - for
-standard input) or with synthetic ones shaped like the table's history; measures commits, scans and
-compaction; and says which mode costs less at the table's reads per commit, where the two break even, and
-what to set.
+or writes deletes next to them (merge-on-read: cheap writes, more expensive reads, occasional compaction). This
+command tries both on zero-copy clones of the table, with your statement (--statement FILE, or - for
+standard input) or with synthetic ones shaped like the table's history. It measures commits, scans and
+compaction, and reports which mode costs less at the table's reads per commit, at how many reads the two break
+even, and what to set.
 
 """
 _REVIEW_MERGE = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its
-scans; neither runs it. The answer: which files of the target are opened and which filters reach it, whether
-and why the target is shuffled, whether a storage-partitioned join would avoid that and what it lacks, how
-rows are written. If the source's values allow it, the same statement with a narrower ON, and a query that
-must give 0 just before it is run.
+scans; neither runs it. The review shows which files of the target are opened and which filters reach it, whether
+and why the target is shuffled, whether a storage-partitioned join would avoid that and what it lacks, and how
+rows are written. If the values in the source allow it, the review offers the same statement with a narrower ON, and
+a query that must return 0 immediately before you run it.
 
-The source is read for that, some aggregations; of the target only metadata. With --prove the statement and
-what is offered are run on zero-copy clones, which are removed: rows compared, bytes, shuffle and time measured.
+For this, icekit runs some aggregations on the source; of the target it reads only metadata. With --prove it runs
+the statement and the narrower one on zero-copy clones, which it then removes: it compares rows and measures bytes, shuffle and time.
 
-Names without a catalog are looked for in --catalog. Exit status: 0 reviewed; 1 with --prove, the rows
-differ or cannot be compared, or the budget was spent; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
+Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the rows
+differ or cannot be compared, or the budget ran out; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
 """
 
 
@@ -52,8 +52,8 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the two commands, a command for each question, and their options."""
     tuning = commands.add_parser(
         "tune",
-        help="how a table should be written and laid out: measured, with the ALTER TABLE and its undo",
-        description="Measure one question about how a table is written, and say what to set.",
+        help="measure how a table should be written and laid out; gives the ALTER TABLE and its undo",
+        description="Measure one question about how a table is written, and print what to set.",
     )
     questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
     parsers = {
@@ -70,17 +70,19 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
         parser.add_argument("table", help="such as db.events")
         parser.set_defaults(verb=choose_write_mode if name == "write-mode" else tune)
     parsers["file-sizes"].add_argument(
-        "--operation", metavar="NAME", help="also look at delete, update or merge (default: those of the history)"
+        "--operation", metavar="NAME", help="also look at delete, update or merge (default: the operations in the history)"
     )
     for name in ("metrics-columns", "layout", "planning"):
         _add_filters(parsers[name])
     parsers["layout"].add_argument("--max-sort-columns", type=int, metavar="N", help="the most columns of a sort order to try (default: 4)")
-    parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="times that each plan is measured (default: 2)")
+    parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="how often to measure each plan (default: 2)")
     _add_write_mode(parsers["write-mode"])
     for name in ("file-sizes", "metrics-columns", "layout", "planning"):
-        parsers[name].add_argument("--no-trial", action="store_true", help="measure what is there, and try nothing on a clone or a sample")
+        parsers[name].add_argument(
+            "--no-trial", action="store_true", help="measure only the table as it is; try nothing on a clone or a sample"
+        )
         sample = "256 MB" if name == "planning" else "1 GB"
-        parsers[name].add_argument("--sample-bytes", metavar="SIZE", help=f'how much of the table is tried (default: "{sample}")')
+        parsers[name].add_argument("--sample-bytes", metavar="SIZE", help=f'how much of the table to try (default: "{sample}")')
         _add_budget(parsers[name], 900)
     _add_budget(parsers["write-mode"], 1800)
     _add_review_merge(commands, common)
@@ -88,50 +90,59 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--filter", dest="filters", action="append", metavar="SQL", help="what queries ask for: a predicate or a query; may be repeated"
+        "--filter", dest="filters", action="append", metavar="SQL", help="what queries filter by: a predicate or a query; may be repeated"
     )
     parser.add_argument("--event-log", metavar="PATH", help="read filters from a Spark event log, or a folder of them")
     parser.add_argument("--scan-reports", metavar="FILE", help="read filters from Iceberg scan reports (JSON)")
 
 
 def _add_budget(parser: argparse.ArgumentParser, seconds: int) -> None:
-    parser.add_argument("--budget-seconds", type=float, metavar="N", help=f"end the trial after so long (default: {seconds:,})")
-    parser.add_argument("--budget-bytes", metavar="SIZE", help='end it before it writes more (default: "20 GB")')
+    parser.add_argument("--budget-seconds", type=float, metavar="N", help=f"end the trial after N seconds (default: {seconds:,})")
+    parser.add_argument("--budget-bytes", metavar="SIZE", help='end the trial before it writes more than this (default: "20 GB")')
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the answer as JSON")
 
 
 def _add_write_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--statement", metavar="FILE", help="the DELETE, UPDATE or MERGE to try; - reads standard input")
-    parser.add_argument("--operation", metavar="NAME", help="of synthetic statements: delete, update or merge (default: as in the history)")
-    parser.add_argument("--share", type=float, help="rows that a synthetic statement changes (default: as in the history, else 0.01)")
-    parser.add_argument("--spread", help="of synthetic statements: scattered over all files, or clustered in some")
-    parser.add_argument("--file-share", type=float, help="files that a clustered statement touches")
     parser.add_argument(
-        "--reads-per-day", type=float, metavar="N", help="queries that read the table; divided by the commits of the history"
+        "--operation", metavar="NAME", help="synthetic statements to try: delete, update or merge (default: as in the history)"
     )
-    parser.add_argument("--reads-per-commit", type=float, metavar="N", help="the same, stated per DELETE, UPDATE or MERGE")
-    parser.add_argument("--event-log", metavar="PATH", help="count the reads in a Spark event log, or a folder of them")
-    parser.add_argument("--filter", dest="read_filter", metavar="SQL", help="what reads ask for (default: full scans)")
+    parser.add_argument(
+        "--share", type=float, help="share of rows that a synthetic statement changes (default: as in the history, else 0.01)"
+    )
+    parser.add_argument("--spread", help="rows that synthetic statements change: scattered over all files, or clustered in some")
+    parser.add_argument("--file-share", type=float, help="share of files that a clustered statement touches")
+    parser.add_argument(
+        "--reads-per-day", type=float, metavar="N", help="queries of the table per day; divided by the commits per day of the history"
+    )
+    parser.add_argument("--reads-per-commit", type=float, metavar="N", help="queries of the table per DELETE, UPDATE or MERGE")
+    parser.add_argument("--event-log", metavar="PATH", help="count the queries in a Spark event log, or a folder of them")
+    parser.add_argument("--filter", dest="read_filter", metavar="SQL", help="what queries filter by (default: full scans)")
     parser.add_argument("--compact-every", type=int, metavar="N", help="commits between compactions (default: as in the history)")
     parser.add_argument("--commits", type=int, metavar="N", help="synthetic statements to try (default: 2)")
     parser.add_argument("--repeats", type=int, metavar="N", help="scans of each clone (default: 3; the shortest counts)")
-    parser.add_argument("--margin", type=float, help="advise a change that saves this share of all cost (default: 0.1)")
-    parser.add_argument("--sample", metavar="SIZE", help="try a copied sample of this size instead of clones, and scale")
+    parser.add_argument("--margin", type=float, help="least share of the total cost that a change must save to be advised (default: 0.1)")
+    parser.add_argument("--sample", metavar="SIZE", help="try a copied sample of this size instead of clones, and scale the results")
 
 
 def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "review-merge",
         parents=[common],
-        help="explain a MERGE without running it: what it reads and shuffles, and the same with a narrower ON",
+        help="explain what a MERGE reads and shuffles without running it; offers a narrower ON",
         description="Review one MERGE statement.",
         epilog=_REVIEW_MERGE,
     )
     parser.add_argument("file", metavar="FILE.sql", help="a file with one MERGE statement; - for standard input")
-    parser.add_argument("--prove", action="store_true", help="also run it both ways on clones and compare")
-    parser.add_argument("--budget-seconds", type=float, default=1800, help="with --prove: end the trial after so long (default: 1800)")
+    parser.add_argument("--prove", action="store_true", help="also run both statements on clones and compare")
     parser.add_argument(
-        "--budget-bytes", default="20 GB", metavar="SIZE", help='with --prove: end it before it writes more (default: "20 GB")'
+        "--budget-seconds", type=float, default=1800, help="with --prove: end the trial after this many seconds (default: 1800)"
+    )
+    parser.add_argument(
+        "--budget-bytes",
+        default="20 GB",
+        metavar="SIZE",
+        help='with --prove: end the trial before it writes more than this (default: "20 GB")',
     )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the review as JSON")
     parser.set_defaults(verb=review_merge)
@@ -162,7 +173,7 @@ def choose_write_mode(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """The options that were given; the question's own defaults stand for the others."""
+    """The given options; the question's own defaults apply to the others."""
     return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
 
 

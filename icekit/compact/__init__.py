@@ -1,4 +1,4 @@
-"""Plan the rewrites that are worth it: candidates, budget, prediction, and what a plan came to."""
+"""Plan the rewrites that are worth it: candidates, budget, prediction, and the outcome of a plan."""
 
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import open_ledger

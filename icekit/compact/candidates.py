@@ -1,4 +1,4 @@
-"""Find the partitions that a rewrite would help, and what each would save; pure arithmetic on facts."""
+"""Find the partitions that a rewrite would help, and what each rewrite would save; pure arithmetic on facts."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from icekit.units import count, percent, size
 __all__ = ["OPEN_FILE_COST", "Savings", "expirable_bytes", "total", "wins"]
 
 
-# --- Work out which deletes hang over each partition, how often they are opened, and which a rewrite drops
+# --- Work out which deletes apply to each partition, how often they are opened, and which of them a rewrite drops
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLoad:
-    """The deletes over one partition's data.
+    """The deletes that apply to one partition's data.
 
-    ``files`` are data files under at least one delete, ``opens`` the pairs of a data file and
-    a delete file that a full scan opens beside it (an upper bound: bounds are not looked at),
+    ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and
+    a delete file that a full scan opens (an upper bound: the column bounds of delete files are ignored),
     ``deleted_share`` the delete records per data record, at most 1. ``only_file_scoped``
-    tells that each delete names a single data file, which is all that
-    ``delete-ratio-threshold`` counts.
+    means that each delete names a single data file; ``delete-ratio-threshold`` counts only such
+    deletes.
     """
 
     files: int
@@ -49,10 +49,10 @@ class DeleteLoad:
 
 
 def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, DeleteLoad]:
-    """The deletes over each partition where they are worth a rewrite.
+    """The deletes of each partition where they make a rewrite worthwhile.
 
-    Equality deletes always are, as each data file loads all that apply to it; the others from
-    ``min_ratio`` delete records per data record on.
+    Equality deletes always do, because each data file loads all that apply to it; other deletes do
+    from ``min_ratio`` delete records per data record on.
     """
     if not facts.has_deletes:
         return {}
@@ -61,7 +61,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         groups[each.partition][each.kind] = each
     equality = {a.partition: a for a in equality_deletes_applied(facts)}
     sequences = sequences_by_partition(facts)
-    # Within a range of sequence numbers the order is not known: there deletes count as later.
+    # Within a range of sequence numbers the order is unknown: deletes in it count as later than the data.
     exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows]
     found: dict[Partition, DeleteLoad] = {}
@@ -95,7 +95,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
 
 
 def _reached(rows: Iterable[SequenceCounts]) -> int:
-    """Data files that some position delete file may apply to, by sequence number."""
+    """Data files that at least one position delete file may apply to, by sequence number."""
     rows = list(rows)
     newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
     return sum(r.data_file_count for r in rows if r.sequence_number <= newest)
@@ -109,7 +109,7 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
     )
     position = kinds.get(Kind.POSITION_DELETES)
     vectors = kinds.get(Kind.DELETION_VECTORS)
-    # Sequence counts hold vectors among the position deletes; both kinds that name one file count once.
+    # Sequence counts include vectors among the position deletes; a delete of either kind that names one file counts once.
     scoped = position is None or position.file_scoped_count == position.file_count
     opens = (vectors.file_count if vectors else 0) + (position.file_count if position and scoped else 0)
     later_equality = later_position = place = 0
@@ -123,13 +123,13 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
 
 
 def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_number: int) -> int:
-    """Delete files that go when every data file under deletes in these partitions is rewritten.
+    """Delete files that are dropped when every data file with deletes in these partitions is rewritten.
 
-    ``sequence_number`` is that of the snapshot the rewrite starts from, which rewritten files
-    keep (``use-starting-sequence-number``). ``remove-dangling-deletes`` then drops what applies
+    ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
+    keep it (``use-starting-sequence-number``). ``remove-dangling-deletes`` then drops deletes that apply
     to no live data file: equality deletes not above it, position deletes that name one file,
-    others below it. Deletion vectors go with their data file. Elsewhere it drops what is older
-    than all data of its partition (RemoveDanglingDeleteFilesAction).
+    others below it. A deletion vector is dropped with its data file. In other partitions the procedure
+    drops deletes older than all data of their partition (RemoveDanglingDeleteFilesAction).
     """
     chosen = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
@@ -141,7 +141,7 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
         if rewritten or not facts.spec(partition.spec_id).is_unpartitioned:
             dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= lowest)
         older = sum(r.position_delete_file_count for r in rows if r.sequence_number < lowest)
-        # SequenceCounts hold vectors among the position deletes; those were counted above.
+        # SequenceCounts includes vectors among the position deletes; those were counted above.
         files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)
         if rewritten and scoped.get(partition, 0) == files:
             dropped += files
@@ -150,7 +150,7 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     return dropped
 
 
-#: ``size``: files of the wrong size. ``deletes``: also files under deletes that the default
+#: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
 #: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
 Mode = Literal["size", "deletes", "vectors", "all"]
 
@@ -160,11 +160,11 @@ _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One partition (or the partitions of older specs, which share groups) and what rewriting it would win.
+    """One partition (or the partitions of older specs, which share groups) and what rewriting it would save.
 
-    ``file_opens_saved`` are those that a full scan no longer needs: data files that go, and each delete
-    file that is no longer opened beside a data file it applies to. Splitting an oversized
-    file counts as one saved, though it opens more: what it saves is skipped bytes.
+    ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed, and each
+    delete file that is no longer opened together with a data file. Splitting an oversized
+    file counts as one open saved, although it makes more files: the benefit is skipped bytes.
     """
 
     partitions: tuple[Partition, ...]
@@ -178,15 +178,15 @@ class Candidate:
 
     @property
     def win_per_byte(self) -> float:
-        """File opens saved per byte that is rewritten."""
+        """File opens saved per byte rewritten."""
         return self.file_opens_saved / max(self.bytes_in, 1)
 
 
 def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds: Thresholds) -> tuple[Candidate, ...]:
-    """Every partition worth a rewrite, best win per byte first.
+    """Every partition worth a rewrite, most file opens saved per byte first.
 
-    Only illnesses that ``findings`` name are looked for; a sorting or major rewrite takes
-    every partition that has more than nothing to gain. Whether a group of files would be
+    Only problems that ``findings`` name are looked for; a sorting or major rewrite takes
+    every partition that has something to gain. Whether a group of files would be
     rewritten follows SizeBasedFileRewritePlanner.
     """
     wanted = findings.names
@@ -211,7 +211,7 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
         if candidate is not None:
             found.append(candidate)
     if older and policy.scope == "minor":
-        # The procedure packs what is left of all older specs together.
+        # The procedure packs the leftovers of all older specs together.
         under_deletes = [group for group in older if group.partition in over]
         if under_deletes:
             found.append(_older_for_deletes(facts, under_deletes, over, low))
@@ -219,13 +219,13 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
         together = _by_size(facts, rest, policy, low, high) if rest and by_size else None
         if together is not None:
             found.append(together)
-    # What a sort wins is skipped bytes, and not a file fewer.
+    # The benefit of a sort is skipped bytes, not fewer files.
     worth = [c for c in found if c.file_opens_saved >= policy.min_win or "row order" in c.reasons]
     return tuple(sorted(worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))))
 
 
 def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.datetime, dt.datetime] | None:
-    """When the rows of a partition are from: its first field of time, inclusive start and exclusive end, in UTC."""
+    """The time range of a partition's rows: its first time field, inclusive start and exclusive end, in UTC."""
     for field, value in zip(spec.fields, partition.values, strict=True):
         if not isinstance(value, int) or isinstance(value, bool):
             continue
@@ -247,7 +247,7 @@ def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.dateti
 
 
 def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[Partition] | None:
-    """The partitions of the policy's window of time; None when it sets none.
+    """The partitions in the policy's time window; None when it sets no window.
 
     Raises :class:`~icekit.errors.ParameterError` for a table that is not partitioned by time.
     """
@@ -260,7 +260,7 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
     spans = {p: partition_span(facts.spec(p.spec_id), p) for p in facts.partitions()}
     if spans and not any(spans.values()):
         raise ParameterError(
-            f"{facts.name} is not partitioned by a time, so since, until and skip_last cannot choose partitions; leave them out, or use a budget."
+            f"{facts.name} is not partitioned by time, so since, until and skip_last cannot select partitions. Leave them out, or use a budget."
         )
     return frozenset(
         p
@@ -299,9 +299,9 @@ def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low
 
 
 def _for_deletes(facts: TableFacts, group: FileGroup, over: DeleteLoad, low: int) -> Candidate:
-    """Data files under deletes, and the undersized ones beside them, of one partition."""
+    """Data files with deletes, and the undersized files in the same partition."""
     files = max(over.files, under(group, low).file_count)
-    # Which files are under deletes is not in the facts, so their bytes are the mean ones.
+    # The facts do not say which files have deletes, so their bytes are estimated from the mean.
     total = round(group.mean_bytes * files)
     left = round(total * (1 - over.deleted_share))
     out = expected_files(left, facts.target_bytes) if left else 0
@@ -319,7 +319,7 @@ def _for_deletes(facts: TableFacts, group: FileGroup, over: DeleteLoad, low: int
 
 
 def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Mapping[Partition, DeleteLoad], low: int) -> Candidate:
-    """The partitions of older specs that have deletes over them, which share rewrite groups."""
+    """The partitions of older specs that have deletes, which share rewrite groups."""
     each = [_for_deletes(facts, group, over[group.partition], low) for group in groups]
     files, total, left = (sum(n) for n in zip(*((c.files_in, c.bytes_in, c.bytes_out) for c in each), strict=True))
     out = expected_files(left, facts.target_bytes) if left else 0
@@ -339,7 +339,7 @@ def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Map
 
 
 def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad | None, low: int, high: int) -> Candidate | None:
-    """Every file of a partition; a binpack that changes nothing is no candidate, a sort always is one."""
+    """Every file of a partition. A binpack that changes nothing is no candidate; a sort always is."""
     share = over.deleted_share if over else 0.0
     left = round(group.size_in_bytes * (1 - share))
     out = expected_files(left, facts.target_bytes) if left else 0
@@ -366,12 +366,12 @@ def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int
     return (files > 1 and files >= min_files) or (files > 1 and total > target) or total > high
 
 
-# --- Say what maintenance would win on a table, in plain units, and put a price on it that can be checked by hand
+# --- Say what maintenance would save on a table, in plain units, and price it so that a person can check the sum
 #
-# No score: one full scan of the table costs its bytes, and a fixed number of bytes for each file
-# that is opened, which is how Iceberg itself weighs a file when it packs scan tasks
-# (``read.split.open-file-cost``, 4 MiB unless the table says otherwise). What maintenance saves
-# such a scan is priced in the same way, and tables are ranked by it.
+# No score: one full scan of the table costs its bytes, plus a fixed number of bytes for each file
+# that it opens, which is how Iceberg itself weighs a file when it packs scan tasks
+# (``read.split.open-file-cost``, 4 MiB unless the table sets another). Savings are
+# priced in the same way, and tables are ranked by them.
 
 
 #: TableProperties.SPLIT_OPEN_FILE_COST_DEFAULT.
@@ -381,18 +381,18 @@ _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"}
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What compaction, rewritten manifests, expiry and orphan removal would win.
+    """What compaction, rewritten manifests, expiry and orphan removal would save.
 
     ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as
-    a compaction's plan counts them (data files, and delete files opened beside each data file);
+    a compaction's plan counts them (data files, and delete files opened for each data file);
     ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_saved`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
-    ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is what it costs: bytes to
-    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are all that there are in one full scan. ``saved`` is what
-    one full scan saves, in bytes, (opens + manifests) × ``open_file_cost`` +
-    both kinds of bytes, and ``scan_cost`` the whole of it. ``expirable_bytes`` is an estimate, at least so much (see
+    ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is the cost: bytes to
+    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan. ``saved`` is what
+    one full scan saves, in bytes: (opens + manifests) × ``open_file_cost`` +
+    both kinds of bytes; ``scan_cost`` is the full cost of that scan. ``expirable_bytes`` is a lower bound (see
     :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
-    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Absent is None.
+    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Unknown is None.
     """
 
     files_gone: int = 0
@@ -415,22 +415,22 @@ class Savings:
 
     @property
     def share(self) -> float | None:
-        """What is saved as a share of the full scan's cost; None for a table without files."""
+        """The saving as a share of the full scan's cost; None for a table without files."""
         return min(self.saved / self.scan_cost, 1.0) if self.scan_cost else None
 
     @property
     def storage_bytes(self) -> int:
-        """What expiry and orphan removal would free, as far as it is known."""
+        """The bytes that expiry and orphan removal would free, as far as they are known."""
         return (self.expirable_bytes or 0) + (self.orphan_bytes or 0)
 
     @property
     def are_orphans_estimated(self) -> bool:
-        """Tell whether the orphans' bytes rest on some of them only."""
+        """True if the orphans' bytes are estimated from some of the orphans only."""
         return (self.orphan_files_weighed or 0) < (self.orphan_files or 0)
 
 
 def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Savings:
-    """Work out what maintenance would win; only for what ``findings`` name, as a plan would."""
+    """Work out what maintenance would save; only for problems that ``findings`` name, as a plan does."""
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
     chosen = candidates(facts, findings, policy, limits)
@@ -439,7 +439,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     delete_files = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
     delete_bytes = sum(facts.total(kind).size_in_bytes for kind in DELETE_KINDS)
     mean_delete = delete_bytes / delete_files if delete_files else 0.0
-    # A full scan opens a delete file beside each data file it applies to, and not once.
+    # A full scan opens a delete file once for each data file it applies to.
     over = deletes_over(facts)
     pairs = sum(o.opens for o in over.values())
     fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen)
@@ -450,7 +450,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     fewer_bytes = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
     entries = round(fewer * entry_bytes)
     every_manifest = manifests.data_count + manifests.delete_count
-    # Where another table shares the location, nobody knows what is an orphan.
+    # Where another table shares the location, nobody can say which files are orphans.
     listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         files_gone=fewer,
@@ -478,7 +478,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
 
 
 def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:
-    """What the remedy of each finding saves a full scan, in a sentence, by the finding's name; nothing where no scan gets cheaper."""
+    """What the remedy of each finding saves a full scan, as a sentence by the finding's name; nothing where no scan gets cheaper."""
     told = {}
     for finding in findings:
         won = wins(facts, Findings((finding,)), thresholds)
@@ -494,7 +494,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
 
 
 def total(each: Iterable[Savings]) -> Savings:
-    """Sums over tables; an absent figure is absent only if no table has it. The cost of an open is not one figure any more: 0."""
+    """Sums over tables; a figure is absent only if no table has it. The cost of an open differs by table: 0."""
     summed: dict[str, int | None] = {f.name: 0 if f.default is not None else None for f in fields(Savings)}
     for one in each:
         for name, before in summed.items():
@@ -505,15 +505,15 @@ def total(each: Iterable[Savings]) -> Savings:
 
 
 def expirable_bytes(facts: TableFacts) -> int | None:
-    """Bytes of data and delete files that expiry by the table's own properties frees: at least so many.
+    """Bytes of data and delete files that expiry with the table's own properties frees, at least.
 
-    By ``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep``: files
-    that a commit removed, up to the oldest snapshot that stays, are in no snapshot afterwards.
+    Computed from ``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep``: files
+    removed by commits up to the oldest snapshot that stays are in no snapshot after the expiry.
     Summed from snapshot summaries (``removed-files-size``), so manifests are not counted, nor
-    files that came and went between two snapshots that stay. None where nothing may be expired
-    (``gc.enabled=false``), where a summary does not say, or where snapshots are not in the facts: older
-    ones, and those outside this lineage (a branch that went its own way, a staged write, what a rollback
-    left). Such a one keeps files that this lineage removed, as long as a ref names it or it is young
+    files added and removed between two snapshots that stay. None where nothing may be expired
+    (``gc.enabled=false``), where a summary lacks the figure, or where the facts lack snapshots: older
+    ones, and those outside this lineage (a branch that diverged, a staged write, the remains of a
+    rollback). Such a snapshot keeps files that this lineage removed, as long as a ref names it or it is young
     (``RemoveSnapshots.unreferencedSnapshotsToRetain``).
     """
     if (facts.setting("gc.enabled") or facts.properties.get("gc.enabled") or "true").lower() == "false":
@@ -530,7 +530,7 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     held = {ref.snapshot_id for ref in history.refs}
     stays = [c.committed_at_ms >= before or place >= len(lineage) - keep or c.snapshot_id in held for place, c in enumerate(lineage)]
     oldest = stays.index(True)
-    # What the first commit of the history removed was in snapshots that are gone already.
+    # Files that the first commit of the history removed were in snapshots that are already gone.
     removing = [c for c in lineage[1 : oldest + 1] if c.operation != "append"]
     if any(c.removed_bytes is None and (c.removed_data_files or c.removed_delete_files) for c in removing):
         return None
@@ -545,6 +545,6 @@ def _manifests_gone(facts: TableFacts, findings: Findings) -> int:
 
 
 def _open_file_cost(facts: TableFacts) -> int:
-    """The table's own cost of an open; what no reader could use counts as the default."""
+    """The table's own cost of an open; an unusable value counts as the default."""
     stated = facts.properties.get("read.split.open-file-cost", "")
     return int(stated) if stated.isdecimal() else OPEN_FILE_COST

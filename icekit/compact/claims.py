@@ -1,4 +1,4 @@
-"""Let one run at a time work on a table, and hold what every ledger keeps and promises: claims, runs, actions."""
+"""Let one run at a time work on a table, and define the records and the interface of every ledger: claims, runs, actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.sqlite import patiently
 from icekit.units import span
 
-#: Seconds that a claim holds after its last heartbeat, and seconds between heartbeats.
+#: Seconds that a claim stays valid after its last heartbeat, and seconds between heartbeats.
 LEASE = 120
 HEARTBEAT = 20
 
@@ -33,10 +33,10 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run's hold on a table, from ``claimed_ms`` on; it lapses when nobody renews it.
+    """A run's claim on a table, from ``claimed_ms`` on; it expires when it is not renewed.
 
-    ``table`` is the name that the run knows it by. ``uuid`` is the table's own, so that two names
-    of one catalog do not let two runs in; None for a table without one.
+    ``table`` is the name that the run uses. ``uuid`` is the table's own, so that two runs cannot
+    claim one table under two names of one catalog; None for a table without one.
     """
 
     table: str
@@ -48,39 +48,39 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """What the claim is kept by."""
+        """The key that the claim is stored under."""
         return self.uuid or self.table
 
     @property
     def expires_ms(self) -> int:
-        """When the lease is over, in milliseconds since 1970 by the owner's clock."""
+        """When the lease ends, in milliseconds since 1970 by the owner's clock."""
         return self.renewed_ms + LEASE * 1000
 
     def is_dead(self, now: int) -> bool:
-        """Tell whether it may be taken over at ``now``."""
+        """Whether another run may take the claim over at ``now``."""
         return now >= self.expires_ms or self.owner.has_ended()
 
     def is_held_by(self, run_id: str, owner: Owner) -> bool:
-        """Tell whether that process holds it for that run."""
+        """Whether that process holds the claim for that run."""
         return (self.run_id, self.owner) == (run_id, owner)
 
     def to_json(self) -> str:
-        """Write it as JSON."""
+        """Write the claim as JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, document: str) -> Claim:
-        """Read what :meth:`to_json` has written."""
+        """Read the output of :meth:`to_json`."""
         data = json.loads(document)
         return cls(**{**data, "owner": Owner(**data["owner"])})
 
 
 def claim_over(there: Sequence[Claim], table: str, uuid: str | None, run_id: str, now: int) -> Claim:
-    """The claim that a run may put in the place of those that are there: at most one by the table's UUID, and one by its name.
+    """The claims that a run's own claim may replace: at most one by the table's UUID, and one by its name.
 
-    (By name is how a table without a UUID is claimed, and how earlier versions claimed every table.)
+    (A table without a UUID is claimed by name, and earlier versions claimed every table by name.)
     Raises :class:`~icekit.errors.TableClaimed` when another run holds the table, or
-    another living process the same run. Claiming again what one holds renews it.
+    another living process the same run. Claiming again a table that one holds renews the claim.
     """
     owner = Owner.here()
     for one in there:
@@ -93,26 +93,28 @@ def claim_over(there: Sequence[Claim], table: str, uuid: str | None, run_id: str
 def _claimed(there: Claim, table: str, now: int) -> TableClaimed:
     known_as = f" (which that run knows as {there.table})" if there.table != table else ""
     return TableClaimed(
-        f"{table}{known_as} is being compacted by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
-        f"which began {span(max(0, now - there.claimed_ms))} ago and gave a sign of life {span(max(0, now - there.renewed_ms))} ago; "
-        "wait for it; or stop it, and resume it with --resume."
+        f"{table}{known_as} is claimed by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
+        f"which began {span(max(0, now - there.claimed_ms))} ago and sent its last heartbeat {span(max(0, now - there.renewed_ms))} ago. "
+        "Wait for that run; or stop it, and continue it with --resume."
     )
 
 
 def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
     """A run's own claim with a new lease; raises :class:`~icekit.errors.ClaimLost` if it is not there.
 
-    A lease that is over and that nobody took is simply renewed.
+    A lease that has ended, but that no other run took over, is renewed.
     """
     for one in there:
         if one.is_held_by(run_id, Owner.here()):
             return replace(one, renewed_ms=now)
-    taken = f"run {there[0].run_id} on {there[0].owner.host} has taken it over" if there else "another run has taken it over, and ended"
-    raise ClaimLost(f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then resume what is left with --resume.")
+    taken = (
+        f"run {there[0].run_id} on {there[0].owner.host} took the table over" if there else "another run took the table over, and has ended"
+    )
+    raise ClaimLost(f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then continue with --resume.")
 
 
 class Claims(Protocol):
-    """What :func:`claimed` needs of a ledger."""
+    """The methods of a ledger that :func:`claimed` needs."""
 
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take the table, or raise TableClaimed."""
@@ -121,12 +123,12 @@ class Claims(Protocol):
         """Renew the lease, or raise ClaimLost."""
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Let go of the run's own claim."""
+        """Release the run's own claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claim that is kept alive; ``lost`` is set once it cannot be relied on any more."""
+    """A claim that is kept alive; ``lost`` is set once the run can no longer rely on it."""
 
     table: str
     run_id: str
@@ -140,17 +142,17 @@ def claimed(
     """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
 
     Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
-    What runs inside looks at ``lost`` before each action: it is set when another run took
-    the table over, and when no heartbeat got through for ``lease`` seconds.
+    The code inside checks ``lost`` before each action: it is set when another run took
+    the table over, and when no heartbeat succeeded for ``lease`` seconds.
     """
-    # Taken before the claim is made, as its lease begins somewhere after this.
+    # Read before the claim is made, because its lease begins after this moment.
     sent = time.monotonic()
     ledger.claim(table, run_id, uuid)
     held = Lease(table, run_id, threading.Event())
     ended = threading.Event()
 
     def arm(since: float) -> threading.Timer:
-        # On a thread of its own, as a heartbeat may hang instead of failing.
+        # On its own thread, because a heartbeat may hang instead of failing.
         timer = threading.Timer(max(0.0, since + lease - time.monotonic()), held.lost.set)
         timer.daemon = True
         timer.start()
@@ -165,7 +167,7 @@ def claimed(
                 held.lost.set()
                 break
             except Exception:
-                # The catalog or the disk may be back before the lease is over.
+                # The catalog or the disk may recover before the lease ends.
                 continue
             timer.cancel()
             timer = arm(sent)
@@ -177,19 +179,19 @@ def claimed(
         yield held
     finally:
         ended.set()
-        # A heartbeat under way would be in the way of the release; it brings back nothing if it comes later.
+        # A heartbeat in progress would get in the way of the release; a heartbeat after the release does not restore the claim.
         thread.join(timeout=HEARTBEAT)
-        # What cannot be released lapses by itself, and what happened inside says more.
+        # A claim that cannot be released expires by itself, and the error from inside says more.
         with contextlib.suppress(IcekitError):
             ledger.release(table, run_id, uuid)
 
 
-# --- What the ledger keeps of a run and of its actions, and how it is written as JSON
+# --- The ledger's records of a run and of its actions, and their JSON
 
 
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
-#: The status of a run (and of its action) whose proof failed; of the run, until a person clears it.
+#: The status of a run (and of its action) whose proof failed; the run keeps it until a person clears it.
 DISPROVED = "disproved"
 
 
@@ -197,8 +199,8 @@ DISPROVED = "disproved"
 class RunRecord:
     """One run over one table; ``table`` is ``catalog.db.table`` as :func:`icekit.sql.display_name` writes it.
 
-    ``status`` is ``running``, ``done``, ``stopped``, ``failed``, ``disproved`` (its proof failed,
-    and ``error`` says what it found) or ``cleared`` (a person has looked at that). A run that was
+    ``status`` is ``running``, ``done``, ``stopped``, ``failed``, ``disproved`` (its proof failed;
+    ``error`` says what the proof found) or ``cleared`` (a person has looked at the table). A run that was
     killed stays ``running`` without a claim. Times are milliseconds since 1970; ``plan`` is JSON.
     """
 
@@ -217,12 +219,12 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
-    """One attempt at one action of a run, kept by table, run, action and starting snapshot.
+    """One attempt at one action of a run, stored by table, run, action and starting snapshot.
 
     ``status`` is ``running``, or how it ended: see :data:`icekit.compact.outcome.Status`.
     ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
-    ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where it is not
-    known. ``snapshot_ids`` are the snapshots that the action has committed.
+    ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where unknown.
+    ``snapshot_ids`` are the snapshots that the action has committed.
     """
 
     run_id: str
@@ -242,12 +244,12 @@ class ActionRecord:
 
     @property
     def is_outcome(self) -> bool:
-        """Tell whether it is done and was measured."""
+        """Whether the action is done and was measured."""
         return self.status == "done" and self.actual is not None
 
 
 def key_of(record: RunRecord | ActionRecord) -> str:
-    """What a record is kept by, as a JSON list."""
+    """The key of a record, as a JSON list."""
     if isinstance(record, RunRecord):
         return json.dumps([record.run_id])
     return json.dumps([record.table, record.run_id, record.action_id, record.starting_snapshot_id])
@@ -260,7 +262,7 @@ def to_json(record: RunRecord | ActionRecord) -> str:
 
 
 def from_json(kind: type[T], document: str) -> T:
-    """Read a record; what a later version of icekit has added to it is left out."""
+    """Read a record; ignore fields that a later version of icekit added."""
     data = json.loads(document)
     known: dict[str, Any] = {field.name: data.get(field.name) for field in fields(kind)}
     if "snapshot_ids" in known:
@@ -271,7 +273,7 @@ def from_json(kind: type[T], document: str) -> T:
 def latest(written: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
     """The newest attempt at each action, by ordinal; ``written`` is in the order of writing.
 
-    An action tried again after others have committed starts from another snapshot, and is
+    An action that was tried again after other commits starts from another snapshot, and has
     another record.
     """
     newest: dict[str, ActionRecord] = {}
@@ -282,25 +284,25 @@ def latest(written: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
     return tuple(sorted(newest.values(), key=lambda record: (record.ordinal, record.action_id)))
 
 
-# --- What a ledger answers and promises, whatever it is kept in
+# --- The interface of every ledger, whatever stores it
 
 
 class Ledger(ABC):
-    """The record of runs, of their actions' attempts, and of who holds which table.
+    """The record of runs, of the attempts at their actions, and of who holds which table.
 
     Tables are named ``catalog.db.table`` as :func:`icekit.sql.display_name` does. Any
     method raises :class:`~icekit.errors.LedgerUnusable` when the ledger cannot be read or
-    written. Texts are saved with every known secret masked. A ledger that nothing was ever
-    written to is empty, and reading it makes nothing.
+    written. Every known secret in the texts is masked before they are saved. A ledger that nothing was
+    ever written to is empty, and reading it creates nothing.
     """
 
     @abstractmethod
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Take a table for a run, or raise :class:`~icekit.errors.TableClaimed`.
 
-        A table is claimed by its own ``uuid``, whatever it is called; one without, by its name.
-        A dead claim is taken over: one whose lease is over, or whose process on this host
-        lives no more. A process may claim again what it holds for the same run.
+        A table is claimed by its own ``uuid``, whatever its name; a table without one, by its name.
+        A dead claim is taken over: one whose lease has ended, or whose process on this host
+        no longer exists. A process may claim again a table that it holds for the same run.
         """
 
     @abstractmethod
@@ -309,22 +311,22 @@ class Ledger(ABC):
 
     @abstractmethod
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Let go of a table; another process's or run's claim stays."""
+        """Release a table; the claim of another process or run stays."""
 
     @abstractmethod
     def claims(self) -> tuple[Claim, ...]:
-        """Every claim on record, by table, also those that are dead."""
+        """Every claim on record, by table, including dead ones."""
 
     @abstractmethod
     def save_run(self, run: RunRecord) -> None:
-        """Write a run, in the place of what was written of it before."""
+        """Write a run; replaces its earlier record."""
 
     @abstractmethod
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write many actions at once, as :meth:`save_action` does one."""
+        """Write many actions at once, each like :meth:`save_action`."""
 
     def save_action(self, action: ActionRecord) -> None:
-        """Write an action, in the place of its record with the same starting snapshot."""
+        """Write an action; replaces its record with the same starting snapshot."""
         self.save_actions([action])
 
     @abstractmethod
@@ -333,11 +335,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The run over a table that was started last, among those in a status of ``statuses``."""
+        """The last started run on a table, among those with a status in ``statuses``."""
 
     @abstractmethod
     def disproved(self) -> tuple[RunRecord, ...]:
-        """Every run whose proof failed and that no person has cleared yet."""
+        """Every run whose proof failed and that no person has cleared."""
 
     @abstractmethod
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
@@ -345,13 +347,13 @@ class Ledger(ABC):
 
     @abstractmethod
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
-        """Done and measured actions, of one table or of all, that ended last; newest first."""
+        """Done and measured actions of one table, or of all tables, that ended last; newest first."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing open
-        """Let go of what is open; a session or a catalog that was lent stays."""
+    def close(self) -> None:  # noqa: B027 - most ledgers have nothing open
+        """Close what the ledger opened; a session or catalog that the caller passed in stays open."""
 
 
-# --- Keep the rows of a ledger in an Iceberg table: make it, merge, read and tidy it, patiently where others commit too
+# --- Keep the rows of a ledger in an Iceberg table: create, merge, read and tidy it, and retry where others commit too
 
 
 LedgerRow = TypeVar("LedgerRow")
@@ -363,12 +365,12 @@ _VERSION_KEY, _VERSION = "icekit.ledger-version", 2
 _PROPERTIES = {
     "format-version": "2",
     _VERSION_KEY: str(_VERSION),
-    # What a claim's exclusiveness rests on; both are Iceberg's defaults, which a catalog may override.
+    # The exclusiveness of a claim rests on these; both are Iceberg's defaults, which a catalog may override.
     **{f"write.{statement}.mode": "copy-on-write" for statement in ("merge", "update", "delete")},
     **{f"write.{statement}.isolation-level": "serializable" for statement in ("merge", "update", "delete")},
-    # By whole keys: those cut to 16 characters make the claims of other tables look like conflicts.
+    # Full keys: keys cut to 16 characters make the claims of other tables look like conflicts.
     "write.metadata.metrics.column.key": "full",
-    # A heartbeat every 20 seconds is a commit; nobody travels back in them.
+    # A heartbeat every 20 seconds is a commit; nobody needs time travel in them.
     "history.expire.max-snapshot-age-ms": str(10 * 60 * 1000),
     "history.expire.min-snapshots-to-keep": "1",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -377,18 +379,18 @@ _PROPERTIES = {
 _PATIENCE_SECONDS = 60.0  # less than a lease
 _COMMITS_PER_TIDYING = 100
 
-# Another commit came first, or nobody can say: read again and decide. Connect and py4j bring only text.
+# Another commit came first, or the result is unknown: read again and decide. Connect and py4j give only text.
 _CONFLICT = re.compile(
     r"iceberg\.exceptions\.(?:ValidationException|CommitFailedException|CommitStateUnknownException)|SQLITE_BUSY|database is locked"
 )
 _NOT_THERE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NoSuchTableException|NoSuchNamespaceException")
 _ALREADY_THERE = re.compile(r"ALREADY_EXISTS|AlreadyExistsException")
-#: A dollar sign in a string literal, of which Spark's variable substitution makes nothing.
+#: A dollar sign in a string literal that Spark's variable substitution ignores.
 DOLLAR = "\\u0024"
 
 
 class LostRace(Exception):
-    """The row read back is not the one just put: another commit came between."""
+    """The row read back is not the row just written: another commit came between."""
 
 
 class LedgerRows:
@@ -405,15 +407,15 @@ class LedgerRows:
         self._counting = threading.Lock()
 
     def read(self, condition: str, order: str = "updated_ms") -> list[str]:
-        """The documents under a condition; none before the first write."""
+        """The documents that match a condition; none before the first write."""
         return self.patiently(lambda: self.select(condition, order))
 
     def select(self, condition: str, order: str) -> list[str]:
-        """As :meth:`read`, once: for what is itself tried again."""
+        """As :meth:`read`, without retries: for work that is itself retried."""
         if not self._is_there():
             return []
         try:
-            # The session may hold an older version of the table.
+            # The session may cache an older version of the table.
             self._sql(f"REFRESH TABLE {self.table}")
             rows = self._sql(f"SELECT document FROM {self.table} WHERE {condition} ORDER BY {order}")
         except Exception as error:
@@ -423,23 +425,23 @@ class LedgerRows:
         return [str(row[0]) for row in rows]
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Put rows in the place of those with their keys, in one commit."""
+        """Write rows, replacing those with the same keys, in one commit."""
         self.patiently(lambda: self.merge(rows, "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"), writing=True)
 
     def merge(self, rows: Sequence[Row], clauses: str) -> None:
-        """Put rows by one MERGE with these clauses, once."""
+        """Write rows with one MERGE with these clauses, without retries."""
         now = self._clock()
         values = ", ".join(f"({', '.join(map(text, row))}, CAST({now} AS BIGINT))" for row in rows)
         keys = ", ".join(text(key) for key in sorted({row[1] for row in rows}))
         kinds = ", ".join(text(kind) for kind in sorted({row[0] for row in rows}))
         self.commit(
             f"MERGE INTO {self.table} t USING (SELECT * FROM VALUES {values} AS s({', '.join(COLUMNS)})) s "
-            # The literals are what files are chosen by, and what a conflict is judged by.
+            # Iceberg uses the literals to select files and to detect conflicts.
             f"ON t.kind = s.kind AND t.key = s.key AND t.kind IN ({kinds}) AND t.key IN ({keys}) {clauses}"
         )
 
     def commit(self, statement: str) -> None:
-        """Run a statement that makes a commit; every hundredth is followed by :meth:`tidy`."""
+        """Run a statement that makes a commit; after every hundredth, run :meth:`tidy`."""
         self._sql(statement)
         with self._counting:
             self._commits += 1
@@ -448,20 +450,20 @@ class LedgerRows:
             self.tidy()
 
     def tidy(self) -> None:
-        """Combine the table's small files and expire its snapshots, if nobody is in the way."""
+        """Combine the table's small files and expire its snapshots, unless other commits get in the way."""
         catalog, table = self.name[0], display_name(self.name[1:])
         for statement in (
-            # Claims are left alone: they are a file each, replaced by the next heartbeat.
+            # Claims are skipped: each is one file, replaced by the next heartbeat.
             call(catalog, "rewrite_data_files", table=table, where="kind <> 'claim'"),
             call(catalog, "rewrite_manifests", table=table),
             call(catalog, "expire_snapshots", table=table),
         ):
-            # A run does not fail because its ledger could not be tidied; the next one does it.
+            # A run does not fail because its ledger could not be tidied; the next run tidies it.
             with contextlib.suppress(Exception):
                 self._sql(statement)
 
     def patiently(self, work: Callable[[], LedgerRow], *, writing: bool = False) -> LedgerRow:
-        """Do work again while other commits come first, for a minute; ``writing`` makes the table before. Raises LedgerUnusable."""
+        """Retry work for a minute while other commits come first; ``writing`` creates the table before. Raises LedgerUnusable."""
 
         def attempt() -> LedgerRow:
             if writing and not self._is_made:
@@ -476,14 +478,14 @@ class LedgerRows:
             raise self._unusable(error) from error
 
     def _make(self) -> None:
-        """Make the table unless it is there; refuse one that is not a ledger, or a newer one."""
+        """Create the table unless it exists; reject a table that is not a ledger, or a newer ledger."""
         if not self._is_there():
             properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in _PROPERTIES.items())
             try:
                 self._sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(*self.name[:-1])}")
                 self._sql(
                     f"CREATE TABLE IF NOT EXISTS {self.table} (kind string, key string, table_name string, run_id string, document string, "
-                    # Claims and records apart, so that saving an action is no conflict for a claim.
+                    # Claims and records in separate partitions, so that saving an action does not conflict with a claim.
                     f"updated_ms bigint) USING iceberg PARTITIONED BY (kind) TBLPROPERTIES ({properties})"
                 )
             except Exception as raced:
@@ -493,18 +495,18 @@ class LedgerRows:
         version = {row[0]: row[1] for row in found}.get(_VERSION_KEY)
         name = display_name(self.name)
         if version is None:
-            raise LedgerUnusable(f"{name} is there and is not icekit's ledger; rename it, or keep the ledger in a file (ICEKIT_LEDGER).")
+            raise LedgerUnusable(f"{name} exists but is not an icekit ledger. Rename it, or keep the ledger in a file (ICEKIT_LEDGER).")
         if int(version) > _VERSION:
             raise LedgerUnusable(
-                f"The ledger {name} was made by a newer icekit (version {version}, and this one knows {_VERSION}); upgrade icekit."
+                f"The ledger {name} was made by a newer icekit (ledger version {version}; this icekit knows {_VERSION}). Upgrade icekit."
             )
         if int(version) < _VERSION:
-            # No earlier icekit may claim by name beside it.
+            # No earlier icekit may claim by name in the same ledger.
             self._sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ({literal(_VERSION_KEY)} = {literal(str(_VERSION))})")
         self._is_made = True
 
     def _is_there(self) -> bool:
-        # Asked first, as Spark logs a statement that fails.
+        # Checked first, because Spark logs a statement that fails.
         return self._is_made or self._lake.spark.catalog.tableExists(self.table)
 
     def _sql(self, statement: str) -> list[Any]:
@@ -516,18 +518,18 @@ class LedgerRows:
         if isinstance(known, IcekitError):
             said = str(known)
         elif _is_conflict(error):
-            said = "other commits came first for a minute; try again."
+            said = "other commits came first for a minute. Try again."
         else:
             said = f"{reason(error)}."
         return LedgerUnusable(
-            f"The ledger {display_name(self.name)} cannot be used: {said} It needs rights to create and write that table; "
+            f"The ledger {display_name(self.name)} cannot be used: {said} icekit needs rights to create and write that table; "
             "without them keep the ledger in a file (ICEKIT_LEDGER).",
             detail=in_full,
         )
 
 
 def text(value: str) -> str:
-    """A string literal that Spark's variable substitution (``${…}``) leaves alone."""
+    """A string literal that Spark's variable substitution (``${…}``) ignores."""
     return literal(value).replace("$", DOLLAR)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
     """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
 
-    ``deletes`` also counts the delete files over them. Needs the JVM bridge; raises the errors
+    ``deletes`` also counts the delete files that apply. Needs the JVM bridge; raises the errors
     of :mod:`icekit.errors`.
     """
     return rolled_up(_plan(spark, action), deletes=deletes)
@@ -46,14 +46,14 @@ def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -
 def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
     """The partitions in which the planner selects a file that was there at a sequence number.
 
-    What a run has written itself may be selected again (deletes of the sequence number that
-    it starts from still apply to its files), and is not left to do. None where groups cannot be
-    told by partition: those of older specs.
+    Files that the run wrote itself may be selected again (deletes with the sequence number that
+    the run starts from still apply to its files), but they are done. None where groups cannot be
+    assigned to a partition: groups of older specs.
     """
     plan = _plan(spark, action)
     if plan is None:
         return ()
-    # Texts that differ from Java's are not found, and nothing is left out then.
+    # Texts that differ from Java's are not found; then nothing is left out.
     known = {tuple(str(value) for value in p.values): p for p in action.partitions}
     left: list[Partition] = []
     for values in partitions_with_files_up_to(spark, plan, sequence_number):
@@ -76,7 +76,7 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     known = {spec.spec_id: spec for spec in specs(metadata)}
     asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
     if asked is None and action.where is not None:
-        raise ParameterError(f"No filter asks for {count(len(partitions), 'partition')} of {action.title} alone any more; plan again.")
+        raise ParameterError(f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any more. Plan again.")
     return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
 
@@ -84,7 +84,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
     """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
 
     Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
-    under which an engine only logs why a group failed. Empty when there is nothing smaller than that.
+    because with partial progress an engine only logs why a group failed. Empty when nothing smaller is possible.
     """
     parts = action.partitions
     if action.procedure == CONVERT:
@@ -108,7 +108,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
 
 
 def only_dangling(action: Action) -> Action | None:
-    """What drops an action's dangling deletes and rewrites nothing, for a kill between its two commits; None where it drops none."""
+    """An action that only drops an action's dangling deletes, for a kill between its two commits; None if it drops none."""
     if action.options.get("remove-dangling-deletes") != "true":
         return None
     options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
@@ -116,22 +116,22 @@ def only_dangling(action: Action) -> Action | None:
 
 
 def _gentler(options: Mapping[str, str]) -> dict[str, str]:
-    """The same options with half the groups at once."""
+    """The same options with half as many groups at the same time."""
     at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
     return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
 
 
-# --- What an action that converts equality deletes does, leaves, and is cut into when it is too large
+# --- Run an action that converts equality deletes, see what is left of it, and cut it down when it is too large
 
 
-# Of one batch: each reads the deletes again.
+# Most parts of one batch: each reads the deletes again.
 _MOST_SLICES = 64
-# A sequence number that no delete reaches.
+# A sequence number that no delete has.
 _ALL = 2**62
 
 
 def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> None:
-    """Run a conversion's action, each commit tagged with what was read for it; see :func:`icekit.resolve.convert.convert`."""
+    """Run a conversion's action, each commit tagged with the files and bytes read for it; see :func:`icekit.resolve.convert.convert`."""
     up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
     name = action.sql_name
     at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
@@ -141,8 +141,8 @@ def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str])
 
 
 def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
-    """The files that one commit of a conversion reads, and their bytes: all the deletes, and its slice of the data files under them."""
-    # Global deletes of two specs look at the same data files, and are converted apart from those of partitions.
+    """The files that one commit of a conversion reads, and their bytes: all the deletes, and its slice of the data files that they apply to."""
+    # Global deletes of two specs apply to the same data files, and are converted separately from those of partitions.
     everywhere = [(s.data_files, s.data_bytes) for s in scopes if s.is_global]
     over = [max(everywhere)] if everywhere else [(s.data_files, s.data_bytes) for s in scopes]
     files, size = (sum(column) // slices for column in zip(*over, strict=True)) if over else (0, 0)
@@ -150,13 +150,13 @@ def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
 
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
-    """Tell whether the table still has equality deletes that the action was planned for."""
+    """Whether the table still has equality deletes that the action was planned for."""
     at = remaining(spark, action.sql_name, branch=action.branch, partitions=action.partitions, up_to=_number(action, "up_to", _ALL))
     return at is not None and bool(at.scopes)
 
 
 def smaller_conversions(action: Action) -> tuple[Action, ...]:
-    """Fewer partitions each, or a partition in more commits."""
+    """Fewer partitions per part, or a partition in more commits."""
     parts, slices = action.partitions, _number(action, "slices", 1)
     if len(parts) > 1:
         middle = len(parts) // 2
@@ -181,7 +181,7 @@ _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What the engine says of one call; it may misreport, so the table is asked as well."""
+    """The engine's result of one call; it may misreport, so icekit also checks the table."""
 
     failed_data_files: int = 0
     failed_groups: int = 0
@@ -190,10 +190,10 @@ class RewriteResult:
 def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> RewriteResult:
     """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
 
-    Through the JVM bridge this is the action that the procedure itself runs, since ``CALL``
+    Through the JVM bridge this runs the same action as the procedure, because ``CALL``
     passes no snapshot properties on (``spark.sql.iceberg.snapshot-property`` does not reach
-    it). Under Spark Connect it is the ``CALL``, and its commits carry no tag. Raises what the
-    engine raises, and :class:`Stopped`; nothing is begun after somebody asked.
+    it). With Spark Connect it runs the ``CALL``, and the commits carry no tag. Raises the errors of the
+    engine, and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
     run = _by_bridge if has_bridge(spark) else _by_sql
@@ -216,10 +216,10 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
                 worker.join(POLL_SECONDS)
                 tick(time.monotonic() - started)
                 if stop.is_set:
-                    # Again and again: each group that is still waiting starts a job of its own.
+                    # Repeatedly: each group that is still waiting starts a job of its own.
                     cancel(spark, job_tag)
     except BaseException:
-        # Whoever cannot wait (a second Ctrl-C) must not leave a rewrite that goes on after its claim is gone.
+        # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its claim is released.
         stop.set()
         for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
             if not worker.is_alive():
@@ -238,7 +238,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
 def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
     name = action.sql_name
     jvm: Any = spark._jvm
-    # Iceberg sets it on whichever session is active when its source is first used, which may be one
+    # Iceberg sets this property on whichever session is active when its source is first used, which may be one
     # that a rewrite has cloned for itself: then every group of every later rewrite fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
@@ -249,7 +249,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         checked = guarded(jvm, table)
         rewrite = actions.rewriteDataFiles(table if checked is None else checked)
         for key, value in (action.options if checked is not None else renewing(action.options)).items():
-            # Dropped in a commit of its own below, which then carries the tags too.
+            # Dropped in a separate commit below, which then carries the tags too.
             if key != "remove-dangling-deletes":
                 rewrite = rewrite.option(key, value)
         rewrite = _ordered(spark, rewrite, table, action)
@@ -274,7 +274,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         if "spec_id" in action.arguments:
             manifests = manifests.specId(int(str(action.arguments["spec_id"])))
         if isinstance(by := action.arguments.get("sort_by"), tuple):
-            # After the spec: its fields are what the names are looked up in.
+            # After the spec: the names are looked up in its fields.
             manifests = manifests.sortBy(java_list(spark, by))
         _with_tags(manifests, tags).execute()
         answer = RewriteResult()
@@ -288,7 +288,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
 
 
 def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:
-    """Drop dangling deletes; Iceberg 1.12 refuses if any commit comes meanwhile, so this commit alone is tried again."""
+    """Drop dangling deletes. Iceberg 1.12 refuses if any other commit happens meanwhile, so only this commit is tried again."""
     for tries_left in reversed(range(_DANGLING_TRIES)):
         dangling = actions.removeDanglingDeleteFiles(load_now(spark, action.sql_name))
         if action.branch:
@@ -308,7 +308,7 @@ def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
 
 
 def _ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
-    """Give a rewrite its strategy, as the procedure does."""
+    """Set the strategy of a rewrite, as the procedure does."""
     order = action.order
     if not order.is_sorting:
         return rewrite.binPack()
@@ -330,7 +330,7 @@ def _ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> A
 
 
 def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
-    del tags  # CALL has no way to pass them on
+    del tags  # CALL cannot pass them on
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
     return RewriteResult(int(told.get("failed_data_files_count") or 0), 0)
@@ -338,7 +338,7 @@ def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Rew
 
 @contextlib.contextmanager
 def _interrupts(stop: Stop) -> Iterator[None]:
-    """Turn the first Ctrl-C into a request to stop; a second one is Python's own."""
+    """Turn the first Ctrl-C into a request to stop; the second raises KeyboardInterrupt as usual."""
     import signal
 
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Keep what has been done, so that a killed run resumes: in SQLite, or in an Iceberg table for schedulers on several machines."""
+"""Record what has been done, so that a killed run can resume: in SQLite, or in an Iceberg table for schedulers on several machines."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ __all__ = [
 
 # --- The ledger as an Iceberg table of the same catalog, for schedulers on several machines
 #
-# How a claim is exclusive. A claim is one row, and is put by one MERGE that either inserts it
-# or replaces exactly the row that was read before (compared by its whole document). As the
-# MERGE has a WHEN MATCHED clause it is planned copy-on-write as an overwrite, and with
+# How a claim is exclusive. A claim is one row, written by one MERGE that either inserts it
+# or replaces exactly the row that was read before (compared by its full document). Because the
+# MERGE has a WHEN MATCHED clause, it is planned copy-on-write as an overwrite, and with
 # serializable isolation Iceberg refuses its commit if any file that could hold the claim's
-# row was added or taken away since the snapshot that it read
+# row was added or removed since the snapshot that the MERGE read
 # (``OverwriteFiles.validateNoConflictingData`` and ``validateNoConflictingDeletes``). An
-# insert-only MERGE is planned as an append, which nothing refuses. Of two that read the same
-# snapshot one commits; the other is refused, reads again, and finds who was faster. All this
+# insert-only MERGE is planned as an append, which nothing refuses. If two runs read the same
+# snapshot, one commits; the other is refused, reads again, and finds the claim of the first. All this
 # rests on the catalog swapping metadata atomically, which every Iceberg catalog promises.
 # Measured with four sessions at once: in 12 rounds 36 commits were refused and 12 claims made;
 # in 4 rounds of insert-only MERGEs none was refused, and each left four claims.
@@ -74,10 +74,10 @@ _ROWS_PER_MERGE = 200
 
 
 class TableLedger(Ledger):
-    """A ledger in ``<catalog>.<namespace>.ledger``, made by the first write; threads may share it.
+    """A ledger in ``<catalog>.<namespace>.ledger``, created by the first write; threads may share it.
 
-    A write takes about a second, as it is a commit;
-    clocks of the machines that use it must agree to well within a lease.
+    A write takes about a second, because it is a commit.
+    The clocks of the machines that use the ledger must agree to well within a lease.
     """
 
     def __init__(self, lake: Lake, namespace: str = "icekit", *, clock: Callable[[], int] = now_ms) -> None:
@@ -89,7 +89,7 @@ class TableLedger(Ledger):
         return f"TableLedger({display_name(self._rows.name)})"
 
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take a table by one MERGE that replaces what was read, or nothing."""
+        """Take a table with one MERGE that replaces exactly the rows that were read, or nothing."""
 
         def attempt() -> None:
             there = self._claims_on(*{uuid or table, table})
@@ -106,7 +106,7 @@ class TableLedger(Ledger):
 
         def attempt() -> None:
             there = self._claims_on(uuid or table)
-            # It brings back no claim that was taken over and let go meanwhile.
+            # It does not restore a claim that was taken over and released meanwhile.
             self._put_claim(there, renewed(there, table, run_id, self._clock()), insert=False)
 
         self._rows.patiently(attempt, writing=True)
@@ -126,13 +126,13 @@ class TableLedger(Ledger):
         return tuple(Claim.from_json(document) for document in self._rows.read("kind = 'claim'", "table_name"))
 
     def save_run(self, run: RunRecord) -> None:
-        """Write a run; once it has ended the table is tidied."""
+        """Write a run; tidy the table once the run has ended."""
         self._rows.upsert([("run", key_of(run), run.table, run.run_id, to_json(run))])
         if run.ended_ms is not None:
             self._rows.tidy()
 
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write actions, 200 a commit; those of a plan written together stay in one file."""
+        """Write actions, 200 per commit; the actions of a plan written together stay in one file."""
         rows = [("action", key_of(action), action.table, action.run_id, to_json(action)) for action in actions]
         for start in range(0, len(rows), _ROWS_PER_MERGE):
             self._rows.upsert(rows[start : start + _ROWS_PER_MERGE])
@@ -143,13 +143,13 @@ class TableLedger(Ledger):
         return from_json(RunRecord, found[0]) if found else None
 
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The run over a table that was started last."""
+        """The last started run on a table."""
         found = [from_json(RunRecord, d) for d in self._rows.read(f"kind = 'run' AND table_name = {text(table)}")]
         fitting = [run for run in found if statuses is None or run.status in statuses]
         return max(fitting, key=lambda run: run.started_ms, default=None)
 
     def disproved(self) -> tuple[RunRecord, ...]:
-        """Runs whose proof failed, the oldest first."""
+        """Runs whose proof failed, oldest first."""
         status = f"get_json_object(document, '{DOLLAR}.status')"
         found = [from_json(RunRecord, d) for d in self._rows.read(f"kind = 'run' AND {status} = {text(DISPROVED)}")]
         return tuple(sorted(found, key=lambda run: run.started_ms))
@@ -161,14 +161,14 @@ class TableLedger(Ledger):
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
         """Done and measured actions, newest first."""
         of_table = "" if table is None else f" AND table_name = {text(table)}"
-        # The column of the JSON, which is a string: a null in it is NULL.
+        # This column of the JSON is a string, so a JSON null in it is NULL.
         done = "get_json_object(document, '$.status') = 'done' AND get_json_object(document, '$.actual') IS NOT NULL".replace("$", DOLLAR)
         ended = f"CAST(get_json_object(document, '{DOLLAR}.ended_ms') AS BIGINT)"
         found = self._rows.read(f"kind = 'action' AND {done}{of_table}", f"{ended} DESC NULLS LAST, updated_ms DESC LIMIT {limit:d}")
         return tuple(from_json(ActionRecord, document) for document in found)
 
     def _claims_on(self, *keys: str) -> list[Claim]:
-        """The claim under each key, the one put last."""
+        """The newest claim under each key."""
         wanted = ", ".join(text(key) for key in sorted(keys))
         found = [Claim.from_json(document) for document in self._rows.select(f"kind = 'claim' AND key IN ({wanted})", "updated_ms")]
         return list({claim.key: claim for claim in found}.values())
@@ -179,7 +179,7 @@ class TableLedger(Ledger):
         )
 
     def _put_claim(self, there: Sequence[Claim], claim: Claim, *, insert: bool) -> None:
-        # The WHEN MATCHED clause is there also when nothing is to be replaced: without it the MERGE is an append.
+        # The WHEN MATCHED clause is needed even when there is nothing to replace: without it the MERGE is an append.
         before = next((one.to_json() for one in there if one.key == claim.key), "")
         matched = f"WHEN MATCHED AND t.document = {text(before)} THEN UPDATE SET *"
         row = ("claim", claim.key, claim.table, claim.run_id, claim.to_json())
@@ -207,7 +207,7 @@ def open_ledger(where: str | None, lake: Lake) -> Ledger:
 
 @contextlib.contextmanager
 def opened(ledger: Ledger | str | None, lake: Lake) -> Iterator[Ledger]:
-    """The ledger that was given, or the one that :func:`open_ledger` opens, which is closed here."""
+    """The given ledger, or the one that :func:`open_ledger` opens, which is closed on exit."""
     if isinstance(ledger, Ledger):
         yield ledger
         return
@@ -219,10 +219,10 @@ def opened(ledger: Ledger | str | None, lake: Lake) -> Iterator[Ledger]:
 
 
 def let_go_of_dead(ledger: Ledger, table: str) -> None:
-    """Remove the claim of a run that was killed before it was recorded, or after it had ended; a living one stays."""
+    """Remove the claim of a run that was killed before it was recorded, or after it had ended; the claim of a running process stays."""
     for claim in ledger.claims():
         if claim.table == table:
-            # Taken over, which only a dead one can be, and released.
+            # Taken over, which is only possible for a dead claim, and released.
             with contextlib.suppress(TableClaimed), claimed(ledger, table, claim.run_id, claim.uuid):
                 pass
 
@@ -237,7 +237,7 @@ _TABLES = (
     "CREATE INDEX actions_of_run ON actions (run_id)",
     "CREATE INDEX outcomes ON actions (is_outcome, ended_ms)",
 )
-# What makes a file of schema 1 one of schema 2: claims are kept by the table's UUID. No earlier icekit may claim by name beside it.
+# Migrates a file from schema 1 to schema 2: claims are stored by the table's UUID. No earlier icekit may claim by name in the same file.
 _FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
 
 
@@ -247,7 +247,7 @@ class SqliteLedger(SqliteFile, Ledger):
     APPLICATION = 0x69636564  # "iced"
     SCHEMA = 2
     IS_WAL = True
-    # What is in it names tables and holds their SQL: for this user alone.
+    # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
 
     def __init__(self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
@@ -259,7 +259,7 @@ class SqliteLedger(SqliteFile, Ledger):
         return f"SqliteLedger({str(self.path)!r})"
 
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take a table in one immediate transaction, so that of two processes one comes first."""
+        """Take a table in one immediate transaction, so that one of two processes comes first."""
 
         def work(db: sqlite3.Connection) -> None:
             there = _claims_on(db, *{uuid or table, table})
@@ -274,7 +274,7 @@ class SqliteLedger(SqliteFile, Ledger):
         self.write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Let go of a table that this process holds for this run."""
+        """Release a table that this process holds for this run."""
 
         def work(db: sqlite3.Connection) -> None:
             if any(there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)):
@@ -295,7 +295,7 @@ class SqliteLedger(SqliteFile, Ledger):
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
         """Write actions in one transaction."""
         rows = [[key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions]
-        # A row that is replaced gets the highest rowid: rows are in the order of writing.
+        # A replaced row gets the highest rowid, so rows are in the order of writing.
         self.write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
 
     def run(self, run_id: str) -> RunRecord | None:
@@ -304,7 +304,7 @@ class SqliteLedger(SqliteFile, Ledger):
         return from_json(RunRecord, found[0]) if found else None
 
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The run over a table that was started last."""
+        """The last started run on a table."""
         found = self._documents(
             f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY started_ms DESC, rowid DESC LIMIT 1",
             table,
@@ -313,7 +313,7 @@ class SqliteLedger(SqliteFile, Ledger):
         return from_json(RunRecord, found[0]) if found else None
 
     def disproved(self) -> tuple[RunRecord, ...]:
-        """Runs whose proof failed, the oldest first."""
+        """Runs whose proof failed, oldest first."""
         found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", DISPROVED)
         return tuple(from_json(RunRecord, document) for document in found)
 
@@ -335,7 +335,7 @@ class SqliteLedger(SqliteFile, Ledger):
         return self.read(lambda db: [str(row[0]) for row in db.execute(query, parameters)], [])
 
     def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Make the tables, or those of schema 1 into those of schema 2."""
+        """Create the tables, or migrate those of schema 1 to schema 2."""
         for statement in _TABLES if schema is None else _FROM_1 if schema == 1 else ():
             db.execute(statement)
 
@@ -345,23 +345,25 @@ class SqliteLedger(SqliteFile, Ledger):
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             return LedgerUnusable(
-                f"{path} is not a ledger of icekit ({said}) and is left as it is; name another path with --ledger or ICEKIT_LEDGER."
+                f"{path} is not an icekit ledger ({said}); icekit did not change it. Give another path with --ledger or ICEKIT_LEDGER."
             )
         if isinstance(error, NewerSchema):
             return LedgerUnusable(
-                f"The ledger {path} was written by a newer icekit ({said}); upgrade icekit, or name another file with ICEKIT_LEDGER."
+                f"The ledger {path} was written by a newer icekit ({said}). Upgrade icekit, or give another file with ICEKIT_LEDGER."
             )
         if is_damaged:
             return LedgerUnusable(
-                f"The ledger {path} is corrupt ({said}); move it away (and {path.name}-wal and {path.name}-shm beside it) "
-                "and run again: a new one is begun, and tables are planned afresh.",
+                f"The ledger {path} is corrupt ({said}). Move it away (and {path.name}-wal and {path.name}-shm next to it) "
+                "and run again: icekit creates a new ledger, and plans tables again.",
                 detail=said,
             )
         if name.startswith("SQLITE_BUSY"):
-            return LedgerUnusable(f"The ledger {path} stays locked by another process; end it, or wait, and run again.", detail=said)
+            return LedgerUnusable(
+                f"The ledger {path} stays locked by another process. End that process, or wait, and run again.", detail=said
+            )
         return LedgerUnusable(
-            f"The ledger {path} cannot be used ({said}); make it writable, on a local disk with free space, "
-            "or name another file with ICEKIT_LEDGER.",
+            f"The ledger {path} cannot be used ({said}). Make it writable, on a local disk with free space, "
+            "or give another file with ICEKIT_LEDGER.",
             detail=said,
         )
 
@@ -380,7 +382,7 @@ def _among(statuses: Collection[str] | None) -> str:
 
 
 def _is_marked(path: Path) -> bool:
-    """Tell whether a file begins as a ledger of icekit's does, whatever has become of the rest."""
+    """Whether a file begins like an icekit ledger, whatever the state of the rest."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         header = file.read(72)
         return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == SqliteLedger.APPLICATION

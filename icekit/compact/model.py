@@ -1,4 +1,4 @@
-"""Hold what is planned, actions with their SQL and prediction, and what a compaction may take; nothing here runs anything."""
+"""Define plans, their actions with SQL and prediction, and the policy of a compaction; nothing here runs anything."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
 
-#: With these limits no data file has the wrong size, and one is taken only if all its rows are deleted.
+#: With these limits no data file has the wrong size, and a file is taken only if all its rows are deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
     {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
 )
 
 
-#: What no procedure does; see :mod:`icekit.resolve`.
+#: No procedure does this; see :mod:`icekit.resolve`.
 CONVERT = "convert_equality_deletes"
-#: What its prediction counts: equality delete files before, position deletes after.
+#: What the prediction of a conversion counts: equality delete files before, position deletes after.
 EQUALITY_DELETE = "equality delete file"
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What an action will take and leave.
+    """The files that an action will take and leave.
 
-    ``source`` is ``planner`` where the engine's own planner was asked, ``facts`` where it was
-    worked out from the rollup (no JVM bridge), ``metadata`` where the metadata alone decides.
-    ``seconds`` is None before any past run tells a throughput; ``shuffle_bytes`` is 0 for a
-    rewrite that does not sort. ``file_opens_saved`` are those that a full scan no longer needs: data files
-    that go, and delete files that are no longer opened beside each data file.
+    ``source`` is ``planner`` if the engine's own planner predicted it, ``facts`` if it was
+    computed from the rollup (no JVM bridge), ``metadata`` if the metadata alone decides.
+    ``seconds`` is None before any past run gives a throughput; ``shuffle_bytes`` is 0 for a
+    rewrite that does not sort. ``file_opens_saved`` counts opens that a full scan no longer needs: data files
+    that are removed, and delete files that are no longer opened for each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the most position deletes that come in their place.
+    ``files_out`` is then the maximum number of position deletes that replace them.
     """
 
     files_in: int = 0
@@ -61,14 +61,14 @@ class Prediction:
 
     @property
     def files_read(self) -> int:
-        """The files that it reads where it rewrites data files or converts deletes (then also the data files under them), else 0."""
+        """The files that the action reads if it rewrites data files or converts deletes (then including the data files they apply to), else 0."""
         if self.unit == EQUALITY_DELETE:
             return self.files_in + self.files_out
         return self.files_in if self.unit == "file" else 0
 
     @property
     def unit_out(self) -> str:
-        """What ``files_out`` counts."""
+        """The unit of ``files_out``."""
         return "position delete" if self.unit == EQUALITY_DELETE else self.unit
 
     @property
@@ -78,7 +78,7 @@ class Prediction:
 
     @property
     def about(self) -> str:
-        """``; about 3 minutes``, to end a sentence with; empty before any past run tells a throughput."""
+        """``; about 3 minutes``, to end a sentence; empty before any past run gives a throughput."""
         return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
 
     def __add__(self, other: Prediction) -> Prediction:
@@ -101,10 +101,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class RewriteOrder:
-    """How a rewrite orders rows: ``sort`` by columns with direction, or a curve through them.
+    """The row order of a rewrite: ``sort`` by columns with direction, or a curve through them.
 
-    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). No
-    columns and ``sort`` mean the table's own sort order.
+    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). ``sort`` without
+    columns means the table's own sort order.
     """
 
     strategy: str = "binpack"
@@ -112,12 +112,12 @@ class RewriteOrder:
 
     @property
     def is_sorting(self) -> bool:
-        """Tell whether rows are shuffled."""
+        """Whether rows are shuffled."""
         return self.strategy != "binpack"
 
     @property
     def sql(self) -> str | None:
-        """The procedure's ``sort_order``; None where it is not given."""
+        """The procedure's ``sort_order``; None where it is not needed."""
         if not self.by:
             return None
         if self.strategy == "sort":
@@ -127,11 +127,11 @@ class RewriteOrder:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One call of a procedure, the unit that is retried, recorded and proved.
+    """One call of a procedure, the unit of retry, record and proof.
 
-    ``partitions`` are those it takes (empty: the whole table, or not by partition), ``why``
-    says what for. ``order`` and ``where`` are for rewrites of data files; ``older_than`` is for
-    what goes by age, fixed when it is planned so that a resumed run takes nothing more.
+    ``partitions`` are those that the action takes (empty: the complete table, or not by partition), ``why``
+    gives the reason. ``order`` and ``where`` are for rewrites of data files; ``older_than`` is for
+    removals by age, fixed at planning so that a resumed run removes nothing more.
     """
 
     action_id: str
@@ -156,7 +156,7 @@ class Action:
 
     @property
     def sql(self) -> str:
-        """The statement that a person could paste; the command, where no statement does it."""
+        """The statement that a person could paste, or the command if no statement does the same."""
         if self.procedure == CONVERT:
             return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
@@ -169,7 +169,7 @@ class Action:
         if self.branch:
             given["branch"] = self.branch
         if self.options or self.procedure == "rewrite_data_files":
-            # What nobody looks at while it runs; see icekit.engine.bridge.
+            # Settings that nobody looks at while the action runs; see icekit.engine.bridge.
             given["options"] = sql.renewing(self.options) if self.procedure == "rewrite_data_files" else self.options
         if self.older_than:
             given["older_than"] = self.older_than
@@ -177,7 +177,7 @@ class Action:
 
     @property
     def title(self) -> str:
-        """The procedure and what it works on, for a line of progress."""
+        """The procedure and its target, for a progress line."""
         names = self.partition_names
         what = f" {names[0]}" if names else ""
         more = len(self.partitions) - 1
@@ -186,7 +186,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A figure of the plan and why it is what it is."""
+    """A setting of the plan and the reason for its value."""
 
     name: str
     value: str
@@ -195,7 +195,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Partitions that the plan does not touch though a finding asks for it, and why."""
+    """Partitions that the plan skips although a finding asks for them, and why."""
 
     reason: str
     partition_count: int
@@ -204,10 +204,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """Ordered actions and their prediction; nothing has run. No actions: nothing is worth doing.
+    """Ordered actions and their prediction; nothing has run. A plan without actions: nothing is worth doing.
 
-    ``rehearsed`` is what the proof said of a trial on a clone, None without one; ``converts`` tells
-    a conversion of equality deletes. ``refused`` is a procedure that was asked for by name and is not planned; a note says why.
+    ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
+    a conversion of equality deletes. ``refused`` is a procedure that the user named but that is not planned; a note says why.
     """
 
     catalog: str
@@ -231,24 +231,24 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that made such a plan: ``compact``, ``convert`` or ``maintain``."""
+        """The command for such a plan: ``compact``, ``convert`` or ``maintain``."""
         if self.converts:
             return "convert"
         return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
 
     @property
     def resume_command(self) -> str:
-        """What a person types to go on with it after it was stopped."""
+        """The command that continues the plan after it was stopped."""
         return self.command_with("--resume")
 
     def command_with(self, option: str) -> str:
-        """The command that made it, for its table and catalog, with an option."""
+        """The command for this plan's table and catalog, with an option."""
         catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
         return f"icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
 
     @property
     def prediction(self) -> Prediction:
-        """The sum over all actions that rewrite data files, or that convert deletes; other units do not add up."""
+        """The sum over all actions that rewrite data files, or convert deletes; other units do not add up."""
         unit = EQUALITY_DELETE if self.converts else "file"
         each = [action.prediction for action in self.actions if action.prediction.unit == unit]
         total = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
@@ -258,7 +258,7 @@ class Plan:
 
     @property
     def reads(self) -> tuple[int, int]:
-        """The files, and their bytes, that its rewrites and conversions will read: what a budget limits."""
+        """The files, and their bytes, that the rewrites and conversions will read: what a budget limits."""
         reading = [p for p in (action.prediction for action in self.actions) if p.unit in {"file", EQUALITY_DELETE}]
         return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
 
@@ -269,14 +269,14 @@ class Plan:
         return plan_html(self)
 
 
-NOTHING = "Nothing worth doing: no action would pay back at this policy."
+NOTHING = "Nothing is worth doing under this policy."
 
 
 _SOURCES = {
-    "planner": " (asked of the engine's planner)",
+    "planner": " (predicted by the engine's planner)",
     "facts": " (estimated from facts)",
     "trial": " (tried on a clone)",
-    "trial of a sample": " (a sample was tried on a clone)",
+    "trial of a sample": " (from a sample tried on a clone)",
 }
 
 
@@ -309,7 +309,7 @@ def _nothing(plan: Plan) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """A plan as cards, one an action, with the SQL ready to copy."""
+    """A plan as cards, one per action, with SQL to copy."""
     if not plan.actions:
         parts = [f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(_nothing(plan))}</div>']
     else:
@@ -317,7 +317,7 @@ def plan_html(plan: Plan) -> str:
         parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
     if plan.parallelism:
         said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
-        parts.append(f"<details><summary>How it fits the cluster</summary>{html.definitions(said)}</details>")
+        parts.append(f"<details><summary>How the plan fits the cluster</summary>{html.definitions(said)}</details>")
     if plan.refused:
         parts.append(f'<div class="finding warning"><span class="badge">▲ refused</span> {html.text(plan.refused)} is not planned.</div>')
     if plan.rehearsed:
@@ -338,21 +338,21 @@ def predicted(p: Prediction) -> str:
     if p.unit in {"snapshot", "orphan"}:
         return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
     if p.unit == EQUALITY_DELETE:
-        return f"{count(p.files_in, p.unit)} go; at most {count(p.files_out, p.unit_out)} come, one for a data file; {size(p.bytes_in)} of files are looked into{p.about}"
+        return f"{count(p.files_in, p.unit)} become at most {count(p.files_out, p.unit_out)}, one per data file; reads up to {size(p.bytes_in)} of files{p.about}"
     if p.unit != "file":
-        sure = {"planner": " (asked of the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
+        sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
     said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {p.files_out:,} of {size(p.bytes_out)}"
     if p.delete_files_removed:
-        said += f", {count(p.delete_files_removed, 'delete file')} go"
+        said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
     said += f"; a full scan opens {count(p.file_opens_saved, 'file')} fewer"
-    return said + (p.about or "; no past run tells how long") + _SOURCES.get(p.source, "")
+    return said + (p.about or "; time unknown before the first run") + _SOURCES.get(p.source, "")
 
 
 def _in_all(plan: Plan, mark: str) -> str:
-    """The sum of what can be summed; actions of maintenance count different things."""
+    """The sum of the predictions that can be summed; actions of maintenance count different things."""
     return mark + predicted(plan.prediction) if all(a.prediction.unit == "file" for a in plan.actions) else ""
 
 
@@ -372,14 +372,14 @@ def _names(names: Sequence[str], of: int) -> str:
     return " ".join(f"<code>{html.text(n)}</code>" for n in names) + (f" and {more:,} more" if more > 0 else "")
 
 
-# --- Say what a compaction may take: which partitions, how much, how; checked when it is made
+# --- The policy of a compaction: which partitions, how much, how; checked when it is made
 
 
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]
 
 
-#: What of a policy a person states, by the names of commands and policy files.
+#: The policy settings that a person states, by their names in commands and policy files.
 SETTINGS = (
     "scope strategy columns budget since until skip_last leave_alone min_files delete_ratio min_win old_specs max_action_bytes max_action_partitions"
 ).split()
@@ -387,21 +387,21 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a plan may do; every field has a default that is safe on a live table.
+    """What a plan may do. Every default is safe on a live table.
 
-    ``scope``: ``minor`` takes fragments, oversized files and files under deletes and leaves
-    well-sized files untouched; ``major`` rewrites every file of the partitions it chooses.
-    ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
+    ``scope``: ``minor`` takes small files, oversized files and files with deletes, and leaves
+    well-sized files untouched; ``major`` rewrites every file of the partitions it selects.
+    A ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
     default to the table's sort order, then to its declared filter columns. ``since``,
-    ``until`` (a date or time, UTC) and ``skip_last_hours`` choose partitions by their own time,
-    where the table is partitioned by one. ``leave_alone_minutes``: partitions written within
-    the last so many minutes are not touched. ``min_files``: undersized files that make a
+    ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time,
+    if the table is partitioned by time. ``leave_alone_minutes``: partitions written within
+    this many minutes are skipped. ``min_files``: undersized files that make a
     partition worth a rewrite. ``delete_ratio``: position deletes or deletion
-    vectors per data record from which a partition is rewritten for them; equality deletes are
-    always worth it. ``old_specs``: also move files of older partition specs into the current
+    vectors per data record from which a partition is worth a rewrite; equality deletes
+    always make it worth one. ``old_specs``: also move files of older partition specs into the current
     one. ``budget_bytes``, ``budget_files`` and
-    ``budget_minutes`` limit what the whole plan reads, by its prediction. ``max_action_bytes``
-    and ``max_action_partitions`` limit one action: what is at stake in one attempt.
+    ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
+    and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
     ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
     """
 
@@ -424,12 +424,12 @@ class Policy:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Policy:
-        """Make a policy of plain values, as papermill and the command line give them.
+        """Make a policy from plain values, as papermill and the command line give them.
 
-        Sizes may be texts (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
+        Sizes may be strings (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
         ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
         ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
-        :class:`~icekit.errors.ParameterError` for an unknown name or a value of another kind.
+        :class:`~icekit.errors.ParameterError` for an unknown name or a wrong value.
         """
         known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
         values: dict[str, Any] = {}
@@ -447,7 +447,9 @@ class Policy:
         for name, kinds in (("scope", Scope), ("strategy", Strategy)):
             value, allowed = getattr(self, name), get_args(kinds)
             if value not in allowed:
-                raise ParameterError(f"{name} is {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}")
+                raise ParameterError(
+                    f"{name} cannot be {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
+                )
         if self.strategy != "binpack" and self.scope != "major":
             object.__setattr__(self, "scope", "major")
         for name in ("since", "until"):
@@ -462,7 +464,7 @@ class Policy:
 
 
 def _parsed(name: str, value: Any) -> dict[str, Any]:
-    """One setting in its own type, under its own name."""
+    """One setting, converted to its type, by its field name."""
     if name == "budget":
         return _budget(str(value))
     if name == "leave_alone":
@@ -498,9 +500,9 @@ def _budget(text: str) -> dict[str, Any]:
         return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
     for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
         if text.rstrip().endswith("M"):
-            break  # it may be mebibytes as well as minutes
+            break  # it may mean mebibytes or minutes
         try:
             return {name: cast("Any", parse)(text)}
         except ParameterError:
             continue
-    raise ParameterError(f"The budget {text!r} is none of: bytes (200 GB), files (500 files), time (30 minutes).")
+    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), files (500 files) or time (30 minutes).")

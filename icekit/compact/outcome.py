@@ -1,4 +1,4 @@
-"""Read from the table's own commits what a run has done, and hold what became of a plan: per action predicted and actual, and the proof."""
+"""Read from the table's own commits what a run did, and hold the outcome of a plan: predicted and actual per action, and the proof."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from icekit.saving import slug, versions, write_json
 from icekit.secrets import mask
 from icekit.units import count, elapsed, size, span
 
-# --- Read from the table itself what a run has done: its commits, told by their tags, and what they changed
+# --- Read from the table itself what a run did: find its commits by their tags, and sum up what they changed
 
 
-#: What each of a run's commits carries in its snapshot summary.
+#: A key in the snapshot summary of each of a run's commits.
 RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
-#: What a conversion's commits carry too, as no key of Iceberg's own says it: the files that were read for the commit, and their bytes.
+#: Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the commit, and their bytes.
 FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
 
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What commits changed, by their own summaries: never by what a procedure printed.
+    """What commits changed, according to their own summaries, never according to a procedure's output.
 
-    ``files_in`` and ``bytes_in`` are the data files that went; of a conversion the data and delete
-    files that it read, and ``files_out`` and ``bytes_out`` the delete files that it wrote.
+    ``files_in`` and ``bytes_in`` are the data files removed; for a conversion the data and delete
+    files read, and ``files_out`` and ``bytes_out`` the delete files written.
     ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
     or orphans, as the action's prediction counts them.
     """
@@ -48,17 +48,17 @@ class Actual:
     items_after: int = 0
 
     def __add__(self, other: Actual) -> Actual:
-        """Add what two actions changed."""
+        """The sum of what two actions changed."""
         return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def change(self, prediction: Prediction) -> str:
-        """``9 files → 1 file``, counted as a prediction is."""
+        """``9 files → 1 file``, in the units of a prediction."""
         before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
         return replace(prediction, files_in=before, files_out=after).change
 
     @property
     def any(self) -> bool:
-        """Tell whether anything was committed, or counted where nothing is."""
+        """Whether anything was committed, or counted where nothing is committed."""
         return self.commits > 0 or self.items_before > 0
 
 
@@ -74,11 +74,11 @@ def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None
 
 
 def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
-    """Tell whether an action's commits (oldest first) are in the table's history: not rolled back. True where it made none.
+    """Whether an action's commits (oldest first) are in the table's history, so not rolled back. True if it made none.
 
-    The last one decides, as the others are its ancestors. Where the history begins after the action
-    did (at ``began_ms``), because what was before has expired, that one may have been a part of it:
-    as long as nothing tells that it was rolled back, it is not done again.
+    The last commit decides, because the others are its ancestors. If the history begins after the action
+    (which began at ``began_ms``), because older snapshots have expired, that commit may have been part of it:
+    unless something shows that it was rolled back, the action is not done again.
     """
     if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
         return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
@@ -99,24 +99,24 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
         read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
         return Actual(*read, *written, number("removed-delete-files"), 1)
     files_in, files_out = number("deleted-data-files"), number("added-data-files")
-    # Sizes are of data and delete files together; a commit that only drops deletes reads no data.
+    # Sizes count data and delete files together; a commit that only drops deletes reads no data.
     bytes_in = number("removed-files-size") if files_in else 0
     bytes_out = number("added-files-size") if files_out else 0
     return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)
 
 
-# --- Hold what became of an action and of a plan
+# --- Hold the outcome of an action and of a plan
 
 
-#: ``planned``: a dry run. ``done``: nothing of it is left. ``skipped``: nothing was left to do.
-#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left. ``disproved``: it changed rows, or
-#: lost something. ``unproved``: nothing of it is left, and that no row changed could not be proved; a resumed run tries that again.
+#: ``planned``: a dry run. ``done``: nothing is left to do. ``skipped``: nothing was left to do.
+#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left to do. ``disproved``: it changed rows, or
+#: lost something. ``unproved``: nothing is left to do, but icekit could not prove that no row changed; a resumed run tries the proof again.
 Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
 
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What became of one action; ``actual`` is read from the table's own commits."""
+    """The outcome of one action; ``actual`` is read from the table's own commits."""
 
     action: Action
     status: Status
@@ -128,18 +128,18 @@ class ActionOutcome:
 
     @property
     def change(self) -> str:
-        """``9 files → 1 file``, counted as the action's prediction is."""
+        """``9 files → 1 file``, in the units of the action's prediction."""
         return self.actual.change(self.action.prediction)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan.
+    """The outcome of a plan.
 
-    ``proof`` is :class:`icekit.prove.Proof` or None for a dry run; ``leftovers`` are files
-    that failed attempts wrote and no snapshot names, with ``clean_up`` the command that would
-    remove them. ``then`` is what came of a compaction that a conversion was followed by,
-    ``iceberg_version`` that of the session it was run in. ``exit_status`` is 0 when everything planned is done and proved.
+    ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files
+    that failed attempts wrote and no snapshot names, and ``clean_up`` is the command that
+    removes them. ``then`` is the outcome of a compaction that followed a conversion,
+    ``iceberg_version`` the version in the session of the run. ``exit_status`` is 0 when everything planned is done and proved.
     """
 
     plan: Plan
@@ -155,14 +155,14 @@ class Outcome:
 
     @property
     def is_dry_run(self) -> bool:
-        """Tell whether nothing was run."""
+        """Whether nothing was run."""
         return self.run_id is None
 
     @property
     def status(self) -> str:
         """``nothing to do``, ``dry run``, ``done``, ``failed``, ``stopped``, ``not proved`` or ``refused``.
 
-        ``refused``: all else is done, and a procedure that was asked for by name is not.
+        ``refused``: all else is done, but a procedure that the user named was refused.
         """
         if not self.actions:
             return "refused" if self.plan.refused else "nothing to do"
@@ -191,11 +191,11 @@ class Outcome:
 
     @property
     def failure(self) -> str | None:
-        """Why the run has failed, or None."""
+        """Why the run failed, or None."""
         return f"{self.plan.name}: {self.status}." if self.exit_status else None
 
     def write_into(self, folder: Path) -> Path:
-        """Write the plan and what became of it as JSON into a folder, under the name of the table."""
+        """Write the plan and its outcome as JSON into a folder, named after the table."""
         return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
 
     def __repr__(self) -> str:
@@ -205,19 +205,19 @@ class Outcome:
         return outcome_html(self)
 
 
-# --- Write an action's figures as the ledger and the JSON have them, and read them back
+# --- Write an action's figures for the ledger and the JSON, and read them back
 
 
 _REWRITTEN = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed")
 _COUNTED = ("items_before", "items_after")
-# Under names of their own: how fast manifests were rewritten or deletes converted says nothing of rewrites of data files.
+# Separate names, because the speed of rewriting manifests or converting deletes says nothing about rewrites of data files.
 _CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
 
 
 def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
-    """What the ledger keeps of an action that was run, for calibration.
+    """The ledger's figures of an action that was run, for calibration.
 
-    ``whole`` is False for one that was killed in between: how long that took nobody knows.
+    ``whole`` is False for one that was killed in between: its duration is unknown.
     """
     unit = outcome.action.prediction.unit
     names = {name: name for name in (_REWRITTEN if unit == "file" else _COUNTED)} | (_CONVERTED if unit == EQUALITY_DELETE else {})
@@ -226,7 +226,7 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
 
 
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
-    """What became of an action that a run has done and proved before it ended, by its record."""
+    """The outcome of an action that a run did and proved before the run ended, from its record."""
     told = record.actual or {}
     known = {figure: int(told[name]) for name, figure in _CONVERTED.items() if name in told}
     known |= {name: int(told[name]) for name in (*_REWRITTEN, *_COUNTED) if name in told}
@@ -240,7 +240,7 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
 def outcome_text(outcome: Outcome) -> str:
     """An outcome as lines for a terminal: predicted next to actual, then the proof."""
     if outcome.is_dry_run:
-        said = "A dry run: nothing has run; run it with execute=True (or --execute)." if outcome.actions else "There is nothing to run."
+        said = "Dry run: nothing has run. Run the plan with execute=True (or --execute)." if outcome.actions else "There is nothing to run."
         return f"{plan_text(outcome.plan)}\n\n{said}"
     lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
     lines += compared(outcome).lines()
@@ -252,10 +252,10 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def outcome_html(outcome: Outcome) -> str:
-    """An outcome as a table of predicted next to actual, with the proof under it."""
+    """An outcome as a table of predicted next to actual, and the proof below it."""
     if outcome.is_dry_run:
         said = (
-            "A dry run: nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "There is nothing to run."
+            "Dry run: nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "There is nothing to run."
         )
         return html.framed(f"<p>{said}</p>")
     kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
@@ -276,13 +276,13 @@ def outcome_html(outcome: Outcome) -> str:
     return mask(html.framed(*parts, "</div>"))
 
 
-#: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most figures have their unit beside them.
+#: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its figures include their unit.
 _COMPARED = {"action": TEXT, "status": TEXT, "change": TEXT, "bytes": TEXT, "delete_files_removed": TEXT, "time": TEXT}
 
 
 def compared(outcome: Outcome) -> Grid:
-    """An action a row, and their sum: before and after, each next to what was predicted."""
-    # A part of an action that was split has no prediction of its own.
+    """A row per action, and their sum: before and after, each next to the prediction."""
+    # A part of a split action has no prediction of its own.
     rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
         total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
@@ -314,22 +314,22 @@ def _next_to(change: str, actual: str, predicted: str | None) -> str:
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
-        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began are in no snapshot, for example {outcome.leftovers[0]}: of failed attempts, of a writer that has yet to commit, or of another table that shares the location. This would remove what is left of them: {outcome.clean_up}"
+        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began {'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example {outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not committed yet, or another table in the same location. To remove the orphan files among them later: {outcome.clean_up}"
     yield from outcome.notes
     if outcome.then is not None:
         yield from ("", *repr(outcome.then).split("\n"))
     if outcome.status == "stopped":
-        yield f"Something is left to do: {outcome.plan.resume_command} (with the same --ledger, if one was given)"
+        yield f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same --ledger, if you gave one)"
 
 
-#: Raised by one when a field changes its meaning or goes; added fields do not count.
+#: Incremented when a field changes its meaning or is removed; added fields do not count.
 SCHEMA_VERSION = 1
-# Partitions that an action lists; the others are counted.
+# Most partitions listed per action; the rest are only counted.
 _PARTITIONS = 100
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """A plan and its outcome as plain data; secrets are taken out when it is written."""
+    """A plan and its outcome as plain data; secrets are masked when it is written."""
     plan = outcome.plan
     proof = outcome.proof
     return {

@@ -1,4 +1,4 @@
-"""Turn facts and findings into a plan: which partitions, in which order, by which statement, within which budget."""
+"""Turn facts and findings into a plan: which partitions, in which order, with which statement, within which budget."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.units import count, percent, size, span
 
-# --- Put candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why
+# --- Group candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why
 
 
 _NAMES = 10
 _LONGEST_FILTER = 20_000
 _GIB = 2**30
-# Iceberg's defaults, which are kept where the cluster gives no reason to leave them.
+# Iceberg's defaults, kept unless the cluster gives a reason to change them.
 _GROUP_BYTES = 100 * _GIB
 _COMMITS = 10
-# What compressed columns take as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
+# Size of compressed columns as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
 _ROWS_PER_FILE_BYTES = 3
 
 _WHY = {
-    "size": "files of the wrong size are combined or split; well-sized ones stay as they are",
+    "size": "combines or splits files of the wrong size; well-sized files stay as they are",
     "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
     "vectors": "delete-ratio-threshold takes files that lost a noticeable share of their rows to deletes naming only them",
-    "all": "every file of these partitions is rewritten",
+    "all": "rewrites every file of these partitions",
 }
 
 
@@ -44,8 +44,8 @@ def parallelism(
     """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
 
     ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
-    group: which files of a partition are done only shows when all are, so that a resumed run
-    would take a partition of several groups twice.
+    group: only when all groups of a partition are done can a resumed run see which files are done,
+    so it would rewrite a partition of several groups twice.
     """
     options: dict[str, str] = {}
     said: list[Explained] = []
@@ -60,15 +60,15 @@ def parallelism(
     choose(
         "max-concurrent-file-group-rewrites",
         at_once,
-        f"{cluster.source}; a group is {count(tasks_per_group, 'task')} on average, so {count(at_once, 'group')} keep the cores busy while others begin and commit",
+        f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so {count(at_once, 'group')} at once keep the cores busy while others start and commit",
     )
     if not sorting and not whole:
-        # A group is what is lost when it fails; small ones lose little, and still give every core a few tasks.
+        # A failure loses one group; small groups lose little, and still give every core a few tasks.
         group = min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))
         choose(
             "max-file-group-size-bytes",
             group,
-            f"what one failure costs: four files of {size(target_bytes)} for each of {count(cluster.cores, 'core')}, at least 1 GiB",
+            f"limits what one failure costs: four files of {size(target_bytes)} for each of {count(cluster.cores, 'core')}, at least 1 GiB",
         )
     elif sorting:
         rows = target_bytes * _ROWS_PER_FILE_BYTES
@@ -82,14 +82,14 @@ def parallelism(
     choose(
         "partial-progress.max-commits",
         commits,
-        f"{count(max(group_count, 1), 'group')}: what is done is committed as it goes, in at most so many snapshots",
+        f"{count(max(group_count, 1), 'group')}: finished groups are committed during the run, in at most this many snapshots",
     )
     return options, tuple(said)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """What all rewrites of a plan share; ``parallel`` are the options that fit them to the cluster."""
+    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to the cluster."""
 
     facts: TableFacts
     limits: Thresholds
@@ -99,7 +99,7 @@ class Rewriting:
 
 
 def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]) -> Action:
-    """One rewrite of the partitions of candidates that are alike; its prediction is their sum, until the engine is asked."""
+    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the engine predicts it."""
     facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
@@ -120,9 +120,9 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
     if mode == "all" and order.is_sorting:
-        why += f", its rows ordered by {order.sql or 'the sort order of the table'}"
+        why += f", rows ordered by {order.sql or 'the sort order of the table'}"
     if any(p.spec_id != facts.default_spec_id for p in partitions):
-        why += "; files of older specs share groups, and files of the current spec that hold such rows come with them"
+        why += "; files of older specs share groups, and files of the current spec that hold matching rows are rewritten with them"
     worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
     return Action(
         action_id=action_id,
@@ -151,8 +151,8 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
 def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
     """Move files of older specs into the current one.
 
-    No filter tells a file's spec. But one for all that is *not* in the partitions the current
-    spec has leaves files of the current spec alone, and takes files of older ones unless all
+    No filter can select the files of one spec. But a filter for everything that is *not* in the partitions of the
+    current spec skips files of the current spec, and takes files of older specs unless all
     their rows belong to those partitions.
     """
     facts = shared.facts
@@ -172,7 +172,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
         procedure="rewrite_data_files",
         catalog=facts.catalog,
         table=facts.table,
-        why=f"{count(files, 'file')} of older partition specs are moved into the current one, so that its filters prune them; they share groups, and so are shuffled",
+        why=f"{count(files, 'file')} of older partition specs move into the current one, so that its filters prune them; they share groups, and so are shuffled",
         prediction=Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
         partitions=partitions,
         partition_names=tuple(facts.partition_name(p) for p in partitions[:_NAMES]),
@@ -184,7 +184,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
 
 
 def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
-    """Drop delete files that apply to nothing, and rewrite nothing; None where another action does so anyway."""
+    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
     if (
         "dangling_deletes" not in findings.names
         or _has_global_deletes(facts)
@@ -197,7 +197,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
         "rewrite_data_files",
         facts.catalog,
         facts.table,
-        f"{found.evidence}: they are dropped, and no data file is rewritten",
+        f"{found.evidence}: drops them and rewrites no data file",
         Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
         branch=facts.ref,
@@ -205,29 +205,29 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
 
 
 def _has_global_deletes(facts: TableFacts) -> bool:
-    """Tell whether equality deletes of an unpartitioned spec hang over partitions of another.
+    """Whether equality deletes of an unpartitioned spec apply to partitions of another spec.
 
-    Engines before 1.12 judge them by their own partition alone, and would drop them while they
-    still apply; they stay until they are resolved.
+    Engines before 1.12 consider only the deletes' own partition, and would drop them while they
+    still apply; the deletes stay until they are resolved.
     """
     return len(facts.specs) > 1 and any(facts.spec(g.partition.spec_id).is_unpartitioned for g in facts.of_kind(Kind.EQUALITY_DELETES))
 
 
 def _renews(facts: TableFacts) -> bool:
-    """Tell whether rewritten files should get a sequence number of their own.
+    """Whether rewritten files should get a new sequence number.
 
-    By default they keep that of the snapshot the rewrite began from, so that equality deletes
-    of a live stream still apply to them. Position deletes of that very snapshot that name no
-    single file then apply to them as well, by the rule, and are neither dropped nor ever
-    finished with. A table without equality deletes needs no such care.
+    By default they keep the sequence number of the snapshot that the rewrite starts from, so that equality deletes
+    of a live stream still apply to them. Position deletes of that same snapshot that name no
+    single file then also apply to them, according to the specification, and are never dropped:
+    the rewrite would never be finished. A table without equality deletes does not need this.
     """
     scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
     return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
 
 
-#: What makes an estimate into the engine's prediction; see :func:`icekit.compact.service.predict`.
+#: Replaces an estimate with the engine's prediction; see :func:`icekit.compact.service.predict`.
 Predict = Callable[[Action], Action]
-# How often an action is planned again because the planner takes more than the budget.
+# How often an action is planned again because the planner takes more than the budget allows.
 _TRIMS = 4
 
 
@@ -243,17 +243,17 @@ def plan(
     bytes_per_second: float | None = None,
     now: dt.datetime | None = None,
 ) -> Plan:
-    """Plan the rewrites of data files that pay back; pure but for ``predict``, and nothing runs.
+    """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
-    ``recent`` are partitions written lately, which are left alone. ``predict`` asks the
+    ``recent`` are partitions written lately, which are skipped. ``predict`` asks the
     engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
-    throughput of past runs, which a budget in minutes needs. A table with nothing worth doing
+    throughput of past runs, needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
     that does not fit the table.
     """
     policy, limits, now = policy or Policy(), thresholds or Thresholds(), now or dt.datetime.now(dt.UTC)
     if facts.ref and not any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs):
-        raise ParameterError(f"{facts.ref} is not a branch, and only the table itself or a branch can be rewritten; leave ref out.")
+        raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
     order = sort_by(facts, policy)
     found = candidates(facts, findings, policy, limits)
     budget_bytes = _budget_bytes(policy, bytes_per_second) if found else policy.budget_bytes
@@ -264,21 +264,21 @@ def plan(
     options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole) if cluster else ({}, ())
     shared = Rewriting(facts, limits, policy, order, options)
     notes = (
-        ["The columns are not used: binpack orders no rows; sort, zorder and hilbert do."]
+        ["The columns are not used: binpack does not order rows; sort, zorder and hilbert do."]
         if policy.columns and policy.strategy == "binpack"
         else []
     )
     actions: list[Action] = []
     spent = 0
     for batch in batches:
-        # By this name a run finds the commits of an action again, so no two have the same.
+        # A run finds the commits of an action by this name, so no two actions have the same.
         action = rewrite_action(shared, f"a{len(actions) + 1}", batch)
         files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
         fitted = _fitted(shared, action, batch, predict, rest, files_left)
         if fitted is None:
             left.append(
-                _left("the engine's planner takes more than is left of the budget", [p for c in batch for p in c.partitions], facts)
+                _left("the engine's planner takes more than the rest of the budget", [p for c in batch for p in c.partitions], facts)
             )
         elif predict and not fitted.prediction.groups:
             left.append(_left("the engine's planner finds nothing to rewrite", [p for c in batch for p in c.partitions], facts))
@@ -287,14 +287,14 @@ def plan(
             actions.append(fitted)
             cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
             if cut:
-                left.append(_left("the engine's planner takes more than is left of the budget", cut, facts))
+                left.append(_left("the engine's planner takes more than the rest of the budget", cut, facts))
     for special in (move_old_specs(shared, findings), drop_dangling(facts, findings, actions)):
         if special is None:
             continue
         numbered = replace(special, action_id=f"a{len(actions) + 1}")
         ready = predict(numbered) if predict else numbered
         if budget_bytes is not None and spent + ready.prediction.bytes_in > budget_bytes:
-            left.append(Skipped("what is left of the budget does not reach for it", len(ready.partitions), ready.partition_names[:3]))
+            left.append(Skipped("the rest of the budget is too small", len(ready.partitions), ready.partition_names[:3]))
         elif ready.prediction.groups or ready.prediction.delete_files_removed:
             spent += ready.prediction.bytes_in
             actions.append(ready)
@@ -317,9 +317,9 @@ def plan(
 
 
 def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
-    """The order a policy asks for: its columns, else the table's sort order, else its filter columns.
+    """The row order that a policy asks for: its columns, else the table's sort order, else its filter columns.
 
-    Raises :class:`~icekit.errors.ParameterError` for an unknown column, or where none is known.
+    Raises :class:`~icekit.errors.ParameterError` for an unknown column, or if none is known.
     """
     known = {column.name: column for column in facts.columns}
     for name in policy.columns:
@@ -335,13 +335,13 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
         wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
     if not wanted:
         raise ParameterError(
-            f"{facts.name} has no sort order and declares no filter columns; name the columns to {policy.strategy} by (columns: a,b), or set the table property icekit.filter-columns."
+            f"{facts.name} has no sort order and declares no filter columns. Name the columns to {policy.strategy} by (columns: a,b), or set the table property icekit.filter-columns."
         )
     for name in wanted:
         path = known[name].names
         if policy.strategy != "sort" and (len(path) > 1 or "." in path[0] or "`" in path[0]):
             raise ParameterError(
-                f"Spark cannot {policy.strategy} by {name!r}: a curve takes no column inside a struct, nor one with a dot or a backtick in its name; use the strategy sort."
+                f"Spark cannot {policy.strategy} by {name!r}: a curve cannot use a column inside a struct, or with a dot or a backtick in its name. Use the strategy sort."
             )
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
     return RewriteOrder(policy.strategy, tuple((known[name].names, direction) for name in wanted))
@@ -360,7 +360,7 @@ def _choose(
     budget_bytes: int | None,
     now: dt.datetime,
 ) -> tuple[list[Candidate], list[Skipped]]:
-    """What the policy lets through, best win per byte first, and what it does not."""
+    """The candidates that the policy allows, most file opens saved per byte first, and the partitions that it skips."""
     window = in_window(facts, policy, now) if found else None
     refused: dict[str, list[Partition]] = {}
     chosen: list[Candidate] = []
@@ -369,17 +369,17 @@ def _choose(
         parts = candidate.partitions
         reason = None
         if window is not None and not window.issuperset(parts):
-            reason = "outside the window of time"
+            reason = "outside the time window"
         elif not recent.isdisjoint(parts):
             reason = f"written within the last {policy.leave_alone_minutes:g} minutes"
         elif not all(askable(facts.spec(p.spec_id), p) for p in parts):
-            reason = "its value is not a number (NaN), and Iceberg has no filter for that"
+            reason = "its value is NaN, for which Iceberg has no filter"
         elif not _is_bounded(facts, parts):
-            reason = "no filter can ask for it alone: the columns it was partitioned by were dropped, or it was not partitioned then"
+            reason = "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then"
         elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
             policy.budget_files is not None and files + candidate.files_in > policy.budget_files
         ):
-            reason = "the budget buys others that win more per byte"
+            reason = "the budget goes to partitions that save more file opens per byte"
         if reason:
             refused.setdefault(reason, []).extend(parts)
         else:
@@ -389,19 +389,19 @@ def _choose(
 
 
 def _budget_bytes(policy: Policy, bytes_per_second: float | None) -> int | None:
-    """What the plan may read: its budget in bytes or in time, the smaller one of both."""
+    """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
     if bytes_per_second is None:
         raise ParameterError(
-            "A budget in minutes needs the throughput of a past run and the ledger has none; give it in bytes (budget: 200 GB) for the first run."
+            "A budget in minutes needs the throughput of a past run, and the ledger has none. For the first run give the budget in bytes (budget: 200 GB)."
         )
     by_time = int(policy.budget_minutes * 60 * bytes_per_second)
     return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 
 def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
-    """Tell whether a filter keeps to these partitions; a table that was never partitioned needs none."""
+    """Whether a filter selects only these partitions; a table that was never partitioned needs none."""
     spec_ids = {p.spec_id for p in partitions}
     if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
         return False
@@ -413,7 +413,7 @@ def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> Sk
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
-    """Candidates put into actions: alike in how they are rewritten, and bounded in what one attempt risks."""
+    """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt risks."""
     batches: list[list[Candidate]] = []
     open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
     for candidate in chosen:
@@ -433,7 +433,7 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
 def _fitted(
     shared: Rewriting, action: Action, batch: Sequence[Candidate], predict: Predict | None, rest: int | None, files_left: int | None
 ) -> Action | None:
-    """The action with its prediction, cut down until the engine's own figure is within what is left of the budget."""
+    """The action with its prediction, cut down until the engine's own figure fits the rest of the budget."""
     kept = list(batch)
     for _ in range(_TRIMS):
         fitted = predict(action) if predict else action
@@ -458,27 +458,27 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
         rival = [c for c in recent if c.operation in ("overwrite", "delete", "replace")]
         share = len(rival) / len(recent)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files: only those can conflict with a rewrite"
+        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files; only such commits can conflict with a rewrite"
         if seconds and share:
             chance = 1 - math.exp(-seconds / gap * share)
-            said += f"; the longest action takes about {span(seconds * 1000)}, in which one comes with a chance of {percent(chance)} (it conflicts if it touches the same files, and is retried)"
+            said += f"; the longest action takes about {span(seconds * 1000)}, with a {percent(chance)} chance of such a commit in that time (if the commit touches the same files, icekit retries the action)"
         notes.append(said + ".")
     total = sum(a.prediction.bytes_in for a in actions)
     if facts.data.size_in_bytes:
         notes.append(
-            f"It reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
+            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
         )
     if any(a.prediction.source == "facts" for a in actions):
-        notes.append("Predictions are estimated from facts: without the JVM bridge (Spark Connect) the engine's planner cannot be asked.")
+        notes.append("Predictions are estimated from facts: the engine's planner needs the JVM bridge, which Spark Connect does not have.")
     return notes
 
 
-# --- Say what a budget buys of the candidates there are; pure arithmetic on a plan
+# --- Report how much of the candidates a budget covers; pure arithmetic on a plan
 
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """What a plan takes of the candidates, by their own figures; ``of_*`` is what all of them come to."""
+    """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all candidates."""
 
     candidates: int
     bytes_in: int
@@ -491,7 +491,7 @@ class Bought:
 
     @property
     def share_won(self) -> float | None:
-        """File opens saved as a share of what all candidates save; None where there is nothing to save."""
+        """File opens saved as a share of what all candidates would save; None if there is nothing to save."""
         return self.file_opens_saved / self.of_file_opens_saved if self.of_file_opens_saved else None
 
 

@@ -1,4 +1,4 @@
-"""Plan for a table of a catalog: read what the pure plan needs, and try a plan on a clone; the table itself is not written to."""
+"""Plan for a table of a catalog: read the inputs of the pure plan, and try a plan on a clone; writes nothing to the table."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# --- How near predictions came to what happened, and how fast past actions were; pure
+# --- Compare predictions with results, and measure the speed of past actions; pure
 
 
-#: What a plan predicts of each action; ``bytes_out`` in bytes, ``seconds`` in seconds.
+#: The quantities that a plan predicts for each action; ``bytes_out`` in bytes, ``seconds`` in seconds.
 QUANTITIES = ("files_out", "bytes_out", "delete_files_removed", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One prediction and what came of it.
+    """One prediction and its result.
 
-    ``error`` is ``|actual - predicted| / actual``, 0 where both are 0, and None where only
-    the actual is: no share of nothing can be given. ``ratio`` is ``actual / predicted``,
-    None where nothing was predicted.
+    ``error`` is ``|actual - predicted| / actual``, 0 if both are 0, and None if only
+    the actual is 0, because there is no share of nothing. ``ratio`` is ``actual / predicted``,
+    None if 0 was predicted.
     """
 
     quantity: str
@@ -70,16 +70,16 @@ class Pair:
 
     @property
     def ratio(self) -> float | None:
-        """The actual as a multiple of the prediction: 2.0 is twice as much."""
+        """The actual as a multiple of the prediction: 2.0 is twice the prediction."""
         return self.actual / self.predicted if self.predicted else None
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How well one quantity was predicted over ``count`` actions.
+    """How well one quantity was predicted, over ``count`` actions.
 
     ``mean_absolute_percentage_error`` is a share (0.1 is 10 %); it and ``median_ratio``
-    (actual / predicted) are None where no action gives one.
+    (actual / predicted) are None if no action gives one.
     """
 
     quantity: str
@@ -90,7 +90,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The accuracy of each of :data:`QUANTITIES`, and every pair it rests on, newest first."""
+    """The accuracy of each of :data:`QUANTITIES`, and every pair behind it, newest first."""
 
     quantities: tuple[Accuracy, ...]
     rows: tuple[Pair, ...]
@@ -104,16 +104,16 @@ class Calibration:
 
 
 def calibration(outcomes: Iterable[ActionRecord]) -> Calibration:
-    """Compare predicted with actual, of actions that are done and of what both sides know."""
+    """Compare predicted with actual, for actions that are done and quantities that both sides know."""
     done = sorted((o for o in outcomes if o.is_outcome), key=lambda o: -(o.ended_ms or 0))
     rows = tuple(pair for outcome in done for quantity in QUANTITIES if (pair := _pair(outcome, quantity)) is not None)
     return Calibration(tuple(_accuracy(quantity, [row for row in rows if row.quantity == quantity]) for quantity in QUANTITIES), rows)
 
 
 def throughput(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes read per second: the median of past done actions; None before there are any.
+    """Bytes read per second: the median over finished past actions; None if there are none.
 
-    The median, as one action that waited for a full cluster says nothing of the next.
+    The median, because one action that waited for a full cluster says nothing about the next.
     """
     rates = []
     for outcome in outcomes:
@@ -124,7 +124,7 @@ def throughput(outcomes: Iterable[ActionRecord]) -> float | None:
 
 
 def conversion_rate(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes of data and delete files per second of past conversions, their median; None before there are any."""
+    """Bytes of data and delete files per second of past conversions: the median; None if there are none."""
     rates = []
     for outcome in outcomes:
         read, seconds = _number(outcome.predicted, "bytes_in"), _number(outcome.actual, "seconds")
@@ -178,17 +178,17 @@ def predict(
     bytes_ratio: float = 1.0,
     bytes_per_second: float | None = None,
 ) -> Action:
-    """The action with the engine's prediction in place of the estimate it was chosen by.
+    """The action with the engine's prediction instead of the estimate that it was selected by.
 
     ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
     ``bytes_per_second`` is the throughput of past runs. Without a bridge the estimate stays,
-    and says so by its source.
+    and its ``source`` says so.
     """
     estimate = action.prediction
     if estimate.source == "metadata":
         return action
     if spark is not None and has_bridge(spark):
-        # Only where deletes decide which files are taken must each file be looked at.
+        # Each file must be examined only where deletes decide which files are taken.
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
         removed = planned.delete_files or 0
@@ -234,11 +234,11 @@ def plan_table(
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
 ) -> Plan:
-    """Plan the rewrites that pay back on a table, as the engine's planner predicts them.
+    """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
 
-    ``trial`` also tries each action on a zero-copy clone, whole or a sample, and predicts by
-    what came out: that registers a second table in the namespace ``icekit_scratch``, writes
-    beside the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
+    ``trial`` also tries each action on a zero-copy clone, complete or as a sample, and predicts from
+    the result: that registers a second table in the namespace ``icekit_scratch``, writes
+    next to the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
 
     Reads the table's metadata, the partitions written lately, the cluster's size and past
     outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
@@ -278,10 +278,10 @@ def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tup
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
-    """Bytes written per live byte read in past runs on the table, so that the next prediction is nearer.
+    """Bytes written per live byte read in past runs on the table, to improve the next prediction.
 
-    A rewrite of small files shrinks them by what headers and dictionaries took, which only the
-    table's own data tells. The median; 1 before any run.
+    A rewrite of small files saves the space of headers and dictionaries; how much, only the
+    table's own data shows. The median; 1 before any run.
     """
     ratios = []
     for outcome in outcomes:
@@ -291,16 +291,16 @@ def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
     return statistics.median(ratios) if ratios else 1.0
 
 
-# --- Try a plan on a zero-copy clone, each action whole or a bounded sample, and correct its predictions by what came out
+# --- Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its predictions from the result
 
 
-#: Bytes of one action that a trial rewrites at most; at least one partition's files, up to so many.
+#: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this size.
 SAMPLE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTrial:
-    """What rewriting a sample on a clone came to, beside what the planner said of that sample."""
+    """The result of rewriting a sample on a clone, next to the planner's prediction for that sample."""
 
     planned: PlannedRewrite
     actual: Actual
@@ -319,11 +319,11 @@ def try_plan(
 ) -> Plan:
     """The plan with each prediction corrected by a trial on a clone; the table is not written to.
 
-    An action of at most ``sample_bytes`` is tried whole, and its prediction is what came out. Of
-    a larger one some partitions are tried, and files, bytes and seconds are scaled by what the
-    planner says of the rest. Rows are compared before and after, as a run does. Raises
+    An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of
+    a larger action some partitions are tried, and files, bytes and seconds are scaled by the planner's
+    figures for the rest. Rows are compared before and after, as in a run. Raises
     :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row changed.
-    Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped`, the clone removed.
+    Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped` and removes the clone.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
@@ -340,7 +340,7 @@ def try_plan(
         proof = prove_commits(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
-            f"On a clone of {plan.name} the plan changed rows; nothing was run on the table itself. Keep what follows and report it.\n{proof!r}"
+            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n{proof!r}"
         )
     said = repr(proof).split("\n", 1)[0].partition(": ")[2] if proof is not None else None
     return replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said)
@@ -352,7 +352,7 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     moved = replace(action, table=copy.table)
     if sample is not None:
         partitions, mean_bytes = sample
-        # A partition may be larger than the sample is to be.
+        # A partition may be larger than the sample should be.
         most = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
         moved = replace(narrowed(lake, moved, partitions), options={**action.options, **most})
     planned = ask_planner(lake.spark, moved)
@@ -368,20 +368,20 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not came.any):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed; nothing was run on the table itself. "
-            "Run it without a trial to have it split and named, or make it smaller with max_action_bytes."
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed. Nothing was run on the table itself. "
+            "Run without a trial, which splits the action and names the failing part, or make it smaller with max_action_bytes."
         )
     return PlanTrial(planned, came, seconds, is_whole)
 
 
 def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple[Partition, ...], float] | None:
-    """Partitions of middling size that are a sample's worth, and their mean file size; None to take all of the action."""
+    """Partitions of medium size that make up a sample, and their mean file size; None to take the complete action."""
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
     wanted = frozenset(action.partitions)
     sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in wanted}
     ordered = sorted(action.partitions, key=lambda p: sizes[p].size_in_bytes if p in sizes else 0)
-    # From the middle outwards: neither the tiniest nor the one that is unlike all others.
+    # From the middle outwards: neither the smallest nor an outlier.
     middle = len(ordered) // 2
     outwards = sorted(range(len(ordered)), key=lambda i: abs(i - middle))
     chosen: list[Partition] = []
@@ -397,7 +397,7 @@ def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple
 
 
 def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
-    """A prediction scaled by what the sample came to."""
+    """A prediction scaled by the result of the sample."""
     done, planned = trial.actual, trial.planned
     if trial.is_whole:
         opens = p.file_opens_saved - (p.files_in - p.files_out) + (done.files_in - done.files_out)

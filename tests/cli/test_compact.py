@@ -40,7 +40,7 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
     status, text = said(capsys, "--help")
 
     assert status == 0
-    for name in ("--scope minor", "--leave-alone (60 minutes)", "Nothing is run without --execute", "--resume", "Exit status: 0 done"):
+    for name in ("--scope minor", "--leave-alone (60 minutes)", "Nothing runs without --execute", "--resume", "Exit status: 0 done"):
         assert name in text
     for name in SETTINGS:
         assert f"--{name.replace('_', '-')}" in text
@@ -49,13 +49,13 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["db.t", "--budget", "much"], "is none of: bytes (200 GB)"),
+        (["db.t", "--budget", "much"], "is not bytes (200 GB)"),
         (["db.t", "--scope", "majr"], "did you mean major"),
         (["db.t", "--strategy", "z"], "use binpack, sort, zorder, hilbert"),
         (["db.t", "--min-files", "inf"], "whole number"),
         (["db.t", "--prove", "some"], "use full, none, or the number"),
         (["db.t", "--prove", "²"], "use full, none, or the number"),
-        (["db.t", "--execute", "--resume"], "give it without --execute"),
+        (["db.t", "--execute", "--resume"], "use it without --execute"),
         (["db.t", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before until"),
         (["db.t", "--threshold", "nonsense"], "is not NAME=VALUE"),
         (["db.t", "--bugdet", "1 GB"], "did you mean --budget"),
@@ -145,7 +145,7 @@ def test_a_table_is_planned_compacted_and_found_well(
 
     status, text = said(capsys, *common)
     assert (status, sick.snapshot_id(), sick.book.exists()) == (0, here, False), text
-    assert "A dry run: nothing has run" in text
+    assert "Dry run: nothing has run" in text
     assert "CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in text
     dry = json.loads(document.read_text())
     assert (dry["schema_version"], dry["status"], dry["exit_status"], dry["actual"]) == (SCHEMA_VERSION, "dry run", 0, None)
@@ -164,7 +164,7 @@ def test_a_table_is_planned_compacted_and_found_well(
     assert set(dry["actions"][0]) == set(ran["actions"][0])
 
     status, text = said(capsys, *common, "--execute")
-    assert (status, "Nothing worth doing" in text) == (0, True), text
+    assert (status, "Nothing is worth doing" in text) == (0, True), text
     assert sick.rows() == rows
 
     status, text = said(capsys, "scratch.sic", "--ledger", str(sick.book))

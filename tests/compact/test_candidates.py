@@ -387,7 +387,7 @@ def test_a_window_on_a_table_without_times_is_refused() -> None:
     by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
     facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
 
-    with pytest.raises(ParameterError, match=r"db\.events is not partitioned by a time"):
+    with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
         in_window(facts, Policy(skip_last_hours=1), NOW)
     assert in_window(of(specs=(by_carrier,)), Policy(skip_last_hours=1), NOW) == frozenset()
 

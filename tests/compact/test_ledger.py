@@ -184,7 +184,7 @@ def test_a_ledger_of_a_newer_icekit_is_refused(ledger: SqliteLedger) -> None:
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
         db.execute("PRAGMA user_version = 99")
 
-    with pytest.raises(LedgerUnusable, match=r"newer icekit \(schema 99.*upgrade icekit"):
+    with pytest.raises(LedgerUnusable, match=r"newer icekit \(schema 99.*Upgrade icekit"):
         ledger.run("r1")
     with pytest.raises(LedgerUnusable, match="newer icekit"):
         ledger.save_run(RUN)
@@ -226,7 +226,7 @@ def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
     whole = ledger.path.read_bytes()
     ledger.path.write_bytes(whole[:100] + b"no database any more" * 500)
 
-    with pytest.raises(LedgerUnusable, match=r"is corrupt .*move it away"):
+    with pytest.raises(LedgerUnusable, match=r"is corrupt .*Move it away"):
         ledger.claims()
     with pytest.raises(LedgerUnusable, match="move it away"):
         ledger.claim(TABLE, "r1")
@@ -238,7 +238,7 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_i
     ledger.path.write_text(text)
 
     for ask in (ledger.claims, lambda: ledger.save_run(RUN)):
-        with pytest.raises(LedgerUnusable, match=r"is not a ledger of icekit .*name another path with --ledger") as refused:
+        with pytest.raises(LedgerUnusable, match=r"is not an icekit ledger .*Give another path with --ledger") as refused:
             ask()
         assert "move" not in str(refused.value)
 
@@ -249,9 +249,9 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_i
 def test_a_device_is_no_ledger_though_it_reads_as_an_empty_file() -> None:
     ledger = SqliteLedger(Path("/dev/null"))
 
-    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+    with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):
         ledger.claims()
-    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+    with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):
         ledger.claim(TABLE, "r1")
 
 
@@ -328,7 +328,7 @@ def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(tmp_path:
     assert "run first" in message
     assert "3 minutes ago" in message
     assert Owner.here().host in message
-    assert "resume it with --resume" in message
+    assert "continue it with --resume" in message
 
 
 def test_a_process_may_claim_again_what_it_holds(ledger: SqliteLedger) -> None:
@@ -348,7 +348,7 @@ def test_other_tables_are_free(ledger: SqliteLedger) -> None:
 def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: SqliteLedger) -> None:
     ledger.claim(TABLE, "first", "uuid")
 
-    with pytest.raises(TableClaimed, match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is being compacted by run first"):
+    with pytest.raises(TableClaimed, match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is claimed by run first"):
         ledger.claim("other.db.t", "second", "uuid")
     ledger.claim(TABLE, "third", "another table of that name")
     ledger.heartbeat(TABLE, "first", "uuid")
@@ -535,6 +535,6 @@ def test_a_marked_file_without_tables_is_somebody_elses(tmp_path: Path) -> None:
     theirs.close()
     before = path.read_bytes()
 
-    with pytest.raises(LedgerUnusable, match="is not a ledger of icekit"):
+    with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):
         SqliteLedger(path).claim("db.t", "r1")
     assert path.read_bytes() == before

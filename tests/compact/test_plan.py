@@ -71,7 +71,7 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
         f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
     )
     assert (action.action_id, action.title) == ("a1", "rewrite_data_files event_day=2026-01-01")
-    assert action.why.startswith("small files in 1 partition: files of the wrong size are combined or split")
+    assert action.why.startswith("small files in 1 partition: combines or splits files of the wrong size")
     assert (action.prediction.files_in, action.prediction.files_out, action.prediction.source) == (5, 1, "facts")
 
 
@@ -130,7 +130,7 @@ def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -
 def test_an_unknown_column_is_refused_with_the_nearest_and_none_at_all_with_what_to_do() -> None:
     with pytest.raises(ParameterError, match=r"no column 'carier' to sort by; did you mean carrier"):
         made(of(small()), strategy="sort", columns=("carier",))
-    with pytest.raises(ParameterError, match=r"name the columns to zorder by .* or set the table property icekit\.filter-columns"):
+    with pytest.raises(ParameterError, match=r"Name the columns to zorder by .* or set the table property icekit\.filter-columns"):
         made(of(small()), strategy="zorder")
 
 
@@ -155,7 +155,7 @@ def test_odd_column_names_are_quoted_part_by_part() -> None:
     assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
     # A curve through any of these fails in Spark, with an error that names something else.
     for name in ("a.b", "c`d", "s.it's `x`", "s.x"):
-        with pytest.raises(ParameterError, match="use the strategy sort"):
+        with pytest.raises(ParameterError, match="Use the strategy sort"):
             sort_by(facts, Policy(strategy="zorder", columns=(name,)))
 
 
@@ -163,7 +163,7 @@ def test_a_healthy_table_gives_a_plan_without_actions() -> None:
     nothing = made(table_facts(), Findings())
 
     assert not any((nothing.actions, nothing.left_alone, nothing.parallelism, nothing.notes))
-    assert "Nothing worth doing" in repr(nothing)
+    assert "Nothing is worth doing" in repr(nothing)
     assert nothing.prediction.files_in == 0
 
 
@@ -211,12 +211,12 @@ def test_a_budget_buys_what_wins_most_per_byte(budget: dict[str, Any], bought: l
     planned = made(facts, bytes_per_second=2 * MIB / 2, **budget)
 
     assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in bought)
-    assert [left.reason for left in planned.left_alone] == ["the budget buys others that win more per byte"]
+    assert [left.reason for left in planned.left_alone] == ["the budget goes to partitions that save more file opens per byte"]
     assert planned.left_alone[0].partition_count == 3 - len(bought)
 
 
 def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do() -> None:
-    with pytest.raises(ParameterError, match=r"give it in bytes \(budget: 200 GB\)"):
+    with pytest.raises(ParameterError, match=r"give the budget in bytes \(budget: 200 GB\)"):
         made(of(small()), budget_minutes=5)
     assert made(table_facts(), budget_minutes=5).actions == ()
 
@@ -261,7 +261,7 @@ def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
     planned = made(of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1))
 
     assert planned.actions == ()
-    assert "or it was not partitioned then" in planned.left_alone[0].reason
+    assert "or the table was not partitioned then" in planned.left_alone[0].reason
     assert planned.left_alone[0].examples == ("(unpartitioned)",)
 
 
@@ -295,7 +295,7 @@ def test_partitions_outside_the_window_are_left_alone() -> None:
     planned = made(of(small(1), small(2)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
 
     assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
-    assert planned.left_alone[0].reason == "outside the window of time"
+    assert planned.left_alone[0].reason == "outside the time window"
 
 
 def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
@@ -306,7 +306,7 @@ def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
     assert [p for a in nan.actions for p in a.partitions] == [partition(1.5)]
     assert "NaN" in nan.left_alone[0].reason
     assert gone.actions == ()
-    assert "columns it was partitioned by were dropped" in gone.left_alone[0].reason
+    assert "its partition columns were dropped" in gone.left_alone[0].reason
 
 
 def test_one_action_is_bounded_in_bytes_and_in_partitions() -> None:
@@ -379,7 +379,7 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), Findings((finding("old_partition_spec"),)), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "what is left of the budget does not reach for it"
+    assert planned.left_alone[0].reason == "the rest of the budget is too small"
     assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
 
 
@@ -473,7 +473,7 @@ def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: di
     assert [len(a.partitions) for a in planned.actions] == [2]
     assert planned.prediction.bytes_in == 160 * MIB
     assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        ("the engine's planner takes more than is left of the budget", 2)
+        ("the engine's planner takes more than the rest of the budget", 2)
     ]
 
 
@@ -507,8 +507,8 @@ def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
     # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
     assert (action.action_id, len(action.partitions), action.prediction.files_in) == ("a1", 2, 16)
     assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        ("the budget buys others that win more per byte", 1),
-        ("the engine's planner takes more than is left of the budget", 1),
+        ("the budget goes to partitions that save more file opens per byte", 1),
+        ("the engine's planner takes more than the rest of the budget", 1),
     ]
 
 
@@ -516,7 +516,7 @@ def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:
     planned = made(of(small()), predict=planner(GIB), budget_bytes=200 * MIB)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "the engine's planner takes more than is left of the budget"
+    assert planned.left_alone[0].reason == "the engine's planner takes more than the rest of the budget"
 
 
 def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
@@ -538,9 +538,9 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 
     # Three of four hourly commits are rivals: 1.5 are due in two hours, and 1 - exp(-1.5) = 0.777.
     assert notes == (
-        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files: only those can conflict with a rewrite"
-        "; the longest action takes about 2 hours, in which one comes with a chance of 78 % (it conflicts if it touches the same files, and is retried).",
-        "It reads 50 MiB of 50 MiB (100 % of the table).",
+        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files: only such commits can conflict with a rewrite"
+        "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
+        "The plan reads 50 MiB of 50 MiB (100 % of the table).",
     )
 
 

@@ -185,7 +185,7 @@ def test_no_filter_escapes_its_place(table: Lake, text: str) -> None:
 
 @pytest.mark.parametrize("text", NOT_FOR_FILES)
 def test_a_condition_that_iceberg_cannot_choose_files_by_is_refused_by_name(table: Lake, text: str) -> None:
-    with pytest.raises(ParameterError, match="Iceberg cannot choose partitions by the filter") as refused:
+    with pytest.raises(ParameterError, match="Iceberg cannot select partitions with the filter") as refused:
         plan_conversion(table, NAME, where=text)
 
     assert repr(text) in str(refused.value)

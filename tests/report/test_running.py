@@ -125,7 +125,7 @@ def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(man
         rest = run.stdout.read()
 
     assert run.returncode == 130, rest
-    assert "what is committed or reported so far stays" in rest
+    assert "Commits and reports made so far stay" in rest
     done = [json.loads(line)["table"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
     assert done
     assert f"{len(done)} of 5 tables so far" in (tmp_path / "index.html").read_text()

@@ -42,7 +42,7 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
     with (
         opened(ledger, one) as book,
         claimed(book, "one.db.t", "first", plan.table_uuid),
-        pytest.raises(TableClaimed, match=r"two\.db\.t \(which that run knows as one\.db\.t\) is being compacted by run first"),
+        pytest.raises(TableClaimed, match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first"),
     ):
         run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert table.file_count() == 5

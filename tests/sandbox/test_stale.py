@@ -106,7 +106,7 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     said = capsys.readouterr().out
     assert f"dead: process {victim.pid} has ended" in said
     assert stale.drop in said
-    assert "Nothing was removed; --remove drops the 1 clone" in said
+    assert "Nothing was removed. --remove drops the 1 clone" in said
     assert stale_clones(lake) == (stale,)
     with pytest.warns(UserWarning, match="1 clone of scratch.cloned were left"), clone(lake, table.name):
         pass

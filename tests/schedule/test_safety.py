@@ -439,7 +439,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
 
     assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
     said = capsys.readouterr().out
-    assert "may be worked on again" not in said
+    assert "is cleared: the next pass" not in said
     assert "run unseen (two rows are missing), with `icekit compact lake.db.a --clear unseen`" in said
     with opened(wanted.ledger, lake) as book:
         assert book.disproved() == (unseen,)
@@ -447,7 +447,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
 
     passing.state.apply("db.a", "hold", failure=Failure("compact", "not proved", "m", 0, run_id="mine"))
     assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
-    assert "may be worked on again" in capsys.readouterr().out
+    assert "is cleared: the next pass may run on it again" in capsys.readouterr().out
 
 
 def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def is_balanced(text: str) -> bool:
 def test_a_plan_says_why_what_and_by_which_statement() -> None:
     text = plan_text(plan(action()))
 
-    assert text.startswith("db.events: 1 action; 90 files of 90 MiB become 1 of 85 MiB, 3 delete files go")
+    assert text.startswith("db.events: 1 action; 90 files of 90 MiB become 1 of 85 MiB, 3 delete files removed")
     assert "why        small files in 1 partition" in text
     assert action().sql in text
 
@@ -68,9 +68,9 @@ def test_a_prediction_says_where_it_is_from() -> None:
     p = action().prediction
 
     assert predicted(p) == (
-        "90 files of 90 MiB become 1 of 85 MiB, 3 delete files go; a full scan opens 89 files fewer; about 12 seconds (asked of the engine's planner)"
+        "90 files of 90 MiB become 1 of 85 MiB, 3 delete files removed; a full scan opens 89 files fewer; about 12 seconds (predicted by the engine's planner)"
     )
-    assert "no past run tells how long (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
+    assert "time unknown before the first run (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
     assert "(tried on a clone)" in predicted(dataclasses.replace(p, source="trial"))
     assert "90 MiB shuffled" in predicted(dataclasses.replace(p, shuffle_bytes=90 * MIB))
 
@@ -99,7 +99,7 @@ def test_what_is_left_alone_the_cluster_and_the_notes_are_in_both_renderings() -
 def test_a_dry_run_says_that_nothing_has_run() -> None:
     dry = Outcome(plan(action()), None, (ActionOutcome(action(), "planned"),))
 
-    assert outcome_text(dry).endswith("A dry run: nothing has run; run it with execute=True (or --execute).")
+    assert outcome_text(dry).endswith("Dry run: nothing has run. Run the plan with execute=True (or --execute).")
     assert "nothing has run" in outcome_html(dry)
     assert outcome_text(Outcome(plan(), None, ())).endswith("There is nothing to run.")
     assert "plan above" not in outcome_html(Outcome(plan(), None, ()))
@@ -141,7 +141,7 @@ def test_secrets_are_in_neither_rendering() -> None:
 def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None:
     text = outcome_text(ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"))
 
-    assert "At least 1 file written since the run began are in no snapshot, for example /t/data/x.parquet" in text
+    assert "At least 1 file written since the run began is in no snapshot, for example /t/data/x.parquet" in text
 
 
 def test_a_stopped_run_says_how_to_go_on() -> None:

@@ -1,4 +1,4 @@
-"""Forecast what equality deletes take to read, and turn them into position deletes."""
+"""Forecast what reading equality deletes costs, and turn them into position deletes."""
 
 from icekit.compact.equality_deletes.measure import StockRun, forecast_table, sample_keys, stock_rewrite
 from icekit.compact.equality_deletes.plan import plan_conversion

@@ -1,4 +1,4 @@
-"""Measure what a forecast rests on: sample the keys of equality deletes, and really run Spark's own compaction on a small heap, on a clone."""
+"""Measure the inputs of a forecast: sample the keys of equality deletes, and run Spark's own compaction with a small heap, on a clone."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 MAX_FILES = 8
 MAX_RECORDS = 1_000_000
-#: Keys repeat between the files of one partition: few partitions, with several files of each.
+#: Keys repeat between the files of one partition: read few partitions, and several files of each.
 MAX_PARTITIONS = 2
-#: Delete manifests that are read to find files to sample, spread evenly over the list.
+#: Delete manifests to read to find files to sample, spread evenly over the list.
 MAX_MANIFESTS = 20
-#: Larger files are not read whole for the sake of a sample.
+#: Larger files are skipped: a sample is not worth reading them in full.
 MAX_FILE_BYTES = 128 * 2**20
 
 
@@ -68,11 +68,11 @@ class _DeleteFile:
 
 
 def sample_keys(lake: Lake, facts: TableFacts, *, max_files: int = MAX_FILES, max_records: int = MAX_RECORDS) -> KeySample:
-    """Read the key columns of a few equality delete files of the partitions that have most to load.
+    """Read the key columns of a few equality delete files of the partitions that load the most.
 
     Reads at most :data:`MAX_MANIFESTS` manifests, and of at most ``max_files`` Parquet files
-    the first ``max_records`` records in all. Files of other formats and very large ones are
-    passed over and counted. Raises :class:`~icekit.errors.MetadataUnreadable`.
+    the first ``max_records`` records in total. Skips and counts files of other formats and very
+    large ones. Raises :class:`~icekit.errors.MetadataUnreadable`.
     """
     if facts.snapshot_id is None or not facts.total(Kind.EQUALITY_DELETES).file_count:
         return KeySample()
@@ -110,7 +110,7 @@ def sample_keys(lake: Lake, facts: TableFacts, *, max_files: int = MAX_FILES, ma
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many items, evenly from the first to the last."""
+    """At most this many items, spread evenly from the first to the last."""
     if len(items) <= most:
         return list(items)
     return [items[i * (len(items) - 1) // max(most - 1, 1)] for i in range(most)]
@@ -140,13 +140,13 @@ def _delete_files(manifests: Iterable[Mapping[str, Any]], read: Callable[[str], 
 
 
 def _worst(facts: TableFacts, by_partition: Mapping[Partition, Sequence[_DeleteFile]]) -> list[Partition]:
-    """Partitions with delete files that were found, those whose data files load most first."""
+    """Partitions with delete files, those whose data files load the most first."""
     load = {a.partition: a.max_deletes_per_file for a in equality_deletes_applied(facts)}
     return sorted(by_partition, key=lambda p: (-load.get(p, 0), -sum(f.record_count for f in by_partition[p]), str(p)))
 
 
 def _keys(file: _DeleteFile, columns: Mapping[int, Column], read: Callable[[str], bytes], room: int) -> pa.Table:
-    """The key columns of the first records of a delete file, named by their field ids."""
+    """The key columns of the first records of a delete file, named by field id."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -164,7 +164,7 @@ def _keys(file: _DeleteFile, columns: Mapping[int, Column], read: Callable[[str]
 
 
 def _distinct(read: Sequence[pa.Table]) -> tuple[int, int] | None:
-    """Distinct keys and records of the files of one partition; files of other keys than the first are left."""
+    """Distinct keys and records of the files of one partition; files with other keys than the first are skipped."""
     import pyarrow as pa
 
     alike = [t for t in read if t.num_rows and t.column_names and set(t.column_names) == set(read[0].column_names)]
@@ -176,7 +176,7 @@ def _distinct(read: Sequence[pa.Table]) -> tuple[int, int] | None:
 
 
 def _measure(table: pa.Table, columns: Mapping[int, Column], lengths: dict[int, list[float]]) -> None:
-    """Add up the heap of the values of columns that differ in length."""
+    """Add up the heap of values in variable-length columns."""
     import pyarrow.compute as pc
 
     for name in table.column_names:
@@ -186,7 +186,7 @@ def _measure(table: pa.Table, columns: Mapping[int, Column], lengths: dict[int, 
         values = table.column(name)
         octets = pc.binary_length(values)
         if column.type == "string":
-            # Java keeps a byte a character if it can; counted as two where any is beyond ASCII.
+            # Java uses one byte per character if it can; counted as two bytes if any character is beyond ASCII.
             letters = pc.utf8_length(values)
             octets = pc.if_else(pc.equal(octets, letters), octets, pc.multiply(letters, 2))
         size = text_bytes if column.type == "string" else binary_bytes
@@ -205,27 +205,27 @@ def _key_column(column: Column, measured: Sequence[float] | None) -> KeyColumnHe
 
 
 def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
-    """Forecast what Spark's own reading and rewriting of a table take of an executor's heap; reads metadata and a sample of keys.
+    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take; reads metadata and a sample of keys.
 
-    ``executor`` is one, or as :meth:`Executor.parse` reads it; by default that of the lake's session.
+    ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the executor of the lake's session.
     """
     facts = observe(lake, table, ref=ref)
     wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
     return forecast_heap(facts, wanted, sample_keys(lake, facts))
 
 
-# --- See what Spark's own compaction comes to on a small heap: really run, on a clone, in a process of its own
+# --- Measure Spark's own compaction with a small heap: a real run, on a clone, in its own process
 
 
 _SAID = "icekit stock rewrite: "
 _OUT_OF_MEMORY = ("OutOfMemoryError", "GC overhead limit exceeded")
-#: What makes Iceberg take files under equality deletes, which sizes alone do not.
+#: Makes Iceberg take files with equality deletes, which it would not take by size.
 OPTIONS: Mapping[str, str] = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
 
 
 @dataclass(frozen=True, slots=True)
 class StockRun:
-    """What became of a stock ``rewrite_data_files``: on a clone, which is gone, so the table is as it was."""
+    """The result of a stock ``rewrite_data_files`` on a clone; the clone is dropped, and the table is unchanged."""
 
     table: str
     executor: Executor
@@ -235,21 +235,21 @@ class StockRun:
 
     def __repr__(self) -> str:
         took = span(self.seconds * 1000)
-        ended = {"finished": f"finished in {took}", "stopped": f"was stopped, unfinished, after {took}"}.get(
+        ended = {"finished": f"finished in {took}", "stopped": f"was stopped before it finished, after {took}"}.get(
             self.outcome, f"{'ran out of memory' if self.outcome == 'out of memory' else 'failed'} after {took}"
         )
         return f"A stock rewrite_data_files of {self.table} with {self.executor} {ended}." + (f" {self.detail}" if self.detail else "")
 
 
 def stock_rewrite(lake: Lake, table: Identifier | str, executor: Executor | str, *, limit_seconds: float = 120) -> StockRun:
-    """Run ``rewrite_data_files`` over a table's equality deletes on a zero-copy clone, in a local Spark of so many cores and so much heap.
+    """Run ``rewrite_data_files`` over a table's equality deletes on a zero-copy clone, in a local Spark with these cores and this heap.
 
-    It is stopped after ``limit_seconds``, with all that it started. Raises
+    The process, and all that it started, is stopped after ``limit_seconds``. Raises
     :class:`~icekit.errors.ParameterError` for a catalog that only the running session knows.
     """
     if isinstance(lake.tables, SessionTables):
         raise ParameterError(
-            "A catalog of the running session cannot be opened by another process; configure a profile to try a stock run."
+            "Another process cannot open a catalog that only the running session has. Configure a profile to try a stock run."
         )
     require_seconds("limit_seconds", limit_seconds)
     name = lake.identifier(table) if isinstance(table, str) else table

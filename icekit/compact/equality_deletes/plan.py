@@ -1,4 +1,4 @@
-"""Plan the conversion of a table's equality deletes: in which batches, and what each will come to."""
+"""Plan the conversion of a table's equality deletes: its batches, and a prediction for each."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
     from icekit.catalog import Lake
 
-#: Files of one commit, about: the driver holds a row for each while it runs.
+#: Approximate number of files in one commit: the driver holds a row for each while it runs.
 MAX_FILES = 20_000
-#: Of one row or delete record in a shuffle: its key, and what tells its place and its age.
+#: Bytes of one row or delete record in a shuffle: its key, its place and its age.
 RECORD_BYTES = 100
-#: Of the free disk where Spark spills, in local mode; elsewhere nobody can ask.
+#: Share of the free disk where Spark spills, in local mode; elsewhere the free space is unknown.
 DISK_SHARE = 0.5
 CLUSTER_BATCH_BYTES = 200 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Scopes converted together, in ``slices`` commits of a part of the data files each."""
+    """Scopes converted together, in ``slices`` commits, each for part of the data files."""
 
     scopes: tuple[Scope, ...]
     slices: int = 1
 
     @property
     def shuffle_bytes(self) -> int:
-        """What rows and deletes take on disk while they are joined, all slices together."""
+        """Disk space of rows and deletes while they are joined, all slices together."""
         return sum(_bytes(scope) for scope in self.scopes)
 
 
@@ -67,9 +67,9 @@ def plan_conversion(
 ) -> Plan:
     """Plan the conversion of a table's equality deletes into position deletes; runs nothing.
 
-    ``where`` (SQL) chooses the partitions that may hold such rows, whole; deletes that apply to
-    every partition stay then. ``batch_bytes`` is what one batch may take on the disks that Spark
-    spills to ("200 GB"; default: half of what is free there, in local mode). Raises
+    ``where`` (SQL) selects the complete partitions that may hold matching rows; deletes that apply to
+    every partition then stay. ``batch_bytes`` is how much space one batch may take on the disks that Spark
+    spills to ("200 GB"; default: half of the free space, in local mode). Raises
     :class:`~icekit.errors.ConversionRefused` without the JVM bridge, and the errors of
     :mod:`icekit.errors`.
     """
@@ -78,10 +78,10 @@ def plan_conversion(
     spark = lake.spark
     if not has_bridge(spark):
         raise ConversionRefused(
-            "A conversion needs the JVM bridge, which Spark Connect has not; run it in a session with a driver of its own."
+            "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
         )
     budget = _budget(lake, batch_bytes)
-    lake.tables.source(name)  # a table that is not there, or a view, is told as everywhere
+    lake.tables.source(name)  # raises the usual errors for a missing table or a view
     asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
     if at is None:
@@ -91,14 +91,18 @@ def plan_conversion(
     if asked_for is not None:
         asked, narrows = partitions_where(spark, at, asked_for, case_sensitive=is_case_sensitive(spark))
         if not narrows and any(not s.is_global for s in chosen):
-            notes.append("The filter is on no partition column, so it takes every partition.")
+            notes.append("The filter uses no partition column, so it selects every partition.")
         if left := [s for s in chosen if s.is_global]:
             notes.append(
-                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay: convert without a filter to remove them."
+                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay. Convert without a filter to remove them."
             )
         chosen = [s for s in chosen if not s.is_global and s.partition in asked]
     if not chosen:
-        notes.append("The partitions that the filter chooses have none." if where and at.scopes else "The table has none.")
+        notes.append(
+            "The partitions that the filter selects have no equality deletes."
+            if where and at.scopes
+            else "The table has no equality deletes."
+        )
     rate = _rate(ledger, lake, display_name(full))
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
@@ -119,23 +123,23 @@ def plan_conversion(
 
 
 def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
-    """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` for what is no filter, or none of Iceberg's."""
+    """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` if Iceberg cannot use it."""
     stated = read_predicate(spark, spark.table(identifier(*table)), where)
     try:
         with quiet_errors():
             return filter_expression(spark, table, stated.text)
     except engine_errors() as error:
         raise ParameterError(
-            f"Iceberg cannot choose partitions by the filter {shorten(where, 200)!r} ({reason(error)}). "
-            "Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), without functions of columns but those of partitioning.",
+            f"Iceberg cannot select partitions with the filter {shorten(where, 200)!r} ({reason(error)}). "
+            "Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), without functions of columns other than partition transforms.",
             detail=scrub(str(error)),
         ) from None
 
 
 def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
-    """Pack partitions into batches that fit a disk and a driver; global deletes come last, over all data files.
+    """Pack partitions into batches that fit a disk and a driver; global deletes come last, with all data files.
 
-    A partition that is too large alone is sliced by data files. Pure.
+    A partition that is too large for one commit is sliced by data files. Pure.
     """
     made: list[Batch] = []
     waiting: list[Scope] = []
@@ -157,7 +161,7 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
 
 
 def _slices(scopes: Sequence[Scope], budget: int) -> int:
-    """Into how many parts the rows must be cut; the deletes are read in full beside each."""
+    """The number of slices that the rows must be cut into; each slice reads all the deletes."""
     deletes = sum(s.delete_records for s in scopes) * RECORD_BYTES
     rows = max(s.data_records for s in scopes) * RECORD_BYTES
     if rows + deletes <= budget and max(s.data_files for s in scopes) <= MAX_FILES:
@@ -175,18 +179,18 @@ def _files(scope: Scope) -> int:
 
 
 def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rate: float | None, *, place: int, up_to: int) -> Action:
-    """The action of a batch; ``model`` is what all have in common, ``rate`` the bytes read in a second by past conversions."""
+    """The action of a batch; ``model`` holds the fields that all actions share, ``rate`` the bytes per second of past conversions."""
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
-    # Global deletes of two specs look at the same data files.
+    # Global deletes of two specs apply to the same data files.
     several = [s for s in scopes if not s.is_global]
     over = [max(s.data_files for s in scopes if s.is_global)] if len(several) < len(scopes) else [s.data_files for s in several]
     rows = max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
     _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
-        f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} of {count(rows, 'row')}: read and deduplicated once, joined by Spark "
-        f"in at most {size(batch.shuffle_bytes)} of spill space{each}"
+        f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates them once, and joins them "
+        f"using at most {size(batch.shuffle_bytes)} of spill space{each}"
     )
     arguments: dict[str, str | int | bool | tuple[str, ...]] = {"up_to": up_to, **({"slices": batch.slices} if batch.slices > 1 else {})}
     names = tuple(partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table" for s in scopes[:3])
@@ -215,16 +219,16 @@ def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rat
 
 
 def _told(metadata: Any) -> Iterable[str]:
-    """What the commit shows to readers of the change stream."""
+    """How the commit appears to readers of the change stream."""
     what = "deletion vectors" if int(metadata.get("format-version", 2)) >= 3 else "position delete files"
     yield (
-        f"Each commit adds {what} and removes equality deletes; no row changes. It is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: "
-        "Spark streaming readers stop at it unless streaming-skip-delete-snapshots (streaming-skip-overwrite-snapshots) is set, and Flink's incremental reads, which take appends only, pass over it."
+        f"Each commit adds {what} and removes equality deletes; no row changes. The commit is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: "
+        "Spark streaming readers stop at such a commit unless streaming-skip-delete-snapshots (streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only appends, skip it."
     )
 
 
 def _rate(ledger: Ledger | str | None, lake: Lake, table: str) -> float | None:
-    """Bytes read per second by past conversions of this table, else of any."""
+    """Bytes read per second by past conversions of this table, or else of any table."""
     with opened(ledger, lake) as book:
         return conversion_rate(book.outcomes(table)) or conversion_rate(book.outcomes())
 
@@ -233,7 +237,7 @@ def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
     if batch_bytes is not None:
         found = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
         if found <= 0:
-            raise ParameterError(f"A batch of {batch_bytes} holds nothing; give what it may take on disk, as in '200 GB'.")
+            raise ParameterError(f"A batch of {batch_bytes} is too small. Give the disk space that a batch may use, such as '200 GB'.")
         return found
     context: Any = lake.spark.sparkContext
     if not str(context.master).startswith("local"):
