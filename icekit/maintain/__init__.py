@@ -1,4 +1,4 @@
-"""Plan what keeps a table well beside its data files: deletes, manifests, snapshots, orphans."""
+"""Plan the maintenance of a table outside its data files: deletes, manifests, snapshots, orphan files."""
 
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, plan_maintenance, plan_maintenance_table
 from icekit.maintain.proposals import Proposal, Proposals, propose

@@ -1,4 +1,4 @@
-"""From facts and findings to maintenance: which procedures, in which order, with which arguments."""
+"""Turn facts and findings into maintenance: which procedures, in which order, with which arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpecManifests:
-    """The manifests of one spec: of data and of delete files, which are never put together."""
+    """The manifests of one spec: data and delete manifests, which are never combined."""
 
     spec_id: int
     data_count: int = 0
@@ -41,15 +41,15 @@ class SpecManifests:
     delete_bytes: int = 0
 
     def files_in(self, target_bytes: int) -> int:
-        """How many are rewritten: one alone that fits the target stays as it is."""
+        """How many are rewritten: a single manifest that fits the target stays as it is."""
         return sum(n for n, total in self._parts if not _stays(n, total, target_bytes))
 
     def files_out(self, target_bytes: int) -> int:
-        """How many take their place: the bytes."""
+        """How many replace them, according to their bytes."""
         return sum(expected_manifests(total, target_bytes) for n, total in self._parts if not _stays(n, total, target_bytes))
 
     def is_fragmented(self, target_bytes: int) -> bool:
-        """Tell whether there are more than twice as many as would do, of either kind."""
+        """Whether there are more than twice as many as needed, of either kind."""
         return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._parts)
 
     @property
@@ -72,25 +72,25 @@ def layers(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
 
 
 def layers_of_facts(facts: TableFacts) -> tuple[SpecManifests, ...]:
-    """All manifests as those of the current spec, where no list tells."""
+    """All manifests as those of the current spec, used when there is no list."""
     m = facts.manifests
     return (SpecManifests(facts.default_spec_id, m.data_count, m.data_bytes, m.delete_count, m.delete_bytes),)
 
 
-#: What makes an estimate into the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
+#: Replaces an estimate with the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
 Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
 
-#: What maintenance is made of, in the order in which it is done.
+#: The procedures of maintenance, in the order in which they run.
 Procedure = Literal["rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"]
-#: What is planned unless others are named. A removal of orphans cannot be taken back, and what it takes is told by a listing
-#: alone: somebody has to ask for it by its name.
+#: Planned unless others are named. Removing orphan files cannot be undone, and only a listing identifies
+#: them: a person has to ask for it by name.
 DEFAULT_PROCEDURES: tuple[Procedure, ...] = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
 PROCEDURES: tuple[Procedure, ...] = (*DEFAULT_PROCEDURES, "remove_orphan_files")
 
-#: Findings that are about data files: their rewrite comes before all of this.
+#: Findings about data files: rewriting these comes before all maintenance.
 _DATA = frozenset({"small_files", "oversized_files", "equality_deletes", "deletion_vectors", "dangling_deletes", "old_partition_spec"})
-# rewrite_position_delete_files takes a group from this many files on (min-input-files).
+# rewrite_position_delete_files takes a group with at least this many files (min-input-files).
 _MIN_DELETE_FILES = 5
 
 
@@ -105,17 +105,19 @@ def plan_maintenance(
     manifests: Sequence[SpecManifests] | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
-    """Plan what keeps a table well beside its data files; pure but for ``predict``, and nothing runs.
+    """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs nothing.
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
     asks for it and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
-    (:func:`icekit.maintain.plan.layers`); without it all are taken for the current spec's.
+    (:func:`icekit.maintain.plan.layers`); without it all count as the current spec's.
     Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
-    needed, for orphans listed under three days of age, for facts of a branch or tag, and for a procedure that there is not.
+    needed, for orphans listed below three days of age, for facts of a branch or tag, and for an unknown procedure.
     """
     check_procedures(procedures)
     if facts.ref:
-        raise ParameterError(f"These facts are of {facts.ref}, and maintenance is of the whole table; observe it without ref.")
+        raise ParameterError(
+            f"These facts describe {facts.ref}, but maintenance applies to the complete table. Observe the table without ref."
+        )
     notes: list[str] = []
     actions: list[Action] = []
     if "rewrite_position_delete_files" in procedures:
@@ -130,11 +132,12 @@ def plan_maintenance(
     is_refused = is_named and not removal and _may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
         notes.insert(
-            0, f"Rewrite the data files first ({', '.join(first)}): it leaves deletes, manifests and snapshots behind for this plan."
+            0,
+            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, manifests and snapshots for this plan to clean up.",
         )
     if "metadata_files_piling_up" in findings.names:
         notes.append(
-            "Metadata files pile up, which is a matter of settings and of no procedure: the finding has the ALTER TABLE; files dropped from the log before then are found as orphans."
+            "Metadata files pile up. No procedure fixes that, but a setting does: the finding has the ALTER TABLE. Metadata files dropped from the log earlier show up as orphan files."
         )
     return Plan(
         facts.catalog,
@@ -150,7 +153,7 @@ def plan_maintenance(
 
 
 def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
-    """Tell whether files that may be orphans stay because they may not be removed, and not because there are none."""
+    """Whether possible orphan files stay because they must not be removed, rather than because there are none."""
     if facts.storage is None:
         return True
     is_found = "orphan_files" in findings.names and facts.storage.orphan_count > 0
@@ -158,7 +161,7 @@ def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
 
 
 def check_procedures(names: Sequence[str]) -> None:
-    """Raise :class:`~icekit.errors.ParameterError` for the name of a procedure that maintenance has not."""
+    """Raise :class:`~icekit.errors.ParameterError` for the name of an unknown procedure."""
     for name in names:
         if name not in PROCEDURES:
             near = nearest(name, PROCEDURES, count=1) or f"; there are {', '.join(PROCEDURES)}."
@@ -166,7 +169,7 @@ def check_procedures(names: Sequence[str]) -> None:
 
 
 def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]) -> list[Action]:
-    """Combine position delete files; on version 3 turn those of version 2 into deletion vectors."""
+    """Combine position delete files; on version 3 convert those of version 2 to deletion vectors."""
     asked = [name for name in ("position_deletes", "v2_position_deletes") if name in findings.names]
     total = facts.total(Kind.POSITION_DELETES)
     if not asked or not total.file_count:
@@ -174,13 +177,13 @@ def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, not
     converts = facts.format_version >= 3
     options = {"rewrite-all": "true"} if converts else {}
     per_file = total.file_count / facts.data.file_count if facts.data.file_count else float(total.file_count)
-    what = "version 3 keeps one deletion vector per data file in their place" if converts else "a scan then opens fewer of them"
+    what = "version 3 replaces them with one deletion vector per data file" if converts else "a scan then opens fewer of them"
     action = Action(
         "",
         "rewrite_position_delete_files",
         facts.catalog,
         facts.table,
-        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} for each data file; {what}",
+        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} per data file; {what}",
         _combined_deletes(facts, converts),
         options=options,
     )
@@ -188,19 +191,19 @@ def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, not
     if not ready.prediction.groups:
         notes.append(
             f"{count(total.file_count, 'position delete file')} stay: rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a partition. "
-            "A rewrite of the data under them takes them away."
+            "A rewrite of their data files removes them."
         )
         return []
     if ready.prediction.files_out >= ready.prediction.files_in and not converts:
         notes.append(
-            "Each position delete file is the only one of its data file, so combining them leaves as many: rewrite the data under them instead."
+            "Each position delete file is the only one of its data file, so combining them would leave as many. Rewrite their data files instead."
         )
         return []
     return [ready]
 
 
 def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
-    """What combining comes to, by the rollup: the writer leaves a delete file for each data file, unless told ``partition``."""
+    """The result of combining, from the rollup: the writer leaves a delete file for each data file, unless set to ``partition``."""
     target = facts.int_setting("write.delete.target-file-size-bytes")
     by_partition = facts.properties.get("write.delete.granularity", "file").lower() == "partition" and not converts
     data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
@@ -215,7 +218,7 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
 
 
 def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManifests]) -> list[Action]:
-    """Rewrite manifests, spec by spec, clustered by what queries filter by."""
+    """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
     fragmented, overlapping = "fragmented_manifests" in findings.names, "overlapping_manifests" in findings.names
     target = facts.int_setting("commit.manifest.target-size-bytes")
     found = []
@@ -228,9 +231,9 @@ def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManif
         spec = facts.spec(layer.spec_id)
         by = cluster_by(spec, facts.filter_columns)
         files_in, files_out = layer.files_in(target), layer.files_out(target)
-        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,} (files here are manifests); no data file is touched"
+        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,} (this plan counts manifests as files); no data file is touched"
         if by and facts.filter_columns:
-            why += f"; clustered by {', '.join(by)}, since queries filter by {', '.join(facts.filter_columns)}"
+            why += f"; clustered by {', '.join(by)}, because queries filter by {', '.join(facts.filter_columns)}"
         elif not spec.is_unpartitioned:
             why += "; clustered by partition"
         found.append(
@@ -257,14 +260,14 @@ def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManif
 
 
 def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the partition fields to cluster manifests by: those that filters use first, then the others.
+    """Names of the partition fields to cluster manifests by: first those that filters use, then the others.
 
-    Empty where no filter is known to use any: Iceberg then clusters by all, in their order. It
-    is ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which takes any of the spec's fields.
+    Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
+    as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
     """
     there = [f for f in spec.fields if f.transform != "void"]
     wanted = [f.name for column in filter_columns for f in there if f.source == column]
-    # The engine reads a name as a path into a struct; what is no plain name it may not find.
+    # The engine parses a name as a path into a struct; it may not find a name with special characters.
     if not wanted or not all(f.name.replace("_", "a").isalnum() for f in there):
         return ()
     return tuple(dict.fromkeys([*wanted, *(f.name for f in there)]))
@@ -273,17 +276,17 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
 def _expiry(
     facts: TableFacts, findings: Findings, retention: Retention, metadata: Json, now: dt.datetime, notes: list[str]
 ) -> list[Action]:
-    """Expire what is older than the retention; never now."""
+    """Expire snapshots older than the retention; never the current one."""
     if "snapshots_piling_up" not in findings.names:
         return []
     if (facts.setting("gc.enabled") or "true").lower() == "false":
-        notes.append("Snapshots pile up but gc.enabled=false: nothing may expire here, as another table may share its files.")
+        notes.append("Snapshots pile up, but gc.enabled=false: nothing may expire, because another table may share the files.")
         return []
     found = expiry(metadata, retention, now)
     if not found.expires:
         notes.append(
-            f"Snapshots pile up but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
-            f"If less history will do, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}; what is younger than an hour never expires."
+            f"Snapshots pile up, but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
+            f"If you need less history, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger than one hour never expire."
         )
         return []
     notes += found.cautions
@@ -302,21 +305,21 @@ def _expiry(
 
 
 def _lost(found: Expiry) -> str:
-    """What time travel an expiry takes forever, and what it leaves."""
+    """The time travel that an expiry ends for good, and what it keeps."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
-    said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can no longer be travelled to, and never again"
+    said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can never be read again"
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
-        said += f"; the table's own history begins at {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
-    said += f"; it leaves {count(len(found.kept), 'snapshot')} (this plan counts snapshots as files)"
+        said += f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
+    said += f"; keeps {count(len(found.kept), 'snapshot')} (this plan counts snapshots as files)"
     return said + f", protected by {', '.join(found.refs)}" if found.refs else said
 
 
 def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool) -> list[Action]:
-    """Remove what was listed, if it still is what was listed; only where that is asked for by name, and no other table is there."""
+    """Remove listed files if a new listing agrees; only if requested by name, and no other table shares the location."""
     storage = facts.storage
     if storage is None:
         if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
-            notes.append("remove_orphan_files needs a listing of the storage: observe the table with storage=True.")
+            notes.append("remove_orphan_files needs a listing of the table's location. Observe the table with storage=True.")
         return []
     if storage.sharing.shared:
         notes.append(storage.sharing.refusal or "")
@@ -325,11 +328,11 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
         return []
     if not is_named:
         notes.append(
-            f"Orphan files were listed ({storage.told.rstrip(',')}) and stay: they are removed only where remove_orphan_files is named among the procedures."
+            f"Orphan files were listed ({storage.told.rstrip(',')}) and stay. icekit removes them only if remove_orphan_files is named among the procedures."
         )
         return []
     if (facts.setting("gc.enabled") or "true").lower() == "false":
-        notes.append("Orphan files were listed but gc.enabled=false: another table may use them.")
+        notes.append("Orphan files were listed, but gc.enabled=false: another table may use them.")
         return []
     if storage.sharing.refusal:
         notes.append(storage.sharing.refusal)
@@ -337,7 +340,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
     older_than = at(storage.older_than_ms)
     if now - older_than < ORPHAN_AGE:
         raise ParameterError(
-            f"Orphans were listed up to an age of {span((now - older_than).total_seconds() * 1000)}; {span(ORPHAN_AGE.total_seconds() * 1000)} is the least, since a writer may be about to commit younger files. Observe the table again with storage=True."
+            f"Orphan files were listed from an age of {span((now - older_than).total_seconds() * 1000)} on, but must be at least {span(ORPHAN_AGE.total_seconds() * 1000)} old, because a writer may be about to commit younger files. Observe the table again with storage=True."
         )
     arguments = {
         key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}
@@ -350,8 +353,8 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             facts.catalog,
             facts.table,
             f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
-            "they are listed again and looked up among the files that this table and every other table of the catalog name before any goes, "
-            "which is still to be done. No table of this catalog is at the location; be sure that no table of another catalog has files there",
+            "before it removes any, icekit lists them again and looks them up among the files that this table and every other table of the catalog name. "
+            "No table of this catalog is at the location; make sure that no table of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
             older_than=older_than,
@@ -363,7 +366,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
 
 
 def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
-    """What ``rewrite_position_delete_files`` would rewrite now, by Iceberg's own planner.
+    """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's own planner.
 
     Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
     """
@@ -371,7 +374,7 @@ def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
 
 
 def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
-    """The action with the engine's prediction in place of the estimate; as it is without a bridge, or for others."""
+    """The action with the engine's prediction instead of the estimate; unchanged without a bridge, or for other procedures."""
     if action.procedure != "rewrite_position_delete_files" or spark is None or not has_bridge(spark):
         return action
     planned = ask_delete_planner(spark, action)
@@ -394,7 +397,7 @@ def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
     )
 
 
-# --- Plan the maintenance of a table of a catalog: what the pure plan needs is read here, and nothing is run
+# --- Plan the maintenance of a table of a catalog: read the inputs of the pure plan; runs nothing
 
 
 def plan_maintenance_table(
@@ -407,10 +410,10 @@ def plan_maintenance_table(
     now: dt.datetime | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
-    """Plan the maintenance that findings ask for on a table as it is now.
+    """Plan the maintenance that findings ask for on the current table.
 
     Reads the table's metadata and manifest list, and asks the engine's planner for position
-    deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which has to be
+    deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which must be
     named and needs ``facts`` observed with ``storage=True``. Raises the errors of :mod:`icekit.errors`.
     """
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
@@ -428,7 +431,7 @@ def plan_maintenance_table(
 
 
 def manifest_layers(lake: Lake, table: tuple[str, ...], snapshot_id: int | None = None) -> tuple[SpecManifests, ...]:
-    """The manifests of a snapshot per spec, from its manifest list; of the current one without an id."""
+    """The manifests of a snapshot per spec, from its manifest list; of the current snapshot if no id is given."""
     at = head(lake, table)
     wanted = at.snapshot_id if snapshot_id is None else snapshot_id
     snapshot = next((s for s in at.metadata.get("snapshots") or () if s["snapshot-id"] == wanted), None)

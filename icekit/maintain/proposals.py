@@ -1,4 +1,4 @@
-"""Say what is worth doing on a table, of all kinds, in the order to do it; reads metadata only and runs nothing."""
+"""Propose what is worth doing on a table, of all kinds, in the order to do it; reads only metadata and runs nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from icekit.maintain.plan import plan_maintenance_table
 from icekit.secrets import mask
 from icekit.units import count, percent, size
 
-#: The findings that come back unless a setting changes, each with the question of ``icekit tune`` that says which.
+#: Findings that come back unless a setting changes, each with the ``icekit tune`` question that finds the setting.
 TUNED = {
     "small_files": "file-sizes",
     "distribution_mode": "file-sizes",
@@ -41,16 +41,16 @@ _COMPACTED = frozenset(
 _MAINTAINED = frozenset("position_deletes v2_position_deletes fragmented_manifests overlapping_manifests snapshots_piling_up".split())
 _UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
 
-#: Raised by one when a field of the JSON document changes its meaning or goes.
+#: Incremented when a field of the JSON document changes its meaning or is removed.
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One thing that is worth doing: what for, what it wins and costs in words and figures, and the command that does it.
+    """One thing worth doing: the findings it fixes, what it gains and costs in words and figures, and its command.
 
-    ``share`` is the part of a full scan's cost that it saves (0.1 is 10 %), as :class:`~icekit.compact.candidates.Savings` counts it.
-    Figures that are not known are None.
+    ``share`` is the share of a full scan's cost that it saves (0.1 is 10 %), as in :class:`~icekit.compact.candidates.Savings`.
+    Unknown figures are None.
     """
 
     kind: Literal["convert", "compact", "maintain", "tune"]
@@ -68,10 +68,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Proposals:
-    """What is worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
+    """Everything worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
 
-    ``file_opens``, ``delete_rows`` and ``manifests`` are all that one full scan has; ``forecast`` is about equality deletes;
-    ``left_alone`` partitions would be compacted, but were written too lately.
+    ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast`` is about equality deletes;
+    ``left_alone`` partitions would be compacted, but were written recently.
     """
 
     catalog: str
@@ -88,19 +88,19 @@ class Proposals:
 
     @property
     def verdict(self) -> str:
-        """What there is to do, in one sentence."""
+        """The verdict, in one sentence."""
         if not self.findings:
             return f"{self.table} is healthy: nothing is worth doing."
         if not self.proposals:
-            rest = f"; {count(len(self.by_hand), 'finding')} below to fix by hand" if self.by_hand else ""
-            return f"{self.table}: nothing that a command does is worth doing now{self._waits}{rest}."
+            rest = f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below" if self.by_hand else ""
+            return f"{self.table}: no command is worth running now{self._waits}{rest}."
         number = f"{self.table}: {count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
         best = max(self.proposals, key=lambda p: p.share or 0)
-        return f"{number}; {best.kind} wins most: {best.wins}." if best.share else f"{number}."
+        return f"{number}; {best.kind} gains most: {best.wins}." if best.share else f"{number}."
 
     @property
     def _waits(self) -> str:
-        return f"; compact waits for {count(self.left_alone, 'partition')} written lately" if self.left_alone else ""
+        return f"; compact waits for {count(self.left_alone, 'partition')} written recently" if self.left_alone else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``icekit plan --json`` prints."""
@@ -120,14 +120,14 @@ class Proposals:
         }
 
     def text(self, width: int | None = None) -> str:
-        """The verdict and each proposal as lines; commands and statements are never wrapped."""
+        """The verdict and each proposal as lines; commands and statements are not wrapped."""
         lines = _wrapped("", self.verdict, width)
         for place, proposal in enumerate(self.proposals, 1):
             lines += [
                 "",
                 *_wrapped(f"{place}  ", f"{proposal.kind}: {_titles(proposal.findings)}", width),
-                *_wrapped("   wins   ", proposal.wins, width),
-                *_wrapped("   costs  ", proposal.costs, width),
+                *_wrapped("   gain   ", proposal.wins, width),
+                *_wrapped("   cost   ", proposal.costs, width),
                 f"   run    {proposal.command}",
             ]
         if self.by_hand:
@@ -147,7 +147,7 @@ class Proposals:
     def _repr_html_(self) -> str:
         cards = [
             f'<div class="finding info"><p class="title"><span class="badge">{place}</span> {html.text(p.kind)}: {html.text(_titles(p.findings))}</p>'
-            f"{html.definitions([('Wins', html.prose(p.wins)), ('Costs', html.prose(p.costs))])}{html.statements([p.command])}</div>"
+            f"{html.definitions([('Gain', html.prose(p.wins)), ('Cost', html.prose(p.costs))])}{html.statements([p.command])}</div>"
             for place, p in enumerate(self.proposals, 1)
         ]
         rest = [f"<p>{html.text(f.title)}: {html.prose(f.remedy)}</p>{html.statements(f.sql)}" for f in self.by_hand]
@@ -157,7 +157,7 @@ class Proposals:
 
 @dataclass(frozen=True)
 class _Case:
-    """What each kind of work is proposed from; ``there`` is all that a scan has, ``options`` go to commands, ``notes`` are added to."""
+    """The input for each kind of work; ``there`` are the totals of a scan, ``options`` go to commands, ``notes`` are collected."""
 
     lake: Lake
     facts: TableFacts
@@ -180,10 +180,10 @@ def propose(
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction, maintenance, settings.
 
-    Equality deletes are converted first if a stock rewrite is not sure to fit the heap of the ``executor`` (default: that of the
+    Equality deletes are converted first if a stock rewrite may not fit the heap of the ``executor`` (default: that of the
     session); otherwise the compaction resolves them. Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes) are not
     compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
-    Starts Spark where a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
+    Starts Spark if a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()
     findings = diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
@@ -195,7 +195,7 @@ def propose(
     if forecast is not None and forecast.verdict != "fits":
         made += _conversion(case, forecast)
     policy = Policy.of({"leave_alone": leave_alone})
-    # Spark starts only where a partition may be worth it.
+    # Start Spark only if a partition may be worth a rewrite.
     found = candidates(facts, findings, policy, limits)
     compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if found else None
     lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
@@ -209,7 +209,7 @@ def propose(
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
     made += _maintenance(case)
-    # What compact or maintain leave alone stands in a note.
+    # Findings that compact or maintain leave alone are in a note.
     explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
     made += _settings(facts, findings)
     planned = explained.union(*(p.findings for p in made))
@@ -255,7 +255,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
             "convert",
             ("equality_deletes",),
             f"{count(forecast.delete_record_count, 'equality delete record')} in {count(total.files_in, 'file')} become position deletes, so that "
-            f"the table is read and rewritten in little heap (a stock read or rewrite {now} the executor's)",
+            f"reading and rewriting the table need little heap (a stock read or rewrite {now} the executor's)",
             f"{size(total.bytes_in)} to read{total.about}",
             plan.command_with("--execute"),
             delete_rows_gone=0,
@@ -278,11 +278,11 @@ def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str,
             "compact",
             tuple(f.name for f in case.findings if f.name in _COMPACTED),
             _list(
-                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan",
+                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved",
                 f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
-                f"{percent(share)} of its cost" if share else "",
+                f"{percent(share)} of its cost saved" if share else "",
             ),
-            f"{size(total.bytes_in)} to rewrite{total.about}" + ("; after the conversion, which it needs" if converts else ""),
+            f"{size(total.bytes_in)} to rewrite{total.about}" + ("; run it after the conversion" if converts else ""),
             _command(plan, case.options, given),
             file_opens_saved=total.file_opens_saved,
             delete_rows_gone=rows,
@@ -318,10 +318,10 @@ def _maintenance(case: _Case) -> list[Proposal]:
             _list(
                 *(f"{before:,} {_UNITS[unit]} become {after:,}" for unit, (before, after) in change.items() if unit != "snapshot"),
                 f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire" if "snapshot" in change else "",
-                f"{percent(share)} of a full scan's cost" if share else "",
+                f"{percent(share)} of a full scan's cost saved" if share else "",
             ),
             (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
-            + ("; time travel to what expires" if "snapshot" in change else ""),
+            + ("; no more time travel to expired snapshots" if "snapshot" in change else ""),
             _command(plan, case.options),
             manifests_gone=manifests,
             rewrite_bytes=rewritten,
@@ -331,7 +331,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
 
 
 def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
-    """A question for each setting that findings call for, the most serious finding first."""
+    """A tune question for each setting that findings ask for, the most serious finding first."""
     asked: dict[str, list[str]] = {}
     for finding in findings:
         if (question := TUNED.get(finding.name)) is not None:
@@ -341,8 +341,8 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
         Proposal(
             "tune",
             tuple(names),
-            "a measurement says which setting would prevent this",
-            "a trial on a clone or a sample; nothing is set",
+            "measures which setting prevents this",
+            "a trial on a clone or a sample; sets nothing",
             f"icekit tune {question} {shlex.quote(facts.name)}{catalog}",
         )
         for question, names in asked.items()

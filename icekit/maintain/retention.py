@@ -1,8 +1,8 @@
-"""Decide which snapshots may expire, exactly as Iceberg's RemoveSnapshots will; pure.
+"""Compute which snapshots may expire, exactly as Iceberg's RemoveSnapshots does; pure.
 
 Iceberg keeps a snapshot for its age **or** for its place among the last of a branch, whichever
-keeps more, and always for a branch or tag that points at it. Refs may carry limits of their own,
-which win over those of the call.
+keeps more, and always if a branch or tag points at it. Refs may have limits of their own,
+which take precedence over those of the call.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from icekit.parsing import seconds
 from icekit.units import count, span
 
 HOUR_MS = 3_600_000
-#: A run may be reading what it has just seen: nothing younger ever expires.
+#: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
 #: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and history.expire.max-ref-age-ms (forever).
 DEFAULT_AGE_MS = 432_000_000
 FOREVER = 2**63 - 1
-#: A choice: what is kept by count where the table asks for less.
+#: A choice: the number of snapshots to keep if the table asks for fewer.
 DEFAULT_LAST = 10
 _CADENCE_COMMITS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much history to keep: a time **and** a count, and the time travel that people say they need.
+    """How much history to keep: a time **and** a count, and the time travel that people need.
 
     ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
     default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
-    ``need_hours`` is what people must be able to travel back; a retention that keeps less is
-    refused. Raises :class:`~icekit.errors.ParameterError` for less than an hour or less than
+    ``need_hours`` is how far people must be able to look back; a retention that keeps less is
+    refused. Raises :class:`~icekit.errors.ParameterError` for less than one hour or less than
     one snapshot.
     """
 
@@ -48,7 +48,7 @@ class Retention:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Retention:
-        """Make a retention of plain values: hours as numbers, or texts such as ``7 days``.
+        """Make a retention from plain values: hours as numbers, or strings such as ``7 days``.
 
         ``keep`` and ``need`` are other names for ``keep_hours`` and ``need_hours``.
         """
@@ -72,7 +72,7 @@ class Retention:
         if self.keep_last is not None and self.keep_last < 1:
             raise ParameterError(f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the table.")
         if self.need_hours is not None and not self.need_hours > 0:
-            raise ParameterError(f"need_hours must be more than 0, not {self.need_hours:g}; leave it out if nobody travels back.")
+            raise ParameterError(f"need_hours must be more than 0, not {self.need_hours:g}; leave it out if nobody needs to look back.")
 
     def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
@@ -80,7 +80,7 @@ class Retention:
         age_ms = number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS) if hours is None else round(hours * HOUR_MS)
         if age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
-                f"The table property history.expire.max-snapshot-age-ms is {age_ms}, under {LEAST_HOURS:g} hour; raise it, or set keep_hours."
+                f"The table property history.expire.max-snapshot-age-ms is {age_ms} ms, less than {LEAST_HOURS:g} hour. Raise it, or set keep_hours."
             )
         last = self.keep_last
         if last is None:
@@ -90,7 +90,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What an expiry leaves: snapshots with why each is kept, and the refs that are too old to be."""
+    """What an expiry keeps: snapshots with the reason for each, and the refs that are too old to be kept."""
 
     kept: Mapping[int, tuple[str, ...]]
     expired: tuple[int, ...]
@@ -100,10 +100,10 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What expiring would take and leave; times are milliseconds since 1970.
+    """What expiring would remove and keep; times are milliseconds since 1970.
 
     ``expires`` and ``kept`` are oldest first. ``reach_before_ms`` and ``reach_after_ms`` are
-    the oldest commits of the current lineage that one can travel back to without a gap.
+    the oldest commits of the current lineage that time travel reaches without a gap.
     ``cautions`` are sentences for people.
     """
 
@@ -123,9 +123,9 @@ class Expiry:
 def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) -> Retained:
     """Which snapshots ``expire_snapshots`` keeps, and why (source: RemoveSnapshots).
 
-    Kept are the heads of refs; of each branch the newest ``retain_last`` ancestors and those
-    not older than ``older_than_ms``, up to the first that is neither; and those of no branch
-    that are not older. ``now_ms`` decides what a ref's own ages mean.
+    It keeps the heads of refs; of each branch the newest ``retain_last`` ancestors and those
+    not older than ``older_than_ms``, up to the first that is neither; and snapshots of no branch
+    that are not older. ``now_ms`` decides whether a ref's own age limits apply.
     """
     snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
@@ -157,17 +157,17 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     for snapshot in snapshots.values():
         snapshot_id = int(snapshot["snapshot-id"])
         if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
-            why.setdefault(snapshot_id, []).append("age, though no branch holds it")
+            why.setdefault(snapshot_id, []).append("age, although no branch contains it")
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
     return Retained({s: tuple(said) for s, said in why.items() if s in snapshots}, tuple(expired), tuple(names), tuple(dropped))
 
 
 def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
-    """Tell what expiring by a retention takes now, and whether it leaves what people need.
+    """Compute what expiring with a retention removes now, and whether it keeps what people need.
 
     ``metadata`` is the table's metadata JSON. Raises
-    :class:`~icekit.errors.ParameterError` where the retention keeps less than ``need_hours``.
+    :class:`~icekit.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
     properties = metadata.get("properties") or {}
     age_ms, last = retention.in_force(properties)
@@ -198,7 +198,7 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
 
 
 def refs_of(metadata: Json) -> Mapping[str, Json]:
-    """Branches and tags; metadata of before there were any has ``main`` alone."""
+    """Branches and tags; metadata from before refs existed has only ``main``."""
     refs: dict[str, Json] = dict(metadata.get("refs") or {})
     current = metadata.get("current-snapshot-id")
     if "main" not in refs and current not in (None, -1):
@@ -207,7 +207,7 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
 
 
 def _unbroken(current: list[Json], found: Retained) -> Iterator[Json]:
-    """The newest of the lineage up to the first that expires: what time travel reaches without a gap."""
+    """The newest snapshots of the lineage up to the first that expires: what time travel reaches without a gap."""
     for snapshot in current:
         if snapshot["snapshot-id"] not in found.kept:
             return
@@ -222,7 +222,7 @@ def _cadence(newest_first: list[int]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What is kept: so many milliseconds, and so many snapshots, between which ``gap_ms`` pass (None: not known)."""
+    """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None: unknown)."""
 
     age_ms: int
     last: int
@@ -236,17 +236,17 @@ def _check_need(need_hours: float, window: _Window, current: list[Json], found: 
     if max(age_ms, by_count) < need_ms:
         said = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
         if gap_ms is not None:
-            said += f", which at a commit every {span(gap_ms)} are {span(by_count)} of history"
+            said += f", which is {span(by_count)} of history at one commit every {span(gap_ms)}"
         raise ParameterError(
-            f"{span(need_ms)} of time travel are needed, and what is kept is {said}: set keep_hours to {need_hours:g} or more."
+            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours to {need_hours:g} or more."
         )
-    # What was current then may have been committed long before: it is the commit's own age that decides.
+    # The snapshot that was current then may have been committed long before: the age of the commit decides.
     then = next(((place, s) for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
     if then is not None and then[1]["snapshot-id"] not in {s["snapshot-id"] for s in _unbroken(current, found)}:
         age = now_ms - then[1]["timestamp-ms"]
         raise ParameterError(
-            f"{span(need_ms)} of time travel are needed, and the table's state of then was committed {span(age)} ago and would expire: "
-            f"set keep_last to {then[0] + 1} or more, or keep_hours to {-(-age // HOUR_MS) + 1} or more (a limit of the branch itself would win over both)."
+            f"You need {span(need_ms)} of time travel, but the state of the table at that time was committed {span(age)} ago and would expire. "
+            f"Set keep_last to {then[0] + 1} or more, or keep_hours to {-(-age // HOUR_MS) + 1} or more (a limit of the branch itself would override both)."
         )
 
 
@@ -254,16 +254,16 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
     age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
     if gap_ms:
         by_count = last * gap_ms
-        every = f"at a commit every {span(gap_ms)}"
+        every = f"at one commit every {span(gap_ms)}"
         if by_count < age_ms:
-            yield f"{count(last, 'snapshot')} {every} are {span(by_count)} of history, less than the {span(age_ms)} kept by time: the time decides, and the count only protects a table that stands still."
+            yield f"{count(last, 'snapshot')} {every} are {span(by_count)} of history, less than the {span(age_ms)} kept by time: the time decides, and the count only protects a table with few commits."
         else:
-            yield f"{span(age_ms)} {every} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} kept by count: the count decides, and covers {span(by_count)} only while commits come no faster."
+            yield f"{span(age_ms)} {every} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} kept by count: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
-            yield f"Only the count covers the {span(need_ms)} that are needed; set keep_hours to {retention.need_hours:g} to be sure."
+            yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours to {retention.need_hours:g} to be sure."
     if found.refs_dropped:
-        yield f"Older than their max-ref-age, and dropped with it: {', '.join(found.refs_dropped)}."
+        yield f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(found.refs_dropped)}."
 
 
 def _hours(name: str, value: Any) -> float:
@@ -274,7 +274,7 @@ def _hours(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not math.isfinite(number):
-        raise ParameterError(f"{name} must be hours or a length of time such as 7 days, not {value!r}.")
+        raise ParameterError(f"{name} must be a number of hours or a duration such as 7 days, not {value!r}.")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Prove that commits changed no row: compare each with its own parent, where it changed files."""
+"""Prove that commits changed no row: compare each commit with its own parent, in the partitions where it changed files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-# What tells a file, and the order in which deletes apply to it.
+# The identity of a file, and the order in which deletes apply to it.
 _FILE = (
     "xxhash64(data_file.content, data_file.file_path, data_file.spec_id, sequence_number, data_file.record_count, "
     "isnull(data_file.content_offset), data_file.content_offset)"
@@ -50,12 +50,12 @@ _FILE = (
 class Changes:
     """The partitions that a commit changed, sorted.
 
-    ``is_complete`` is false if the files of its parent, less those it says it removed, plus
-    those it says it added, are not its files: then it has lost or gained some silently, and
-    its changed partitions say too little. ``records`` are the rows that the data files of its
-    changed partitions hold at its parent and at itself by their manifests; None where deletes
-    apply, so that a reader gets fewer, or where another spec is live, so that a predicate gets
-    more. ``agree`` tells whether all these rows have their partition's values by the files' bounds.
+    ``is_complete`` is false if the files of the parent, minus the files it says it removed, plus
+    the files it says it added, are not the commit's files: then it lost or gained files silently, and
+    the changed partitions are not all of them. ``records`` are the rows in the data files of the
+    changed partitions at the parent and at the commit, according to their manifests; None if deletes
+    apply, so that a reader gets fewer rows, or if another spec is live, so that a predicate selects
+    more. ``agree`` says whether all these rows have their partition's values, according to the files' bounds.
     """
 
     partitions: tuple[Partition, ...]
@@ -64,9 +64,9 @@ class Changes:
     agree: Callable[[Sequence[Column]], bool]
 
     def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
-        """Tell whether so many rows at the parent and at the commit surely are all that their files hold.
+        """Whether these row counts at the parent and at the commit are certainly all rows in their files.
 
-        ``columns`` are those of the table as it is now.
+        ``columns`` are the table's current columns.
         """
         return self.records() == tuple(rows) or self.agree(columns)
 
@@ -95,7 +95,7 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
         fields = {(spec_id, field) for spec_id in {p.spec_id for p in partitions} for field in specs[spec_id].fields}
         asked = [(spec_id, field) for spec_id, field in fields if field.transform not in {"identity", "void"}]
         sides = before, entries.where("status < 2")
-        # Where a predicate selects whole partitions of every spec there is, Spark looks at no row's bucket again (SparkScanBuilder).
+        # Where a predicate selects complete partitions of every existing spec, Spark does not check the bucket of each row (SparkScanBuilder).
         if len(specs) == 1:
             asked = [each for each in asked if not each[1].transform.startswith("bucket")]
         return all(
@@ -108,9 +108,9 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
 
 
 def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> int | None:
-    """The rows that the data files of some partitions hold, less those that deletion vectors take.
+    """The rows in the data files of some partitions, minus those that deletion vectors delete.
 
-    None under other deletes, and where data files of several specs are live.
+    None if there are other deletes, or if data files of several specs are live.
     """
     from pyspark.sql import functions as F
 
@@ -151,10 +151,10 @@ def _agrees(
     column: Column | None,
     catalog: str,
 ) -> bool:
-    """Tell whether the bounds of each data file of some partitions have the partition's value in one field.
+    """Whether the bounds of each data file of some partitions equal the partition's value in one field.
 
-    Then all its rows have, as these transforms keep the order. Buckets have no order, and a file
-    may have no bounds: that is never taken for agreement.
+    Then all its rows do, because these transforms keep the order. Buckets have no order, and a file
+    may have no bounds: neither counts as equal.
     """
     spec_id, field = of
     bounds: Any = entries.schema["readable_metrics"].dataType
@@ -190,13 +190,13 @@ def _order(partition: Partition) -> tuple[int, list[tuple[bool, str]]]:
     return partition.spec_id, [(value is None, str(value)) for value in partition.values]
 
 
-#: A commit that changed more partitions is compared over the whole table: a predicate of more
-#: terms takes Spark longer to plan than rows take to read.
+#: A commit that changed more partitions is compared over the complete table: Spark would take longer to plan a
+#: longer predicate than to read the rows.
 MAX_PARTITIONS = 1000
 _AT_ONCE = 4
 _CACHE = (
-    "The executor cache of delete files is on in this session, with which Spark can ignore equality deletes (apache/iceberg issue "
-    "15039): prove again in a session with spark.sql.iceberg.executor-cache.enabled=false."
+    "The executor cache of delete files is on in this session, and with it Spark can ignore equality deletes (apache/iceberg issue "
+    "15039). Prove again in a session with spark.sql.iceberg.executor-cache.enabled=false."
 )
 
 
@@ -212,30 +212,30 @@ def prove_commits(
 ) -> Proof:
     """Compare the rows before and after each commit, deletes applied; ``table`` is without its catalog.
 
-    Each commit is compared with its own parent, so what others committed in between does not
+    Each commit is compared with its own parent, so other commits in between do not
     matter. Rows are compared in the partitions where the commit added or removed a data or
-    delete file, of whatever spec; in the whole table if those are more than
-    :data:`MAX_PARTITIONS`, cannot be told by a predicate, or do not account for all its files.
-    ``sample`` compares so many of each commit's partitions, chosen by ``seed``. ``progress`` is
-    called with (commits compared, of how many). ``read`` says of snapshots how to read them
+    delete file, of any spec; in the complete table if those are more than
+    :data:`MAX_PARTITIONS`, cannot be selected by a predicate, or do not account for all its files.
+    ``sample`` compares this many of each commit's partitions, chosen by ``seed``. ``progress`` is
+    called with (commits compared, of how many). ``read`` says which snapshots to read
     without the engine's own sets of equality deletes.
 
-    A commit or parent that has expired, or whose files are gone, is not provable, which is
+    A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
     """
     if sample is not None and sample < 1:
-        raise ParameterError(f"A sample of {sample} partitions proves nothing; give 1 or more, or None for all.")
+        raise ParameterError(f"A sample of {sample} partitions proves nothing. Give 1 or more, or None for all.")
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
     reader = _Reader(lake, table, meta, specs, snapshots_by_id(meta), read or {})
     proofs: list[CommitProof] = []
     try:
-        # The session may hold an older version of the table that lacks the snapshots.
+        # The session may cache an older version of the table without these snapshots.
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     except Exception as error:
         raise explain(error, reader.name) from error
-    # Most of a small commit's proof is planning in the driver, so several are under way at once.
+    # Most of a small commit's proof is planning in the driver, so several run at once.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for proof in pool.map(lambda i: _prove(reader, i, sample, seed), snapshot_ids):
             proofs.append(proof)
@@ -255,7 +255,7 @@ def prove_commits(
 
 @dataclass(frozen=True)
 class _Reader:
-    """A table as its metadata stood when the proof began."""
+    """A table with its metadata from when the proof began."""
 
     lake: Lake
     table: Identifier
@@ -271,7 +271,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Side:
-    """A snapshot to read: its columns, the rows to compare and the keys to group them by, in its own names."""
+    """A snapshot to read: its columns, the rows to compare and the keys to group by, in its own names."""
 
     snapshot_id: int
     schema: StructType
@@ -295,10 +295,10 @@ class _Side:
 def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id)
     if commit is None:
-        return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never was one of this table")
+        return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never belonged to this table")
     parent_id = commit.get("parent-snapshot-id")
     if parent_id is None:
-        return CommitProof(snapshot_id, None, provable=False, reason="it has no parent to compare it with")
+        return CommitProof(snapshot_id, None, provable=False, reason="it has no parent to compare with")
     parent = reader.snapshots.get(parent_id)
     if parent is None:
         return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
@@ -312,7 +312,7 @@ def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> 
 
 
 def _chosen(changed: tuple[Partition, ...], sample: int | None, seed: int, snapshot_id: int) -> tuple[Partition, ...]:
-    """The partitions to compare: other ones in each commit and with each seed, the same ones whenever it is repeated."""
+    """The partitions to compare: different for each commit and seed, the same when repeated."""
     if sample is None or sample >= len(changed):
         return changed
     chance = random.Random(f"{seed} {snapshot_id}")
@@ -336,12 +336,12 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, se
     if not reason and _may_disagree(reader, chosen):
         rows = tuple(sum(side.values(), Fingerprint()).row_count for side in (before, after))
         if before != after or not found.holds(rows, metadata.columns(reader.meta, schemas[1])):
-            reason = "rows may lie in other partitions than their values say"
+            reason = "rows may be in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)
     of_lineage = False
     if before != after:
-        # A whole table may have more partitions than the driver should hold; they matter once it differs.
+        # A complete table may have more partitions than the driver should hold; they are read only if the table differs.
         plain = _read(reader, sides, grouped=True, lineage=False)
         of_lineage = plain[0] == plain[1]
         before, after = _read(reader, sides, grouped=True, lineage=True) if of_lineage else plain
@@ -376,20 +376,20 @@ def _read(reader: _Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bo
 
 
 def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
-    """Tell whether every row of both sides has an id: a table that was upgraded gives them out with its next commit."""
+    """Whether every row of both sides has an id: an upgraded table gets row ids with its next commit."""
     named = {field["name"].lower() for schema in schemas for field in schema["fields"]}
     return all(snapshot.get("first-row-id") is not None for snapshot in (parent, commit)) and named.isdisjoint(LINEAGE)
 
 
 def _may_disagree(reader: _Reader, partitions: Sequence[Partition]) -> bool:
-    """Tell whether a file may hold rows of other values than its partition's: an identity's value is read from the partition itself."""
+    """Whether a file may hold rows with other values than its partition's: an identity value is read from the partition itself."""
     return any(field.transform not in {"identity", "void"} for partition in partitions for field in reader.specs[partition.spec_id].fields)
 
 
 def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
-    """The rows to compare at the parent and at the commit; and why it is all of them, if it is."""
+    """The rows to compare at the parent and at the commit; and, if all rows are compared, why."""
     if not found.is_complete:
-        return (None, None), "it has other files than its parent's and its own"
+        return (None, None), "its files are not those of its parent plus its own changes"
     if len(chosen) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
     catalog = reader.lake.name
@@ -397,7 +397,7 @@ def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], sc
     if None not in predicates:
         return predicates, ""
     unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
-    return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate tells the partitions it changed"
+    return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate selects the partitions it changed"
 
 
 def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
@@ -416,7 +416,7 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
 
 
 def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
-    """How many commits of the current lineage lie on top of one; None if it is not in it."""
+    """How many commits of the current lineage come after one; None if it is not in the lineage."""
     ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
     return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
@@ -432,11 +432,11 @@ def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | 
     return _CACHE if any(count != "0" for count in counts) else None
 
 
-# --- Prove that a conversion of equality deletes changed no row, without the heap that the engine's own reading takes
+# --- Prove that a conversion of equality deletes changed no row, without the heap that the engine's own reading needs
 
 
-#: Of the heap, what the engine's own sets of deletes may take before they are not used for a
-#: proof, and what a delete record takes there at most (a composite key of long strings).
+#: The share of the heap that the engine's own sets of deletes may take to be used for a
+#: proof, and the most that a delete record takes there (a composite key of long strings).
 HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
 
 
@@ -445,11 +445,11 @@ def prove_conversion(
 ) -> Proof:
     """Compare the rows before and after each commit of a conversion; see :func:`~icekit.prove.commits.prove_commits`.
 
-    Where a snapshot's equality deletes fit the heap well, Spark reads it with Iceberg's own
-    sets of deletes: the strongest witness. Where they do not, or ``resolve`` says so, it is read on
-    a clone without them, and loses the rows whose key has a younger delete by a plain anti-join
-    of the table's own rows; only the list of files and the reading of delete files are the
-    conversion's.
+    If a snapshot's equality deletes easily fit the heap, Spark reads it with Iceberg's own
+    sets of deletes: the strongest evidence. If they do not, or if ``resolve`` says so, it is read from
+    a clone without them, and rows whose key has a younger delete are dropped by a plain anti-join
+    of the table's own rows; this shares only the list of files and the reading of delete files with
+    the conversion.
     """
     meta = load_metadata(lake.tables.source(table))
     by_id = snapshots_by_id(meta)

@@ -1,8 +1,8 @@
 """Prove that a person's rows are gone: from every snapshot, ref and file, deleted or not.
 
-A ``DELETE`` hides rows or leaves them in older snapshots; files outlive snapshots. This
-reads the files themselves. What it cannot look into it names, and then nothing is proven.
-Not looked for: bounds of columns inside manifests, Puffin statistics, copies elsewhere.
+A ``DELETE`` hides rows or leaves them in older snapshots, and files outlive snapshots. So this
+reads the files themselves. It names what it cannot read, and then nothing is proven.
+Not checked: bounds of columns inside manifests, Puffin statistics, copies elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Erasure", "FileRows", "RefRows", "SnapshotRows", "prove_erased"]
 
 
-# --- Find every file that a snapshot reaches, and which snapshots reach a file; by metadata tables alone
+# --- Find every file that a snapshot reaches, and which snapshots reach a file; only from metadata tables
 
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = "data", "position deletes", "equality deletes"
@@ -45,7 +45,7 @@ EXAMPLE_SNAPSHOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class FilesReached:
-    """What one snapshot reaches of the files asked for: how many of each kind, and their rows."""
+    """The given files that one snapshot reaches: how many of each kind, and their rows."""
 
     data_file_count: int = 0
     equality_delete_file_count: int = 0
@@ -55,7 +55,7 @@ class FilesReached:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """By path: how many snapshots reach it, and a few of them. By snapshot: what it holds."""
+    """By path: how many snapshots reach it, and a few of them. By snapshot: its files."""
 
     paths: Mapping[str, tuple[int, tuple[int, ...]]]
     snapshots: Mapping[int, FilesReached]
@@ -64,7 +64,7 @@ class Reach:
 def reachable_files(spark: SparkSession, table: Identifier, specs: Sequence[PartitionSpec], columns: Mapping[str, int]) -> DataFrame:
     """Every file of every snapshot, once: ``key``, ``path``, ``kind``, ``format``, ``equality_ids``, ``added_by`` and partition values.
 
-    Of ``columns`` (names and field ids) those that some spec partitions by identity are there
+    Of ``columns`` (names and field ids), those that some spec partitions by identity are included
     under their own names with the prefix ``=``.
     """
     from pyspark.sql import functions as F
@@ -85,7 +85,7 @@ def reachable_files(spark: SparkSession, table: Identifier, specs: Sequence[Part
         "equality_ids",
         *values,
     )
-    # A manifest that was rewritten lists its files again.
+    # A rewritten manifest lists its files again.
     return picked.groupBy("key").agg(*(F.first(F.col(identifier(c)), ignorenulls=True).alias(c) for c in picked.columns if c != "key"))
 
 
@@ -99,8 +99,8 @@ def _partition_fields(files: DataFrame) -> list[str]:
 def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, str, int]]) -> Reach:
     """Which snapshots reach the files, given as (path, kind, rows).
 
-    Each manifest is read once, however many snapshots share it: ``all_entries`` tells a
-    row's manifest through ``input_file_name()``, and ``all_manifests`` the snapshots of
+    Each manifest is read once, however many snapshots share it: ``input_file_name()`` of
+    ``all_entries`` gives a row's manifest, and ``all_manifests`` the snapshots of
     each manifest.
     """
     from pyspark.sql import functions as F
@@ -136,7 +136,7 @@ def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, 
 def unreferenced_files(spark: SparkSession, location: str, reachable: DataFrame) -> DataFrame:
     """Files under a location that no snapshot reaches: ``key``, ``path``, ``modified_at_ms``.
 
-    Spark lists and opens nothing. It leaves out names that begin with ``_`` or ``.``.
+    Spark lists files and opens none. It omits names that begin with ``_`` or ``.``.
     """
     from pyspark.sql import functions as F
 
@@ -148,9 +148,9 @@ def unreferenced_files(spark: SparkSession, location: str, reachable: DataFrame)
 Json = Mapping[str, Any]
 
 
-# Paths that the driver holds, and Spark lists, at a time.
+# Most paths that the driver holds, and Spark lists, at a time.
 BATCH_FILES = 5000
-# Of the files that could not be looked into, this many are named.
+# Most unreadable files that are named.
 NAMED = 100
 
 
@@ -162,7 +162,7 @@ def prove_erased(
     unreferenced: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Erasure:
-    """Name every snapshot, ref and file in which rows of a predicate can still be read; writes nothing.
+    """Name every snapshot, ref and file in which rows that match a predicate can still be read; writes nothing.
 
     ``predicate`` is SQL over the table's current columns. Reads its columns of every
     reachable data file and equality delete file, and with ``unreferenced`` also of the
@@ -181,7 +181,7 @@ def prove_erased(
 
 
 class _Proof:
-    """One proof while it is made."""
+    """One proof in progress."""
 
     def __init__(self, lake: Lake, name: Identifier, predicate: str) -> None:
         self.lake, self.spark, self.name = lake, lake.spark, name
@@ -204,7 +204,7 @@ class _Proof:
         ids = {f["name"]: f["id"] for f in self._columns()}
         for column in self._columns():
             if column.get("initial-default") is not None:
-                self.not_looked.append(f"column {column['name']} has an initial default, which files older than the column do not hold")
+                self.not_looked.append(f"column {column['name']} has an initial default, which files older than the column do not contain")
         reachable = reachable_files(self.spark, self.sql_name, specs(self.meta), ids).persist()
         try:
             with reading_by_id(self.spark):
@@ -212,7 +212,7 @@ class _Proof:
                 if unreferenced:
                     self._look_into_unreferenced(reader, reachable)
                 else:
-                    self.not_looked.append("files that no snapshot reaches: not asked for")
+                    self.not_looked.append("files that no snapshot reaches: not requested")
         finally:
             reachable.unpersist()
         return self._conclude()
@@ -228,7 +228,7 @@ class _Proof:
 
         values = [c for c in reachable.columns if c.startswith("=")]
         wanted = {f["id"] for f in self._columns()}
-        # A deletion vector is positions alone.
+        # A deletion vector contains only positions.
         candidates = reachable.where(F.col("format") != "PUFFIN")
         batches = math.ceil(candidates.count() / BATCH_FILES)
         for batch in range(batches):
@@ -238,7 +238,7 @@ class _Proof:
             partitions = part.select("key", *(F.col(identifier(v)).alias(v[1:]) for v in values)) if values else None
             for row in rows:
                 if row["format"] != "PARQUET":
-                    self._unread(row["path"], f"it is {row['format'].title()}, and only Parquet is read")
+                    self._unread(row["path"], f"it is {row['format'].title()}, and icekit reads only Parquet")
             deletes = [row for row in rows if row["format"] == "PARQUET" and row["kind"] == POSITION_DELETES]
             in_deletes = of_deletes.look([row["path"] for row in deletes])
             self._note(in_deletes, len(deletes))
@@ -257,7 +257,9 @@ class _Proof:
                     and row["kind"] == EQUALITY_DELETES
                     and (self.predicate.columns is None or not wanted <= set(row["equality_ids"] or ()))
                 ):
-                    self._unread(row["path"], f"{count(found.unknown, 'key')} of it cannot be told from such rows by the columns it has")
+                    self._unread(
+                        row["path"], f"{count(found.unknown, 'key')} in it cannot be distinguished from matching rows by its columns"
+                    )
         if batches:
             progress(batches, batches)
 
@@ -273,7 +275,7 @@ class _Proof:
         try:
             listed = unreferenced_files(self.spark, location, reachable).persist()
             try:
-                # What a table keeps beside its rows; anything else may be rows.
+                # Files that a table keeps in addition to its rows; any other file may contain rows.
                 orphans = listed.where(~F.col("key").startswith(metadata) | F.lower("key").endswith(".parquet"))
                 batches = math.ceil(orphans.count() / BATCH_FILES)
                 for batch in range(batches):
@@ -301,7 +303,7 @@ class _Proof:
             self._unread(path, why)
 
     def _unread(self, path: str, why: str) -> None:
-        # A table of files that nobody here reads must not fill the driver.
+        # A table of unreadable files must not fill the driver.
         if self.unread_count < NAMED:
             self.not_looked.append(f"{path}: {why}")
         self.unread_count += 1
@@ -313,7 +315,9 @@ class _Proof:
             for f in sorted(self.files, key=lambda f: f.path)
         )
         self.not_looked += [
-            f"{f.path}: which snapshots reach it could not be told" for f in files if f.kind != UNREFERENCED and not f.snapshot_count
+            f"{f.path}: icekit could not determine which snapshots reach it"
+            for f in files
+            if f.kind != UNREFERENCED and not f.snapshot_count
         ]
         asked = self._refs(reach)
         refs = tuple(r for r in asked if r.holds_rows)
@@ -340,7 +344,7 @@ class _Proof:
         )
 
     def _refs(self, reach: Reach) -> tuple[RefRows, ...]:
-        """Main first. A ref is asked for rows if it may have any; main always is."""
+        """Main first. Rows of a ref are read if it may have matching rows; main is always read."""
         current = self.meta.get("current-snapshot-id")
         heads = {"main": ("BRANCH", current if current in self.snapshots else None)}
         heads.update({n: (r["type"].upper(), r["snapshot-id"]) for n, r in sorted((self.meta.get("refs") or {}).items())})
@@ -360,7 +364,7 @@ class _Proof:
         return tuple(found)
 
     def _live(self, snapshot_id: int) -> int:
-        """Rows that a reader of a snapshot gets; its columns are found by id under today's names."""
+        """Matching rows that a reader of a snapshot gets; columns are found by id under their current names."""
         from pyspark.sql import functions as F
 
         frame = self.spark.sql(f"SELECT * FROM {identifier(*self.sql_name)} VERSION AS OF {snapshot_id}")
@@ -378,12 +382,12 @@ class _Proof:
         parts = [count(held.data_file_count, "data file")] * bool(held.data_file_count)
         parts += [count(held.equality_delete_file_count, "equality delete file")] * bool(held.equality_delete_file_count)
         parts += [count(held.position_delete_file_count, "position delete file")] * bool(held.position_delete_file_count)
-        return SnapshotRows(snapshot_id, self._time(snapshot_id), f"reaches {' and '.join(parts)} with such rows")
+        return SnapshotRows(snapshot_id, self._time(snapshot_id), f"reaches {' and '.join(parts)} with matching rows")
 
     def _check_unchanged(self) -> None:
         now = load_metadata(self.lake.tables.source(self.name))
         if {s["snapshot-id"] for s in now.get("snapshots") or ()} != set(self.snapshots) or now.get("refs") != self.meta.get("refs"):
-            self.not_looked.append("the table was written to while it was looked into; prove it again")
+            self.not_looked.append("the table was written to during the proof; run the proof again")
 
     def _situation(self, reach: Reach, asked: Sequence[RefRows], files: Sequence[FileRows]) -> erasure_result.Situation:
         main = next(r for r in asked if r.name == "main")
@@ -410,7 +414,7 @@ class _Proof:
         )
 
     def _usable_where(self) -> bool:
-        """Ask Iceberg whether the predicate, as its procedures read it, is one that selects files."""
+        """Ask Iceberg whether the predicate, as its procedures parse it, can select files."""
         with contextlib.suppress(Exception):
             filter_expression(self.spark, self.sql_name, self.predicate.text)
             return True

@@ -1,4 +1,4 @@
-"""Hold what a proof of erasure found, and write the SQL that ends it, in the order it has to run."""
+"""Hold the result of a proof of erasure, and write the SQL that completes the erasure, in the order it must run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNREFERENCED = "unreferenced"
 
 @dataclass(frozen=True, slots=True)
 class RefRows:
-    """A branch or tag (type ``BRANCH`` or ``TAG``): rows a reader gets, None if it could not be asked.
+    """A branch or tag (type ``BRANCH`` or ``TAG``): matching rows that a reader gets, None if they could not be read.
 
-    ``holds_rows`` is also true where deletes hide the rows in a file that the ref reaches.
+    ``holds_rows`` is also true if deletes hide the rows in a file that the ref reaches.
     """
 
     name: str
@@ -29,7 +29,7 @@ class RefRows:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """A snapshot that reaches such rows, and by what."""
+    """A snapshot that reaches matching rows, and through which files."""
 
     snapshot_id: int
     committed_at_ms: int
@@ -38,7 +38,7 @@ class SnapshotRows:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A file that holds such rows: kind ``data``, ``equality deletes``, ``position deletes`` or ``unreferenced``."""
+    """A file that contains matching rows: kind ``data``, ``equality deletes``, ``position deletes`` or ``unreferenced``."""
 
     path: str
     kind: str
@@ -50,10 +50,10 @@ class FileRows:
 
 @dataclass(frozen=True)
 class Erasure:
-    """Where rows of a predicate can still be read; ``erased`` is None if that could not be told.
+    """Where rows of a predicate can still be read; ``erased`` is None if that could not be determined.
 
-    ``live_rows`` has main and every ref that was asked, ``refs`` those that hold such rows.
-    ``actions`` is exact SQL in order, ``notes`` what to know before running it.
+    ``live_rows`` has main and every ref that was read, ``refs`` those that contain matching rows.
+    ``actions`` is exact SQL in order, ``notes`` is for a person to read before running it.
     """
 
     table: str
@@ -71,7 +71,7 @@ class Erasure:
 
     def __repr__(self) -> str:
         said = {True: "erased", False: "NOT erased", None: "not proven"}[self.erased]
-        lines = [f"{self.table} WHERE {self.predicate}: {said}; {count(self.looked_into_count, 'file')} looked into"]
+        lines = [f"{self.table} WHERE {self.predicate}: {said}; {count(self.looked_into_count, 'file')} read"]
         lines += [f"  live in {r.type.lower()} {r.name}: {count(r.row_count, 'row')}" for r in self.live_rows if r.row_count]
         if self.snapshots:
             lines.append(
@@ -79,27 +79,27 @@ class Erasure:
             )
         lines += [f"  {f.kind}: {count(f.row_count, 'row')} in {f.path}" for f in self.files[:5]]
         lines += [f"  … and {count(len(self.files) - 5, 'more file')}"] * (len(self.files) > 5)
-        lines += [f"  not looked into: {line}" for line in self.not_looked_into[:5]]
+        lines += [f"  not read: {line}" for line in self.not_looked_into[:5]]
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  {place}. {sql}" for place, sql in enumerate(self.actions, 1)]
         return "\n".join(lines)
 
 
-# --- Write the SQL that ends what a proof of erasure found, in the order it has to run
+# --- Write the SQL that completes the erasure, in the order it must run
 
 
-# Older than any snapshot: without it expire_snapshots also ends all that are past the table's age limit.
+# Older than any snapshot: otherwise expire_snapshots also expires all snapshots past the table's age limit.
 _NOTHING_ELSE = "older_than => TIMESTAMP '1970-01-01 00:00:00+00:00', retain_last => 1"
 _VARIABLE = "icekit_ended_snapshots"
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What has to end. ``table`` has its catalog; times are milliseconds since 1970.
+    """What the actions must remove. ``table`` has its catalog; times are milliseconds since 1970.
 
-    ``rows_live`` rows are read from the current state, ``rows_held`` are in its data files,
-    deleted or not. ``where`` tells whether rewrite_data_files takes the predicate. ``orphans_stay``
-    is why no orphan file may be removed (:attr:`icekit.facts.model.Sharing.refusal`).
+    ``rows_live`` rows are in the current state, ``rows_held`` in its data files,
+    deleted or not. ``where`` says whether rewrite_data_files accepts the predicate. ``orphans_stay``
+    is the reason why no orphan file may be removed (:attr:`icekit.facts.model.Sharing.refusal`).
     """
 
     table: Identifier
@@ -120,7 +120,7 @@ class Situation:
 
 
 def actions(now: Situation) -> tuple[str, ...]:
-    """Delete, rewrite, drop refs, expire, remove orphans; what is not needed is left out."""
+    """Delete, rewrite, drop refs, expire, remove orphans; unneeded steps are left out."""
     found: list[str] = []
     if now.rows_live:
         found.append(f"DELETE FROM {identifier(*now.table)} WHERE {now.predicate}")
@@ -128,7 +128,7 @@ def actions(now: Situation) -> tuple[str, ...]:
     found += rewrites
     found += [f"ALTER TABLE {identifier(*now.table)} DROP {kind} {identifier(name)}" for name, kind in now.refs]
     if now.gc_enabled:
-        # Between the first of several commits and the last lie snapshots that nobody can name yet.
+        # Snapshots between the first and the last of several commits have no known ids yet.
         found += _expire(
             now, several_commits=bool(rewrites) and bool(now.rows_live or now.equality_deletes_held or now.position_deletes_held)
         )
@@ -137,29 +137,29 @@ def actions(now: Situation) -> tuple[str, ...]:
 
 
 def notes(now: Situation) -> tuple[str, ...]:
-    """What a person has to know before running the actions."""
+    """What a person must know before running the actions."""
     found = []
     if now.refs:
         named = ", ".join(f"{kind.lower()} {name}" for name, kind in now.refs)
-        found.append(f"{named}: dropping is the owner's choice, and nothing is erased while they hold such rows")
+        found.append(f"{named}: dropping them is the owner's choice, and nothing is erased while they contain matching rows")
     if now.equality_deletes_held:
         found.append(
-            "equality delete files hold the key: they end only when no older data file is left beside them, so all data files are rewritten"
+            "equality delete files contain the key: they are removed only when no older data file is left, so all data files are rewritten"
         )
     if not now.gc_enabled and (now.snapshot_ids or now.newest_orphan_ms):
-        found.append("gc.enabled is false: files may belong to other tables too, so nothing may be expired or removed here")
+        found.append("gc.enabled is false: files may also belong to other tables, so nothing may be expired or removed here")
     if now.newest_orphan_ms and now.gc_enabled and now.orphans_stay:
         found.append(now.orphans_stay)
     elif now.newest_orphan_ms and now.gc_enabled:
         moment = _utc(removable_from_ms(now.newest_orphan_ms))
         found.append(
-            f"remove_orphan_files: not before {moment:%Y-%m-%d %H:%M} UTC, three days after the newest such file; a writer may be using it"
+            f"remove_orphan_files: not before {moment:%Y-%m-%d %H:%M} UTC, three days after the newest such file, because a writer may be using it"
         )
     return tuple(found)
 
 
 def removable_from_ms(newest_orphan_ms: int) -> int:
-    """The earliest moment at which an orphan is surely one: Iceberg's own three days."""
+    """The earliest time at which an orphan is certainly one: Iceberg's own three days."""
     return newest_orphan_ms + int(ORPHAN_AGE.total_seconds() * 1000) + 1
 
 
@@ -173,7 +173,7 @@ def _rewrite(now: Situation) -> list[str]:
         return []
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
     if now.position_deletes_held:
-        # No filter: a delete file may hold a row that no data file holds any more.
+        # No filter: a delete file may contain a row that no data file contains any more.
         return [rewrite_data_files(now.table[0], table=table, options=options)]
     where = {"where": now.predicate} if now.where else {}
     return [rewrite_data_files(now.table[0], table=table, **where, options=options)]
@@ -199,7 +199,7 @@ def _expire(now: Situation, *, several_commits: bool) -> list[str]:
 def _orphans(now: Situation) -> list[str]:
     if now.newest_orphan_ms is None or now.orphans_stay:
         return []
-    # Strictly older, in whole seconds: one more than the newest.
+    # Strictly older, in whole seconds: one second more than the newest.
     moment = _utc((now.newest_orphan_ms // 1000 + 1) * 1000)
     listing = ", prefix_listing => true" if now.location.startswith(("s3", "gs:", "abfs", "wasb")) else ""
     table = literal(display_name(now.table[1:]))

@@ -1,7 +1,7 @@
-"""Count the rows that a predicate finds in the files themselves, whatever deletes may hide.
+"""Count the rows in the files themselves that match a predicate, even if deletes hide them.
 
-Parquet files are read by Spark by field id, so that renamed columns keep their values.
-What cannot be read that way is named, never taken for empty.
+Spark reads Parquet files by field id, so that renamed columns keep their values.
+Files that cannot be read that way are named, never treated as empty.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-# Readings that failed, after which a failing batch is named as a whole: halving it goes on forever
+# After this many failed reads, a failing batch is reported as one: halving it would never end
 # where nothing can be read.
 MAX_FAILURES = 200
 
 _KEY, _MATCH = "icekit file key", "icekit match"
-# The deleted row in a position delete file of format version 2 (Iceberg's specification, reserved field ids).
+# The column of the deleted row in a position delete file of format version 2 (Iceberg's specification, reserved field ids).
 _ROW, _ROW_ID = "row", 2_147_483_544
 
-# Row groups are skipped by a column's name in the file, which another column may have had before;
-# a file without ids must fail, for Spark would else return nulls.
+# Row groups are skipped by a column's name in the file, which another column may have had before.
+# A file without ids must fail, because Spark would otherwise return nulls.
 _SESSION = {
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
@@ -53,7 +53,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """Rows of one file: those that satisfy the predicate, and those where it is NULL."""
+    """Matching rows of one file, and rows for which the predicate is NULL."""
 
     matching: int
     unknown: int
@@ -61,14 +61,14 @@ class RowCount:
 
 @dataclass
 class Looked:
-    """What was found, by path key, and what could not be looked into, by path, with why."""
+    """The rows by path key, and the files that could not be read, by path, with the reason."""
 
     counts: dict[str, RowCount] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 def path_key(path: str) -> str:
-    """Write a path so that ``file:/x``, ``file:///x`` and ``/x``, or s3a and s3, are the same."""
+    """Normalize a path so that ``file:/x``, ``file:///x`` and ``/x``, or s3a and s3, are equal."""
     for pattern, replacement in _SAME:
         path = re.sub(pattern, replacement, path)
     return path
@@ -94,7 +94,7 @@ def reading_by_id(spark: SparkSession) -> AbstractContextManager[None]:
 class FileReader:
     """Counts matching rows of Parquet files, thousands at a time, inside :func:`reading_by_id`.
 
-    ``of_deletes`` looks at the rows that position delete files hold beside their positions.
+    ``of_deletes`` reads the rows that position delete files contain in addition to their positions.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class FileReader:
         self._failures = 0
 
     def look(self, paths: Sequence[str], partitions: DataFrame | None = None) -> Looked:
-        """Count the rows of every path; a batch that fails is halved until the file is found.
+        """Count the rows of every path; a failing batch is halved until the failing file is found.
 
-        ``partitions`` gives identity partition values for files that lack them: a column
-        ``key`` (see :func:`path_key`) and one for each column of the table it stands in for.
+        ``partitions`` gives identity partition values for files that lack the columns: a column
+        ``key`` (see :func:`path_key`) and one for each replaced column of the table.
         """
         looked = Looked()
         self._look(list(paths), partitions, looked)
@@ -135,23 +135,25 @@ class FileReader:
             if len(paths) == 1:
                 self._alone(paths[0], error, partitions, looked)
             elif self._failures > MAX_FAILURES:
-                looked.failed.update(dict.fromkeys(paths, f"read with others, of which one failed: {first_sentence(error)}"))
+                looked.failed.update(
+                    dict.fromkeys(paths, f"read in one batch with other files, and the batch failed: {first_sentence(error)}")
+                )
             else:
                 half = len(paths) // 2
                 self._look(paths[:half], partitions, looked)
                 self._look(paths[half:], partitions, looked)
 
     def _alone(self, path: str, error: Exception, partitions: DataFrame | None, looked: Looked) -> None:
-        """A file that cannot be read by id: one that was imported without ids is read by name."""
+        """A file that cannot be read by id: an imported file without ids is read by name."""
         if "field Ids" not in str(error):
             looked.failed[path] = first_sentence(error)
         elif not self._mapped:
-            looked.failed[path] = "it holds no field ids, and the table has no name mapping"
+            looked.failed[path] = "it has no field ids, and the table has no name mapping"
         else:
             try:
                 looked.counts.update(self._count([path], self._by_name(), partitions, looked))
             except Exception as second:
-                looked.failed[path] = f"it holds no field ids, and by name: {first_sentence(second)}"
+                looked.failed[path] = f"it has no field ids, and reading by name failed: {first_sentence(second)}"
 
     def _count(
         self, paths: list[str], columns: tuple[StructType, list[Column]], partitions: DataFrame | None, looked: Looked
@@ -161,15 +163,15 @@ class FileReader:
         schema, selected = columns
         read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
         there = {path_key(unquote(path)) for path in read.inputFiles()}
-        # Spark takes names that begin with _ or . for hidden, even those that it is given.
+        # Spark treats names that begin with _ or . as hidden, even when it is given them.
         unseen = [path for path in paths if path_key(path) not in there]
         # Spark gives the path as a URL.
         path = F.url_decode(F.replace(read.metadataColumn("_metadata")["file_path"], F.lit("+"), F.lit("%2B")))
-        # A position delete file may hold the rows it deletes, and most do not.
+        # A position delete file may contain the deleted rows; most do not.
         rows = (read.where(f"{_ROW} IS NOT NULL") if self._of_deletes else read).select(path_key_column(path).alias(_KEY), *selected)
         if partitions is not None:
             rows = self._with_partitions(rows, partitions)
-        # The predicate sees the table's columns alone, under their own names.
+        # The predicate sees only the table's columns, under their own names.
         rows = rows.select(_KEY, F.expr(self._predicate.text).alias(_MATCH))
         counted = rows.groupBy(_KEY).agg(F.count_if(F.col(_MATCH)), F.count_if(F.col(_MATCH).isNull()))
         found = {
@@ -179,7 +181,7 @@ class FileReader:
         return found
 
     def _with_partitions(self, rows: DataFrame, partitions: DataFrame) -> DataFrame:
-        """Fill identity partition values in where the file has none, as Iceberg's readers do."""
+        """Fill in identity partition values where the file has none, as Iceberg's readers do."""
         from pyspark.sql import functions as F
 
         values = partitions.select(
@@ -214,7 +216,7 @@ class FileReader:
         return T.StructType(fields), selected
 
     def _by_name(self) -> tuple[StructType, list[Column]]:
-        """Plain columns by the names of the table's name mapping; nested ones are left out."""
+        """Plain columns by the names in the table's name mapping; nested columns are left out."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
@@ -237,7 +239,7 @@ def _mapped_names(mapping: str | None) -> dict[int, tuple[str, ...]]:
 
 
 def _with_ids(iceberg: Any, spark: Any) -> DataType:
-    """Spark's type, with the field ids of Iceberg's inside structs."""
+    """Spark's type, with Iceberg's field ids inside structs."""
     from pyspark.sql import types as T
 
     if isinstance(iceberg, str):

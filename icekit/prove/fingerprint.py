@@ -1,8 +1,8 @@
-"""Fingerprint rows whatever their order, in one Spark aggregation and plain SQL, with columns matched by field id.
+"""Fingerprint rows in any order, in one Spark aggregation and plain SQL, with columns matched by field id.
 
 A row is hashed to 64 bits and the hashes of all rows are added up: equal multisets of rows
-have equal prints, and unequal ones differ but for about one chance in 2**64. It finds what went
-wrong; it is no defence against somebody who forges rows.
+have equal fingerprints, and unequal ones differ except with a chance of about one in 2**64. This detects
+errors; it does not protect against somebody who forges rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 MODULUS = 1 << 128
-#: What a row keeps through every rewrite (table spec, "Row Lineage").
+#: Columns that a row keeps through every rewrite (table spec, "Row Lineage").
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
-# A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow, which ANSI mode
-# raises, below 2**41 rows, and no decimals, which are slow to add.
+# A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow (an error in ANSI mode)
+# below 2**41 rows, and no decimals, which are slow to add.
 _PIECE_BITS = 22
 _SHIFTS = (0, 22, 44)
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The fingerprint of some rows: how many, and the sum of their hashes modulo 2**128.
+    """The fingerprint of some rows: their number, and the sum of their hashes modulo 2**128.
 
-    Two added are the print of both sets of rows together.
+    The sum of two is the fingerprint of both sets of rows together.
     """
 
     row_count: int = 0
@@ -62,13 +62,13 @@ def fingerprint(
 ) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Fingerprint a table's rows, deletes applied; ``table`` is named with its catalog.
 
-    ``snapshot_id`` reads an older (or any other) snapshot, whose schema and column names then
-    hold for ``where`` (a SQL predicate) and ``by`` (SQL expressions to group by; the driver
-    receives a row per group). Without ``by`` the one key is ``()``. ``schema`` names the columns
-    to compare and the types to compare them as; without it, all columns as they are. Prints
-    compare only where equal schemas made them, up to names: see :func:`row_hash`. ``stripped``
-    is read in place of the table, and drops the rows that equality deletes delete. ``lineage``
-    takes each row's :data:`LINEAGE` too, which a table has from format version 3 on.
+    ``snapshot_id`` reads another snapshot, whose schema and column names then
+    apply to ``where`` (a SQL predicate) and ``by`` (SQL expressions to group by; the driver
+    receives a row per group). Without ``by`` the only key is ``()``. ``schema`` names the columns
+    to compare and the types to compare them as; without it, all columns as they are. Compare fingerprints
+    only if they were made with equal schemas, up to names: see :func:`row_hash`. ``stripped``
+    is read instead of the table, and drops the rows that equality deletes delete. ``lineage``
+    includes each row's :data:`LINEAGE`, which a table has from format version 3 on.
     """
     more = [identifier(name) for name in LINEAGE] if lineage else []
     if stripped is not None:
@@ -98,40 +98,40 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     sums = [F.sum(F.shiftrightunsigned("h", shift).bitwiseAND(mask)).alias(f"s{shift}") for shift in _SHIFTS]
     keys = [(f.name, f.dataType.typeName()) for f in hashed.schema.fields[:-1]]
     summed = hashed.groupBy(*(name for name, _ in keys)).agg(F.count("*").alias("n"), *sums)
-    # Moments are brought to numbers in Spark: Python would read them in its own time zone.
+    # Spark converts timestamps to numbers: Python would read them in its own time zone.
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
     found: dict[tuple[Scalar, ...], Fingerprint] = {}
     for row in summed.selectExpr(*wanted, "n", *(f"s{shift}" for shift in _SHIFTS)).collect():
         count, *pieces = row[len(keys) :]
         key = tuple(scalar(value) for value in row[: len(keys)])
         value = sum((piece or 0) << shift for piece, shift in zip(pieces, _SHIFTS, strict=True))
-        # Spark tells apart what facts do not (-0.0 and 0.0 as keys are equal in Python).
+        # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
         found[key] = found.get(key, Fingerprint()) + Fingerprint(count, value % MODULUS)
     return found
 
 
 def row_hash(schema: StructType) -> str:
-    """SQL for a 64-bit hash of a row of these columns; names and nullability do not enter it.
+    """SQL for a 64-bit hash of a row of these columns; names and nullability do not affect it.
 
-    What Spark's ``xxhash64`` confuses is distinguished: it skips nulls, so each value is preceded
-    by whether it is null, and each collection by its size. A map, which it refuses, is hashed
-    as the sorted hashes of its entries, so their order does not matter; a variant, which it
-    refuses too, as its JSON and its types. A number, date or timestamp is cast to the type that
-    ``schema`` says, as an ``int`` and the ``bigint`` it was promoted to hash differently.
-    Equal are what SQL calls equal: 0.0 and -0.0, and any two NaN. Decimals hash by value at
-    their scale, binary by its bytes, timestamps by the moment.
+    Distinguishes values that Spark's ``xxhash64`` confuses: it skips nulls, so each value is preceded
+    by whether it is null, and each collection by its size. ``xxhash64`` refuses maps, so a map is hashed
+    as the sorted hashes of its entries, in any order; it also refuses variants, so a variant is
+    hashed as its JSON and its types. A number, date or timestamp is cast to the type in
+    ``schema``, because an ``int`` and the ``bigint`` it was promoted to hash differently.
+    Values are equal if SQL calls them equal: 0.0 and -0.0, and any two NaN. Decimals hash by value at
+    their scale, binary by its bytes, timestamps by the instant.
     """
-    # A row without columns is a row all the same.
+    # A row without columns is still a row.
     arguments = [argument for field in schema.fields for argument in _arguments(identifier(field.name), field.dataType, 0)]
     return f"xxhash64({', '.join(arguments or ['true'])})"
 
 
 def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
-    """What to hash so that values of one type have equal hashes only if they are equal."""
+    """The arguments to hash so that values of one type have equal hashes only if they are equal."""
     from pyspark.sql import types as T
 
     yield f"isnull({value})"
-    # Each lambda has a name of its own, or the inner one would hide the outer.
+    # Each lambda has its own name; otherwise the inner one would hide the outer.
     item = f"e{depth}"
     if isinstance(kind, T.StructType):
         for field in kind.fields:
@@ -153,7 +153,7 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
         yield value
 
 
-# --- Match the columns of two snapshots by field id: a column that was renamed is the same one
+# --- Match the columns of two snapshots by field id: a renamed column is the same column
 
 
 Json = Mapping[str, Any]
@@ -165,9 +165,9 @@ _WIDER = {("long", "int"), ("double", "float")}
 def shared(before: Json, after: Json) -> tuple[StructType, StructType, tuple[str, ...]]:
     """The columns that two Iceberg schemas share, for :func:`icekit.prove.fingerprint.row_hash`.
 
-    Gives the columns named as in ``before``, the same ones named as in ``after``, in the order
-    of field ids and of the wider of their two types, and the dotted names of those that only
-    one of them has, which no comparison can reach.
+    Returns the columns named as in ``before``, the same columns named as in ``after``, ordered
+    by field id and with the wider of their two types, and the dotted names of columns that only
+    one of them has, which cannot be compared.
     """
     left_out: list[str] = []
     old, new = _shared_fields(before["fields"], after["fields"], "", left_out)
@@ -216,7 +216,7 @@ def _wider(before: str, after: str) -> str:
 
 
 def _primitive(kind: str) -> DataType:
-    """The Spark type that a primitive Iceberg type is read as (TypeToSparkType)."""
+    """The Spark type for a primitive Iceberg type (TypeToSparkType)."""
     from pyspark.sql import types as T
 
     if kind.startswith("decimal"):
@@ -237,5 +237,5 @@ def _primitive(kind: str) -> DataType:
         "variant": T.VariantType(),
         "unknown": T.NullType(),
     }
-    # Strings and uuids are read as strings; anything newer is hashed as Spark reads it, or refused.
+    # Strings and uuids are read as strings; newer types are hashed as Spark reads them, or refused.
     return types.get(kind, T.StringType())

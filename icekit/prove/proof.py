@@ -1,4 +1,4 @@
-"""Hold what a proof came to, and prove that maintenance has lost nothing: manifest entries, refs and snapshots, live files; reads no rows."""
+"""Hold the result of a proof, and prove that maintenance lost nothing: manifest entries, refs and snapshots, live files; reads no rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- Hold what was proven, and say it in a few lines
+# --- Hold what was proven, and print it in a few lines
 
 
 _NAMED = 10
@@ -31,9 +31,9 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its prints.
+    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its fingerprints.
 
-    With ``of_lineage`` the rows are the same, and only their ids or the commits they are from differ.
+    With ``of_lineage`` the rows are equal, and only their ids or sequence numbers differ.
     """
 
     partition: str
@@ -49,7 +49,7 @@ class Mismatch:
         if gained:
             what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
             return f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
-        return f"{name}: as many rows ({self.before.row_count:,}), but not the same"
+        return f"{name}: the same number of rows ({self.before.row_count:,}), but different rows"
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class CommitProof:
     """One commit compared with its own parent, deletes applied.
 
     ``partitions_compared`` of ``partitions_changed``; with ``whole_table`` every row was
-    compared, and ``reason`` says why. ``before`` and ``after`` are prints of all rows compared.
-    ``columns_left_out`` are those that only one side has. What is not ``provable`` has a
-    ``reason`` and no prints. ``rollback_sql`` undoes a commit that is damaged, and the
-    ``later_commits`` on top of it too.
+    compared, and ``reason`` says why. ``before`` and ``after`` are fingerprints of all rows compared.
+    ``columns_left_out`` are those that only one side has. A commit that is not ``provable`` has a
+    ``reason`` and no fingerprints. ``rollback_sql`` undoes a damaged commit, and the
+    ``later_commits`` after it too.
     """
 
     snapshot_id: int
@@ -79,7 +79,7 @@ class CommitProof:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the same rows were found; None if that cannot be told."""
+        """Whether the rows are equal; None if that cannot be determined."""
         return not self.mismatches if self.provable else None
 
     @property
@@ -93,13 +93,13 @@ class CommitProof:
         return self.after.row_count if self.after else None
 
     def lines(self) -> list[str]:
-        """What a person reads, one line unless something is wrong."""
+        """Lines for a person, one line unless something is wrong."""
         name = f"commit {self.snapshot_id}"
         if self.before is None or self.after is None:
             return [f"? {name}: not provable: {self.reason}"]
         what = "the whole table" if self.whole_table else f"{self.partitions_compared:,} of {self.partitions_changed:,} changed partitions"
         why = f" ({self.reason})" if self.reason else ""
-        left_out = [f"  not compared, as only one side has them: {', '.join(self.columns_left_out)}"] if self.columns_left_out else []
+        left_out = [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"] if self.columns_left_out else []
         if not self.mismatches:
             return [f"✔ {name}: the same {count(self.after.row_count, 'row')} in {what}{why}", *left_out]
         lines = [f"✖ {name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {what}{why}", *left_out]
@@ -107,14 +107,14 @@ class CommitProof:
         if len(self.mismatches) > _NAMED:
             lines.append(f"  and {len(self.mismatches) - _NAMED:,} more")
         if self.rollback_sql:
-            also = f", and also undoes {count(self.later_commits, 'later commit')}" if self.later_commits else ""
-            lines.append(f"  back to its parent{also}: {self.rollback_sql}")
+            also = f" (also undoes {count(self.later_commits, 'later commit')}" if self.later_commits else ""
+            lines.append(f"  to roll back to its parent{also}: {self.rollback_sql}")
         return lines
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that had to hold: whether it does (None: it cannot be told), and what was looked at."""
+    """One check: whether it passed (None: unknown), and what was checked."""
 
     ok: bool | None
     said: str
@@ -122,7 +122,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class InvariantProof:
-    """What maintenance had to leave as it was, checked one by one; ``what`` names the procedure."""
+    """What maintenance had to keep, checked one by one; ``what`` names the procedure."""
 
     what: str
     checks: tuple[Check, ...]
@@ -130,11 +130,11 @@ class InvariantProof:
 
     @property
     def ok(self) -> bool | None:
-        """False if anything is lost, None if some of it cannot be told."""
+        """False if anything is lost, None if that is partly unknown."""
         return verdict(self.checks)
 
     def lines(self) -> list[str]:
-        """What a person reads, a line a check."""
+        """Lines for a person, one per check."""
         return [f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}" for check in self.checks]
 
     def __repr__(self) -> str:
@@ -143,12 +143,12 @@ class InvariantProof:
 
 @dataclass(frozen=True, repr=False)
 class Proof:
-    """What comparing a run's commits with their parents has shown.
+    """The result of comparing a run's commits with their parents.
 
-    ``ok`` is False if rows changed anywhere, None if they did not where it can be told but some
+    ``ok`` is False if rows changed anywhere, None if no change was found but some
     commit is not provable. ``mode`` is ``full`` or ``sampled N of M`` (changed partitions).
     ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
-    ``kept`` is what maintenance has left as it was.
+    ``kept`` holds the checks of maintenance.
     """
 
     table: str
@@ -167,7 +167,7 @@ class Proof:
 
     @classmethod
     def of(cls, proofs: Sequence[Proof]) -> Proof:
-        """Several proofs of one table as one; raises ValueError without any."""
+        """Several proofs of one table combined; raises ValueError if there are none."""
         if not proofs:
             raise ValueError("no proofs to put together")
         commits = tuple(commit for proof in proofs for commit in proof.commits)
@@ -176,7 +176,7 @@ class Proof:
         return cls(
             table=proofs[0].table,
             commits=commits,
-            # Of the proofs, not of their commits: one that could not be made has none.
+            # Taken from the proofs, not from their commits: a proof that could not be made has no commits.
             ok=verdict(proofs),
             mode=modes.pop() if len(modes) == 1 else "partly sampled",
             seconds=sum(proof.seconds for proof in proofs),
@@ -215,18 +215,18 @@ def verdict(proven: Iterable[CommitProof | Check | InvariantProof | Proof]) -> b
 
 Json = Mapping[str, Any]
 
-#: Live files that are looked for in storage: enough to notice that a share of them is gone.
+#: Number of live files to look up in storage: enough to notice that a share of them is gone.
 SAMPLE = 200
 #: SQL for a path without its scheme and authority, which a listing and the metadata may write differently.
 PLAIN = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
 
 
 def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> InvariantProof:
-    """Compare the live manifest entries of each commit with its parent's, whatever their order.
+    """Compare the live manifest entries of each commit with its parent's, in any order.
 
-    What ``rewrite_manifests`` must leave as it was: each file with its partition, sequence
-    numbers, sizes and statistics. Reads every manifest of both sides, and no data file. A commit
-    or parent that has expired is not provable. ``table`` is without its catalog.
+    ``rewrite_manifests`` must keep these unchanged: each file with its partition, sequence
+    numbers, sizes and statistics. Reads every manifest of both sides, and no data file. A commit is not
+    provable if it or its parent has expired. ``table`` is without its catalog.
     """
     started = time.monotonic()
     snapshots = _snapshots(lake, table)
@@ -251,7 +251,7 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
     entries = metadata_table(lake.spark, lake.sql_name(table), "entries", snapshot_id).where("status < 2")
-    # The readable metrics are made of the statistics beside them.
+    # The readable metrics are derived from the statistics.
     frame = entries.select("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
     return prints(frame.selectExpr(f"{row_hash(frame.schema)} AS h")).get((), Fingerprint())
 
@@ -259,9 +259,9 @@ def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
 def prove_history(
     lake: Lake, table: Identifier, before: Json, kept: Sequence[int], refs: Sequence[str], *, sample: int = SAMPLE
 ) -> InvariantProof:
-    """Check what an expiry had to leave: refs, snapshots, their manifests, a sample of their files.
+    """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
 
-    ``before`` is the metadata JSON of before; ``kept`` are the snapshots and ``refs`` the
+    ``before`` is the metadata JSON from before; ``kept`` are the snapshots and ``refs`` the
     branches and tags that had to stay.
     """
     started = time.monotonic()
@@ -271,20 +271,20 @@ def prove_history(
     checks = [
         Check(
             not lost,
-            f"{count(len(lost), 'snapshot')} GONE that had to stay: {lost[:5]}"
+            f"{count(len(lost), 'snapshot')} GONE that should have stayed: {lost[:5]}"
             if lost
-            else f"all {len(kept):,} snapshots that had to stay are there",
+            else f"all {len(kept):,} snapshots that should stay exist",
         )
     ]
     now_refs, old_refs = metadata.get("refs") or {}, before.get("refs") or {}
     gone = [name for name in refs if name in old_refs and (name not in now_refs or old_refs[name]["snapshot-id"] not in there)]
-    checks.append(Check(not gone, f"GONE: {', '.join(gone)}" if gone else f"{', '.join(refs) or 'no ref'} protected and there"))
+    checks.append(Check(not gone, f"GONE: {', '.join(gone)}" if gone else f"{', '.join(refs) or 'no ref'} protected and present"))
     checks += _readable(lake, table, sample)
     return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started)
 
 
 def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE) -> InvariantProof:
-    """Check that every manifest of the table can be read and a sample of the files they name is in storage."""
+    """Check that every manifest of the table can be read and that a sample of the files they name is in storage."""
     started = time.monotonic()
     return InvariantProof(what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started)
 
@@ -302,20 +302,20 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Iterator[Check]:
             raise known from error
         yield Check(False, f"a manifest of a kept snapshot cannot be read: {known}")
         return
-    yield Check(True, f"all manifests of all snapshots can be read; they name {count(total, 'file')}")
+    yield Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
     if not has_bridge(lake.spark):
-        yield Check(None, "without the JVM bridge (Spark Connect) no file can be looked for in storage")
+        yield Check(None, "looking up files in storage needs the JVM bridge, which Spark Connect does not have")
         return
     io = load_table(lake.spark, name).io()
     missing = [path for path in chosen if not io.newInputFile(path).exists()]
     if missing:
-        yield Check(False, f"{count(len(missing), 'file')} of {len(chosen):,} looked for are GONE, for example {missing[0]}")
+        yield Check(False, f"{count(len(missing), 'file')} of {len(chosen):,} checked in storage are GONE, for example {missing[0]}")
     else:
-        yield Check(True, f"{len(chosen):,} of them were looked for in storage and are there")
+        yield Check(True, f"{len(chosen):,} of them were checked in storage and exist")
 
 
 def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
-    """Which of some paths the table's metadata names: at most ten; ``paths`` has a column ``file_path``.
+    """The given paths that the table's metadata names: at most ten; ``paths`` has a column ``file_path``.
 
     Looked up among the data and delete files, manifests and manifest lists of every snapshot,
     the metadata files of the log, and statistics files. Raises the errors of :mod:`icekit.errors`.

@@ -1,1 +1,1 @@
-"""Resolve equality deletes: find the rows they delete by a join that Spark can spill, and delete those by position."""
+"""Resolve equality deletes: find the rows they delete with a join that Spark can spill, and delete those rows by position."""

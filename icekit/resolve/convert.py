@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Stripped", "resolved", "stripped"]
 
 
-# --- Find the positions of the rows that equality deletes delete, and put those that were deleted before to them
+# --- Find the positions of the rows that equality deletes delete, and add the positions deleted before
 
 
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
@@ -54,7 +54,7 @@ def deleted_positions(spark: SparkSession, name: Identifier, found: Found, say: 
 
 
 def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found) -> list[Any]:
-    """Take what position deletes there are into the new vectors, as a data file has at most one; returns what they replace."""
+    """Merge existing position deletes into the new vectors, because a data file has at most one vector; returns what they replace."""
     numbers = {found.data[number].path: number for number in positions}
     touched = [path for path in numbers if path in known.of_data_file]
     if not (known.shared or touched):
@@ -65,11 +65,11 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
     before = by_file(words(old, sum(deleted.count for deleted in positions.values())))
     for path in touched:
-        # A vector that is replaced and was not read whole would give its rows back.
+        # A vector that is replaced but was not read in full would bring its rows back.
         there_are = before.get(numbers[path], Positions()).count
         if there_are < (expected := max(map(_least, known.of_data_file[path]))):
             raise ConversionRefused(
-                f"{there_are} of {expected} positions that were deleted before could be read for {path}; nothing was changed. Run it again."
+                f"Only {there_are} of {expected} positions deleted earlier could be read for {path}. Nothing was changed; run the conversion again."
             )
     for number, deleted in before.items():
         positions[number] = positions[number].with_more(deleted)
@@ -77,24 +77,24 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
-    """See that the metadata table knows all delete files of several data files: no reader looks at them beside a vector."""
+    """Check that the metadata table lists all delete files of several data files: readers ignore such files once a vector exists."""
     if not shared:
         return
     paths = local(spark, {"path": (pa.string(), shared)})
     read, expected = there.join(paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi").count(), sum(shared.values())
     if read != expected:
         raise ConversionRefused(
-            f"{read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} could be read; nothing was changed. Run it again."
+            f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} could be read. Nothing was changed; run the conversion again."
         )
 
 
 def _least(delete: Any) -> int:
-    """The fewest positions that a delete file of one data file has; a vector names each once."""
+    """The minimum number of positions in a delete file of one data file; a vector names each once."""
     return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
 def by_file(frame: DataFrame) -> dict[int, Positions]:
-    """The positions of each data file out of a frame of :func:`~icekit.resolve.join.words`."""
+    """The positions of each data file from a frame of :func:`~icekit.resolve.join.words`."""
     got = frame.toArrow()
     numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
     order = np.argsort(numbers, kind="stable")
@@ -104,14 +104,14 @@ def by_file(frame: DataFrame) -> dict[int, Positions]:
     return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
 
 
-# In the summary of each commit, to know it by when the catalog's answer is lost.
+# In the summary of each commit, to recognize it if the catalog's answer is lost.
 _MARK = "icekit.commit-id"
-#: What Iceberg raises when it has looked at the table and made no commit.
+#: Iceberg raises these after it has checked the table and made no commit.
 _REFUSALS = frozenset({"ValidationException", "CommitFailedException", "IllegalArgumentException"})
 
 
 class CommitConflict(Exception):
-    """Another commit has undone what this conversion rests on; it is tried again from the table as it is."""
+    """Another commit has invalidated the basis of this conversion; it is tried again from the current table."""
 
 
 def convert(
@@ -125,18 +125,18 @@ def convert(
     tags: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Put position deletes in the place of a table's equality deletes; see :func:`~icekit.resolve.find.find` for what is taken.
+    """Replace a table's equality deletes with position deletes; see :func:`~icekit.resolve.find.find` for which are taken.
 
     One commit, or ``slices`` of them, each for a part of the data files: the last removes the
-    equality deletes. Until then they all apply, so a run that ends early has changed no row. All
-    slices take the deletes that the first one found, and the last is committed only if every
-    data file under them was in one of the slices: else raises :class:`CommitConflict`.
+    equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
+    slices use the deletes that the first one found, and the last is committed only if every
+    data file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
     """
     _Conversion(spark, name, branch, {} if tags is None else tags, say).run(partitions, up_to, slices)
 
 
 class _Conversion:
-    """One conversion, and what its slices so far were of: the equality deletes, the snapshots they were listed at, the marks of their commits."""
+    """One conversion, and the basis of its slices so far: the equality deletes, the snapshots they were listed at, the marks of their commits."""
 
     def __init__(
         self, spark: SparkSession, name: Identifier, branch: str | None, tags: Mapping[str, str], say: Callable[[str], None]
@@ -149,7 +149,7 @@ class _Conversion:
     def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
         """Commit slice by slice."""
         for place in range(slices):
-            # Read again for each: the commits before it are in its snapshot, or it must not go on.
+            # Read again for each slice: its snapshot must contain the commits of earlier slices, or the conversion must stop.
             found = find(self.spark, self.name, branch=self.branch, partitions=partitions, up_to=up_to, slices=(place, slices))
             if found is None:
                 return
@@ -165,7 +165,7 @@ class _Conversion:
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
 
     def _check_before(self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool) -> None:
-        """See that a slice still fits those before it: their deletes, their commits and, before the deletes go, all data files under them."""
+        """Check that a slice still fits the earlier ones: their deletes, their commits and, before the deletes are removed, all data files they apply to."""
         if not self.listed_at:
             return
         if not self.deletes.issuperset(deletes):
@@ -175,28 +175,30 @@ class _Conversion:
             raise CommitConflict("the table was rolled back while its equality deletes were converted")
         if not is_last:
             return
-        # Newest first: a slice has not seen what was committed after the snapshot it was listed at.
+        # Newest first: a slice has not seen commits after the snapshot it was listed at.
         unseen = [commits[: commits.index(start)] if start in commits else commits for start in self.listed_at]
         files, path = uncovered(self.spark, self.name, found.at.snapshot_id, found.at.scopes, unseen, slices)
         if files:
             raise CommitConflict(
-                f"another commit put {count(files, 'data file')} under the equality deletes while they were converted "
+                f"another commit added {count(files, 'data file')} to which the equality deletes apply while they were converted "
                 f"(a compaction may keep an old sequence number): {path}"
             )
 
     def _slice(self, found: Found, mark: str, *, is_last: bool) -> bool:
-        """One commit: the positions of what is found; the last also removes the equality deletes. False if there was nothing to commit."""
+        """One commit: the positions found; the last commit also removes the equality deletes. False if there was nothing to commit."""
         spark, name = self.spark, self.name
         jvm: Any = spark._jvm
         at = found.at
         known = present(at.table, at.snapshot, jvm, [f.path for f in found.deletes], positions=at.format_version >= 3)
         missing = len(found.deletes) - len(known.equality)
         if missing:
-            raise ConversionRefused(f"{missing} equality delete files are in no manifest that can be read; nothing was changed.")
+            raise ConversionRefused(
+                f"{missing} equality delete files are in no readable manifest. Nothing was changed; run the conversion again."
+            )
         positions = deleted_positions(spark, name, found, self.say) if found.data else {}
         if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
             raise ConversionRefused(
-                f"{len(twice)} data files are in the table more than once (they were appended twice), and a delete by position would reach every copy: "
+                f"{len(twice)} data files are in the table more than once (they were appended twice), and a position delete would apply to every copy: "
                 f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
             )
         replaced = merge(spark, name, known, positions, found) if at.format_version >= 3 else []
@@ -220,7 +222,7 @@ class _Conversion:
             )
             commit(spark, at.table, delta)
         except Exception as error:
-            # A commit whose answer was lost may yet be made: what it names must be there.
+            # A commit whose answer was lost may still be made: the files it names must exist.
             if not is_committing or _is_refused(spark, name, error, mark):
                 writer.take_back()
             raise
@@ -228,7 +230,7 @@ class _Conversion:
 
 
 def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Placed]:
-    """The partition of each data file: that of a delete file of its partition, where there is one."""
+    """The partition of each data file: taken from a delete file of its partition, if there is one."""
     table, specs = found.at.table, found.at.table.specs()
     some = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
     by_part = {part: placed(jvm, table, delete) for part, delete in some.items()}
@@ -239,7 +241,7 @@ def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> 
 
 
 def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
-    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if it is no ancestor any more."""
+    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if the snapshot is no longer an ancestor."""
     at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
     try:
         commits = since(at, start)[::-1]
@@ -249,13 +251,13 @@ def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
 
 
 def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
-    """Tell whether a commit was surely not made: Iceberg refused it, or nothing was sent, and no snapshot has its mark.
+    """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no snapshot has its mark.
 
-    A file that stays costs some bytes; one that is removed from under a commit costs the table.
+    A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
     if isinstance(error, (Py4JError, PySparkException)):
         cause: Any = getattr(error, "java_exception", None)
-        # PySpark has a name of its own for what Iceberg checks by its arguments.
+        # PySpark has its own name for Iceberg's argument checks.
         name_of_it = type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
         if name_of_it not in _REFUSALS:
             return False
@@ -275,7 +277,7 @@ def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: s
 def resolved(
     lake: Lake, table: Identifier, snapshot: int | str | None = None, *, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[DataFrame]:
-    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes applied; only valid inside the ``with``.
+    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes applied; valid only inside the ``with``.
 
     The deletes are resolved once, on a zero-copy clone, and every query of the frame is then a
     plain scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
@@ -288,10 +290,10 @@ def resolved(
 
 @dataclass(frozen=True)
 class Stripped:
-    """A clone without its equality deletes, and what drops the rows that these delete.
+    """A clone without its equality deletes, and the steps that drop the rows they delete.
 
-    Rows come as Iceberg reads them, with their own key columns, and lose those whose key is among
-    the deletes of a higher sequence number. Shared with a conversion are the list of files, with
+    Rows come as Iceberg reads them, with their own key columns; rows whose key is among
+    the deletes of a higher sequence number are dropped. Shared with a conversion are the list of files, with
     their sequence numbers and partitions, and the reading of delete files.
     """
 
@@ -306,7 +308,7 @@ _FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
 
 @contextlib.contextmanager
 def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
-    """A snapshot to be read as the specification words it; None where it has no equality deletes, a key that was dropped, or a file twice.
+    """A snapshot read as the specification defines it; None if it has no equality deletes, a dropped key column, or a file twice.
 
     Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the frame: it drops
     deleted rows, and those columns.
@@ -318,7 +320,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             found = find(lake.spark, name)
         except ConversionRefused:
             found = None
-        # The clone has the table's columns of today: rows are compared under the names of their own snapshot's.
+        # The clone has the table's current columns: rows are compared under the column names of their own snapshot.
         now = schema_of(found.at.metadata)["fields"] if found else []
         then = _fields_of(found.at.metadata, snapshot_id) if found else []
         names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
@@ -326,7 +328,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             yield None
             return
         if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
-            # A row tells its file and not which of two copies, each with a sequence number of its own.
+            # A row identifies its file, but not which of two copies with different sequence numbers.
             yield None
             return
         _strip(lake, found)
@@ -340,7 +342,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
 
 
 def _strip(lake: Lake, found: Found) -> None:
-    """Take the equality deletes off a clone, in its metadata alone."""
+    """Remove the equality deletes from a clone, only in its metadata."""
     jvm: Any = lake.spark._jvm
     known = present(found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False)
     delta = found.at.table.newRowDelta()
@@ -357,7 +359,7 @@ def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFram
         _PART: (pa.int32(), [f.part for f in found.data]),
     }
     files = local(spark, columns)
-    # Files that are younger than every delete are not listed, and lose nothing.
+    # Files younger than every delete are not listed, and lose no rows.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:
         rows = _anti(lake, view, key_set, rows)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Write deleted positions as Iceberg's files hold them: position delete files, and deletion vectors
+# --- Write deleted positions in the formats of Iceberg's files: position delete files, and deletion vectors
 #
-# Spark hands positions over as words of 64 bits, so the driver can hold those of many files.
+# Spark returns positions as words of 64 bits, so the driver can hold those of many files.
 
 
-# Positions in one word of Spark's, and in one container of a roaring bitmap.
+# Positions in one word from Spark, and in one container of a roaring bitmap.
 _WORD, CONTAINER = 64, 65_536
-# A container with more values than this is a bitmap, by the roaring format.
+# A container with more values than this is a bitmap, according to the roaring format.
 _ARRAY_MAX = 4_096
 _NO_RUNS = 12_346
 _MAGIC = bytes.fromhex("d1d33964")
@@ -46,7 +46,7 @@ class Positions:
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> Positions:
-        """The positions of a data file out of words of 64 bits, each given once: ``words`` says which, ``bits`` are in them."""
+        """The positions of a data file from words of 64 bits, each given once: ``words`` are the word numbers, ``bits`` their bits."""
         order = np.argsort(words)
         words, bits = words[order], bits[order]
         flags = np.unpackbits(bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little")
@@ -63,7 +63,7 @@ class Positions:
         return cls(dict(zip(containers.tolist(), np.split(values, starts[1:]), strict=True)))
 
     def with_more(self, other: Positions) -> Positions:
-        """These positions and some more."""
+        """These positions and the given ones."""
         return Positions.at(np.union1d(self.all(), other.all()))
 
     @property
@@ -124,7 +124,7 @@ def position_file(path: str, positions: Positions) -> bytes:
     paths = pa.DictionaryArray.from_arrays(np.zeros(len(found), dtype=np.int32), pa.array([path]))
     table = pa.Table.from_arrays([paths, pa.array(found)], schema=schema)
     out = io.BytesIO()
-    # Deltas of sorted positions take a bit or so each; a dictionary of them would take more than they do.
+    # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
         table, out, compression="zstd", use_dictionary=["file_path"], column_encoding={"pos": "DELTA_BINARY_PACKED"}, store_schema=False
     )
@@ -132,9 +132,9 @@ def position_file(path: str, positions: Positions) -> bytes:
 
 
 _AT_ONCE = 4
-# Iceberg's specification: the blob of a deletion vector, and the field it is about.
+# Iceberg's specification: the blob type of a deletion vector, and the field that it refers to.
 _VECTOR, _ROW_POSITION_ID = "deletion-vector-v1", 2_147_483_645
-#: Deletion vectors that one Puffin file holds at most.
+#: Most deletion vectors in one Puffin file.
 VECTORS_PER_FILE = 1_000
 
 
@@ -142,7 +142,7 @@ VECTORS_PER_FILE = 1_000
 class Present:
     """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and position deletes by data file.
 
-    ``shared`` are position delete files of more than one data file: the rows of each, by path.
+    ``shared`` are position delete files that cover more than one data file: the rows of each, by path.
     """
 
     equality: dict[str, Any] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Present:
 
 
 def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, positions: bool) -> Present:
-    """Find delete files in a snapshot's manifests; ``positions`` also those of positions, which one data file alone has."""
+    """Find delete files in a snapshot's manifests; ``positions`` also finds position delete files that cover only one data file."""
     iceberg = jvm.org.apache.iceberg
     found = Present()
     wanted = set(equality)
@@ -173,7 +173,7 @@ def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, p
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """A partition as Iceberg's API wants it, and as its JSON has it."""
+    """A partition for Iceberg's API, and as JSON."""
 
     value: Any
     json: Mapping[str, Any]
@@ -214,7 +214,7 @@ def entries(reader: Any) -> Iterator[Any]:
 
 
 class Writer:
-    """Writes what a conversion adds to a table, and can take it back as long as nothing names it."""
+    """Writes what a conversion adds to a table, and can remove it as long as no commit names it."""
 
     def __init__(self, spark: SparkSession, table: Any, format_version: int) -> None:
         jvm: Any = spark._jvm
@@ -240,7 +240,7 @@ class Writer:
         self._put(location, content)
         every = positions.all()
         bounds = [{PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")} for p in (every[0], every[-1])]
-        # The path in full: it tells readers that know no referenced data file that this is of one file.
+        # The full path: it shows readers that ignore the referenced data file that this covers one file.
         lower, upper = ({"keys": list(b), "values": [value.hex().upper() for value in b.values()]} for b in bounds)
         more = {"record-count": len(every), "file-format": "PARQUET", "lower-bounds": lower, "upper-bounds": upper}
         return self._made(file, partition, location, len(content), more)
@@ -272,7 +272,7 @@ class Writer:
         return made
 
     def _made(self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]) -> Any:
-        """A delete file as Iceberg's API knows it; from JSON, which takes a few calls where a builder takes dozens."""
+        """A delete file for Iceberg's API; from JSON, which takes a few calls where a builder takes dozens."""
         said = {
             "spec-id": file.spec_id,
             "content": "POSITION_DELETES",
@@ -297,7 +297,7 @@ class Writer:
         self.bytes_written += len(content)
 
     def take_back(self) -> None:
-        """Remove what was written; only where it is certain that no commit names it."""
+        """Remove what was written; only if it is certain that no commit names it."""
         for location in self.written:
             with contextlib.suppress(Exception):
                 self._io.deleteFile(location)
@@ -306,9 +306,9 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """What one commit changes of delete files; ``touched`` are the data files that those ``added`` point at.
+    """The delete files that one commit adds and removes; ``touched`` are the data files that ``added`` refers to.
 
-    It is based on the snapshot ``start``, and its summary has ``tags``.
+    The commit is based on the snapshot ``start``, and its summary has ``tags``.
     """
 
     start: int
@@ -320,9 +320,9 @@ class Delta:
 
 
 def commit(spark: SparkSession, table: Any, delta: Delta) -> None:
-    """Put position deletes in the place of equality deletes, in one commit that anything in its way makes fail.
+    """Replace equality deletes with position deletes in one commit, which fails if another commit interferes.
 
-    Data files that are touched must be there still, and so must be what is removed. Deletes
+    The touched data files, and the files to be removed, must still exist. Deletes
     committed since the start stay, and apply.
     """
     made = table.newRowDelta().validateFromSnapshot(delta.start).validateDeletedFiles()

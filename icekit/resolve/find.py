@@ -1,4 +1,4 @@
-"""Find the equality deletes of a table as it is now, and the data files under them."""
+"""Find the equality deletes of the current table, and the data files they apply to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class At:
 
 @dataclass(frozen=True)
 class Found:
-    """What a conversion has to do with: the table at a snapshot, its equality deletes and the data files under them."""
+    """The input of a conversion: the table at a snapshot, its equality deletes and the data files they apply to."""
 
     at: At
     deletes: Sequence[File]
@@ -62,7 +62,7 @@ class Found:
         return self.kinds[self.is_global(file), file.field_ids]
 
     def is_global(self, file: File) -> bool:
-        """Tell whether a delete file applies to every partition."""
+        """Whether a delete file applies to every partition."""
         return self.at.specs[file.spec_id].is_unpartitioned
 
 
@@ -74,14 +74,14 @@ def remaining(
     partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
 ) -> At | None:
-    """Roll up the equality deletes of a table as it is now, as :func:`find` takes them; None for one without snapshots."""
+    """Roll up the equality deletes of the current table, as :func:`find` takes them; None for a table without snapshots."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     table = load_table(spark, name)
-    # First: no manifest list of an encrypted table can be read here.
+    # First: the manifest list of an encrypted table cannot be read here.
     _check_plain(table)
     if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
         raise SnapshotNotFound(
-            f"{branch!r} is no branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+            f"{branch!r} is not a branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
         )
     snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
     if snapshot is None:
@@ -97,7 +97,7 @@ def remaining(
 
 
 def _expected(io: Any, snapshot: Json) -> FileCounts | None:
-    """The files that a snapshot has by its manifest list."""
+    """The files that a snapshot has according to its manifest list."""
     location = snapshot.get("manifest-list")
     if location is None:
         return None  # format version 1 with its manifests inline, and so without deletes
@@ -113,9 +113,9 @@ def find(
     up_to: int | None = None,
     slices: tuple[int, int] = (0, 1),
 ) -> Found | None:
-    """List the equality deletes of a table (named with its catalog) and the data files under them; None if there are none.
+    """List the equality deletes of a table (named with its catalog) and the data files they apply to; None if there are none.
 
-    ``partitions`` takes only those partitions' deletes (None: all). ``up_to`` leaves out those
+    ``partitions`` takes only the deletes of those partitions (None: all). ``up_to`` leaves out deletes
     of later sequence numbers; ``slices`` takes a part of the data files, (2, 5) the third of five.
     Raises :class:`~icekit.errors.ConversionRefused` for keys that cannot be converted.
     """
@@ -139,29 +139,29 @@ def find(
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
-    """See that what was listed is what was counted: a data file that is overlooked would get its deleted rows back."""
+    """Check that everything counted was also listed: an overlooked data file would get its deleted rows back."""
     expected = sum(scope.delete_files for scope in at.scopes)
-    # Deletes of several unpartitioned specs are over the same data files.
+    # Deletes of several unpartitioned specs apply to the same data files.
     over = None if not is_whole or any(s.is_global for s in at.scopes) else sum(scope.data_files for scope in at.scopes)
     if len(deletes) != expected or over not in (None, len(data)):
         raise ConversionRefused(
-            f"{expected} equality delete files over {over} data files were counted, and {len(deletes)} over {len(data)} listed; nothing was changed."
+            f"Counted {expected} equality delete files for {over} data files, but listed {len(deletes)} for {len(data)}. Nothing was changed; run the conversion again."
         )
 
 
 def _check_plain(table: Any) -> None:
     encryption = table.encryption().getClass().getSimpleName()
     if encryption != "PlaintextEncryptionManager":
-        raise ConversionRefused(f"The table's files are encrypted ({encryption}); converting them would write delete files in the clear.")
+        raise ConversionRefused(f"The table's files are encrypted ({encryption}), and a conversion would write unencrypted delete files.")
 
 
 def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:
-    """Refuse what Iceberg cannot write manifests of: 1.12 writes a null for the value of a partition field whose column is gone."""
+    """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a partition field whose column was dropped."""
     gone = sorted({field.name for i in used for field in specs[i].fields if field.source is None and field.transform != "void"})
     if gone:
         raise ConversionRefused(
-            f"The column that partition field {', '.join(map(identifier, gone))} was made of was dropped, and Iceberg writes no delete file "
-            "for such partitions any more; compact them into the current partitioning."
+            f"The source column of partition field {', '.join(map(identifier, gone))} was dropped, and Iceberg can no longer write delete files "
+            "for such partitions. Compact them into the current partitioning."
         )
 
 
@@ -169,10 +169,10 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
 
 
 def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False) -> tuple[frozenset[Partition], bool]:
-    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether that leaves any out.
+    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether any were left out.
 
-    An expression that no partition field answers selects every partition: then nothing is left
-    out. Raises what Iceberg raises for a column that does not exist.
+    An expression that no partition field answers selects every partition; then none are left
+    out. Raises Iceberg's error for a column that does not exist.
     """
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     chosen: set[Partition] = set()
@@ -194,6 +194,6 @@ def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensi
 
 def _scalar(value: Any) -> Scalar:
     """A value of Iceberg's API in the form that facts keep."""
-    if hasattr(value, "getClass"):  # what py4j leaves as a Java object
+    if hasattr(value, "getClass"):  # a Java object that py4j did not convert
         return str(value.toString()) if "ByteBuffer" not in value.getClass().getName() else bytes(value.array()).hex()
     return scalar(value)

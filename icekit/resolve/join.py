@@ -1,4 +1,4 @@
-"""Find the rows that equality deletes delete: one join of keys that Spark can spill, over a view that holds keys alone."""
+"""Find the rows that equality deletes delete: one join on keys that Spark can spill, over a view that holds only keys."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# --- Know the keys of equality deletes: by field id, in whatever schema still has the field
+# --- Resolve the keys of equality deletes: by field id, in any schema that has the field
 
 
-#: Spark has no type that holds their values, so it reads no table that has such a column.
+#: Spark has no type for their values, so it cannot read a table with such a column.
 _UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown"}
 
 
@@ -38,7 +38,7 @@ _UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", 
 class KeyColumn:
     """One column of a key: its field id, its names from the outermost struct in, and its place in a key view.
 
-    ``sql`` reads it from a key view, where columns are named by their ids. A ``required`` one
+    ``sql`` reads it from a key view, where columns are named after their ids. A ``required`` one
     is null in no row.
     """
 
@@ -51,7 +51,7 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class DeleteKeys:
-    """All key columns of some delete files, by field id, and the schema that reads them and nothing else."""
+    """All key columns of some delete files, by field id, and a schema that reads only these."""
 
     columns: Mapping[int, KeyColumn]
     fields: Sequence[Mapping[str, Any]]
@@ -61,10 +61,10 @@ class DeleteKeys:
 def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     """Find key columns in a table's schemas, the current one first, then the newest that has the field.
 
-    A delete applies to rows by a column that was dropped as well, and under whatever name it
-    has now. Raises :class:`~icekit.errors.ConversionRefused` for a key of floating point (it
-    may not be one: Iceberg's specification, equality delete files), for a type Spark cannot
-    read, and for a field that no schema knows.
+    A delete applies to rows even if its key column was dropped or renamed. Raises
+    :class:`~icekit.errors.ConversionRefused` for a floating-point key (not
+    allowed by Iceberg's specification, equality delete files), for a type Spark cannot
+    read, and for a field that no schema has.
     """
     schemas = [schema_of(metadata), *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0)))]
     tops: dict[int, dict[str, Any]] = {}
@@ -74,7 +74,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
         names = tuple(str(field["name"]) for field in path or ())
         if path is None:
             raise ConversionRefused(
-                f"Equality deletes name field {field_id}, which no schema of the table has; it cannot be told which rows they delete."
+                f"Equality deletes name field {field_id}, which no schema of the table has, so icekit cannot tell which rows they delete."
             )
         kind = path[-1]["type"]
         _check(identifier(*names), kind)
@@ -85,7 +85,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
 
 
 def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
-    """Tell whether no row has a null there: not if any schema allowed one, as old files may hold them."""
+    """Whether no row has a null in this column: false if any schema allowed nulls, because old files may hold them."""
     paths = [found for schema in schemas if (found := path_to(schema["fields"], field_id))]
     return all(field.get("required") for found in paths for field in found)
 
@@ -93,8 +93,8 @@ def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
 def key_sql(names: Sequence[str]) -> str:
     """SQL for the value of a key column by its names, outermost first.
 
-    To Iceberg's readers a struct that is null does not equal one whose field is null, so what
-    lies in structs goes with the word of whether each of them is null.
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so the value of
+    a nested field includes whether each of its structs is null.
     """
     if len(names) == 1:
         return identifier(*names)
@@ -105,15 +105,15 @@ def key_sql(names: Sequence[str]) -> str:
 def _check(name: str, kind: object) -> None:
     if not isinstance(kind, str):
         raise ConversionRefused(
-            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a key is made of single values."
+            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a key must be a primitive type."
         )
     if kind in {"float", "double"}:
         raise ConversionRefused(
-            f"Key column {name} is a {kind}: floating-point numbers are no keys (NaN and -0.0 are equal to different values "
-            "in different engines, and Iceberg's specification forbids them). Let the writer use another key, and compact the table to remove these deletes."
+            f"Key column {name} is a {kind}: floating-point numbers cannot be keys (NaN and -0.0 equal different values "
+            "in different engines, and Iceberg's specification forbids them). Give the writer another key, and compact the table to remove these deletes."
         )
     if kind.partition("(")[0] in _UNREADABLE:
-        raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read; convert these deletes with an engine that can.")
+        raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read. Convert these deletes with an engine that can.")
 
 
 def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
@@ -135,12 +135,12 @@ def _walk(fields: Sequence[Json]) -> Iterable[Json]:
 
 
 def _name(field: Json) -> str:
-    """The name in a key view: ids cannot clash, whatever case or characters the table's names have."""
+    """The name in a key view: derived from the id, so names cannot clash, whatever case or characters the table uses."""
     return f"c{field['id']}"
 
 
 def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
-    """Put a path into a tree of fields; branches that lead to other keys are kept."""
+    """Add a path to a tree of fields; branches that lead to other keys are kept."""
     level = tops
     for field in path:
         node = level.setdefault(int(field["id"]), {"field": field, "inner": {}})
@@ -148,30 +148,30 @@ def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
 
 
 def _json(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A field as the metadata of a key view has it: optional, as old files may lack it."""
+    """A field for the metadata of a key view: optional, because old files may lack it."""
     field, inner = node["field"], node["inner"]
     kind = {"type": "struct", "fields": [_json(each) for each in inner.values()]} if inner else field["type"]
     defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
     return {"id": field["id"], "name": _name(field), "required": False, "type": kind, **defaults}
 
 
-# --- Show Spark the keys of data files and of equality delete files as one table, and nothing else of them
+# --- Present the keys of data files and of equality delete files to Spark as one table, and nothing else from these files
 #
 # A key view is a scratch Iceberg table whose data files are the table's own data files and
-# delete files. Its schema holds the key columns by field id, so Iceberg's readers see to formats,
-# renamed and promoted columns; what else a join needs to know of a file (its number, sequence
-# number, partition and kind) is its partition, which costs nothing to read. No column of text
-# tells files apart. A key column that the table is partitioned by has the value of a data file's
-# partition, as Iceberg reads it, so such files have a spec of their own in the view.
+# delete files. Its schema holds the key columns by field id, so Iceberg's readers handle formats,
+# renamed and promoted columns; the other properties of a file that a join needs (its number, sequence
+# number, partition and kind) are its partition values, which cost nothing to read. Files are not
+# told apart by a text column. A key column that the table is partitioned by has the value of a data file's
+# partition, as Iceberg reads it, so such files have their own spec in the view.
 
 
-# What a file's partition in the view says of it.
+# The partition fields of a file in the view.
 FILE, SEQUENCE, PART, KIND = "f", "s", "p", "k"
 _COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
-#: The field id of the first of them.
+#: The field id of the first such partition field.
 _PARTITION = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# What may be gone at the next attempt.
+# May be gone at the next attempt.
 _PASSING = re.compile(r"SQLITE_BUSY|CommitFailed|CommitStateUnknown|Timeout|ConnectException|ServiceUnavailable")
 #: The kind of data files; delete files have the number of their key set, from 0.
 DATA = -1
@@ -179,7 +179,7 @@ DATA = -1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a key view and what its partition says of it."""
+    """One file of a key view and its partition values."""
 
     file: File
     number: int
@@ -188,9 +188,9 @@ class Entry:
 
 @contextlib.contextmanager
 def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: DeleteKeys, entries: Sequence[Entry]) -> Iterator[Identifier]:
-    """A key view of some files of a table (named with its catalog); gone afterwards, with the few files it wrote.
+    """A key view of some files of a table (named with its catalog); dropped afterwards, with the few files it wrote.
 
-    Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no scratch table.
+    Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register a scratch table.
     """
     io = load_table(spark, table).io()
     made = scratch_name(table)
@@ -207,15 +207,15 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
             if _PASSING.search(str(error)):
                 raise
             raise CloneRefused(
-                f"Catalog {table[0]!r} registers no scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}), which the join of rows and deletes reads; "
-                "grant creating tables there.",
+                f"Catalog {table[0]!r} cannot register a scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}). The join of rows and deletes needs this table: "
+                "grant the right to create tables there.",
                 detail=scrub(str(error)),
             ) from None
         _append(spark, load_table(spark, view), keys, shapes, entries)
         spark.sql(f"REFRESH TABLE {identifier(*view)}")
         yield view
     finally:
-        # Not PURGE: its data files are those of the table.
+        # Not PURGE: its data files belong to the table.
         spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
         with contextlib.suppress(Exception):
             io.deletePrefix(f"{scratch}/")
@@ -223,7 +223,7 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
 
 
 def _shapes(keys: DeleteKeys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
-    """The key columns that come from partitions, as there are among the files: none first. Their places are the view's specs."""
+    """The sets of key columns whose values come from partitions, among the files; the empty set first. Their places are the view's specs."""
     return [(), *sorted({_from_partition(keys, entry) for entry in entries} - {()})]
 
 
@@ -234,7 +234,7 @@ def _from_partition(keys: DeleteKeys, entry: Entry) -> tuple[int, ...]:
 def _metadata(
     table: Json, keys: DeleteKeys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """The metadata of an empty table with the key columns and the four that tell of a file."""
+    """The metadata of an empty table with the key columns and the four that describe a file."""
     first = keys.last_column_id + 1
     columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
     partition = [
@@ -250,7 +250,7 @@ def _metadata(
         "gc.enabled": "false",
         "write.metadata.path": f"{location}/metadata",
         "write.data.path": f"{location}/data",
-        # Keys are a small part of a file, so a task can take many.
+        # Keys are a small part of a file, so one task can read many.
         "read.split.open-file-cost": "1048576",
     }
     mapping = (table.get("properties") or {}).get("schema.name-mapping.default")
@@ -281,7 +281,7 @@ def _metadata(
 
 
 def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
-    """Field ids, in the view's partitions, of the key columns that come from partitions."""
+    """Field ids, in the view's partitions, of the key columns whose values come from partitions."""
     found = sorted({field_id for shape in shapes for field_id in shape})
     return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
 
@@ -303,7 +303,7 @@ def _append(spark: SparkSession, view: Any, keys: DeleteKeys, shapes: Sequence[t
 
 
 def single_value(kind: str, value: Scalar) -> Scalar:
-    """A partition value as Iceberg's JSON has it (table spec, "JSON single-value serialization")."""
+    """A partition value in Iceberg's JSON format (table spec, "JSON single-value serialization")."""
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -313,7 +313,7 @@ def single_value(kind: str, value: Scalar) -> Scalar:
             moment = _EPOCH + dt.timedelta(microseconds=int(value))
             return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + ("+00:00" if kind == "timestamptz" else "")
     except OverflowError:
-        raise ConversionRefused(f"A partition is of a {kind} before year 1 or after 9999, which cannot be written as a key.") from None
+        raise ConversionRefused(f"A partition value is a {kind} before year 1 or after 9999, which cannot be written as a key.") from None
     if kind == "binary" or kind.startswith("fixed"):
         return str(value).upper()
     return value
@@ -336,10 +336,10 @@ def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mappi
     return made
 
 
-#: Distinct keys that one task holds in memory at most (some 150 bytes each): deduplicated, they
+#: Most distinct keys that one task holds in memory (some 150 bytes each): deduplicated keys
 #: spread evenly, whatever the skew, so this bounds a task's memory and not the table's size.
 KEYS_PER_TASK = 400_000
-#: Up to so many deletes every task gets all of them, and no row is shuffled.
+#: Up to this many deletes, every task gets all of them, and no row is shuffled.
 BROADCAST_KEYS = 200_000
 _LEAST_TASKS = 4
 
@@ -356,10 +356,10 @@ class KeySet:
 
 
 def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet]) -> DataFrame:
-    """The rows that are deleted, as ``f`` (number of the data file) and ``pos`` (bigint); a row may come twice.
+    """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear twice.
 
-    A row is deleted by a delete of its key of a higher sequence number (and of its partition,
-    unless that is global).
+    A row is deleted by a delete with its key and a higher sequence number (and of its partition,
+    unless the delete is global).
     """
     found = [_dead(spark, view, key_set) for key_set in key_sets]
     union = found[0]
@@ -369,13 +369,13 @@ def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet])
 
 
 def words(dead: DataFrame, records: int) -> DataFrame:
-    """Deleted positions as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions each, in which a row counts once.
+    """Deleted positions as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a row counts once.
 
-    At most a bit per row and as much again to say which, so the driver can hold those of a batch.
+    At most one bit per row, plus as much again for the word numbers, so the driver can hold a batch.
     """
     from pyspark.sql import functions as F
 
-    # Numbers alone, so that Spark adds up in generated code; gathered by 32,768 positions, of which no row is alone.
+    # Only numbers, so that Spark aggregates in generated code; grouped by 32,768 positions first.
     placed = dead.selectExpr("f", "shiftright(pos, 15) AS b", "shiftright(pos, 6) AS word", "shiftleft(1L, CAST(pos & 63 AS int)) AS bit")
     gathered = (
         placed.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b").groupBy("f", "b", "word").agg(F.bit_or("bit").alias("bits"))
@@ -384,7 +384,7 @@ def words(dead: DataFrame, records: int) -> DataFrame:
 
 
 def tasks(records: int) -> int:
-    """Into how many tasks the deletes are spread."""
+    """The number of tasks that the deletes are spread over."""
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
@@ -396,7 +396,7 @@ def deduplicated(view: Identifier, key_set: KeySet) -> str:
 
 
 def _names(key_set: KeySet) -> list[str]:
-    """What tells a key: its columns, and the number of its partition."""
+    """The identity of a key: its columns, and the number of its partition."""
     return [*(() if key_set.is_global else (PART,)), *(f"k{i}" for i in range(len(key_set.columns)))]
 
 
@@ -405,7 +405,7 @@ def _keys(key_set: KeySet) -> str:
 
 
 def _dead(spark: SparkSession, view: Identifier, key_set: KeySet) -> DataFrame:
-    """Join by a 64-bit hash of the key, which Spark looks up by number, and then compare the keys themselves."""
+    """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys themselves."""
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
     older = f"{KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L"
@@ -417,8 +417,8 @@ def _dead(spark: SparkSession, view: Identifier, key_set: KeySet) -> DataFrame:
     )
     few = key_set.records <= BROADCAST_KEYS
     if not few:
-        # By hash alone, as the join wants them: a key's deletes are then in one task, and nothing is gained by
-        # adding up before they are.
+        # By hash alone, as the join needs it: all deletes of a key are then in one task, and pre-aggregation
+        # gains nothing.
         deletes = deletes.repartition(max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h")
     once = deletes.groupBy("h", *names).agg(_max(SEQUENCE)).hint("broadcast" if few else "shuffle_hash")
     return rows.alias("r").join(once.alias("d"), _matches(key_set, names), "left_semi").select(FILE, "pos")
@@ -431,10 +431,10 @@ def _max(column: str) -> Column:
 
 
 def _matches(key_set: KeySet, names: Sequence[str]) -> Column:
-    """The condition of the join; written so that Spark joins by the hash and only filters by the keys."""
+    """The join condition; written so that Spark joins on the hash and only filters on the keys."""
     from pyspark.sql import functions as F
 
-    # Not as equations: Spark would join by all of them, and look texts up.
+    # Not as equalities: Spark would join on all of them, and look up strings.
     required = {f"k{i}" for i, column in enumerate(key_set.columns) if column.required}
     same = [f"coalesce(r.{k} = d.{k}, {'false' if k in required else f'isnull(r.{k}) AND isnull(d.{k})'})" for k in names if k != PART]
     if PART in names:

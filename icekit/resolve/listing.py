@@ -1,4 +1,4 @@
-"""List the equality deletes of a snapshot, and the data files that they may delete rows of."""
+"""List the equality deletes of a snapshot, and the data files that they may delete rows from."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Tasks that entries are brought together in.
+# Number of tasks that manifest entries are gathered in.
 _REDUCERS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The equality deletes of one partition, or global ones of an unpartitioned spec, and what they may apply to.
+    """The equality deletes of one partition, or the global ones of an unpartitioned spec, and the data files they may apply to.
 
-    ``data_*`` count the data files older than the newest of these deletes: for global ones in
-    the whole table, else in the partition.
+    ``data_*`` count the data files older than the newest of these deletes: for global deletes in
+    the complete table, else in the partition.
     """
 
     partition: Partition
@@ -46,8 +46,8 @@ class Scope:
 class File:
     """A data file or an equality delete file (``field_ids`` are its key's), and the number of its partition.
 
-    ``constants`` are the columns of a data file (by field id) whose value is that of its
-    partition: Iceberg reads them from there, whatever the file holds.
+    ``constants`` are the columns of a data file (by field id) whose value is the partition's
+    value: Iceberg reads them from there, whatever the file holds.
     """
 
     path: str
@@ -70,21 +70,21 @@ def scopes(
     up_to: int | None = None,
     expected: FileCounts | None = None,
 ) -> tuple[Scope, ...]:
-    """Roll the equality deletes of a snapshot up by partition; ``table`` is named with its catalog.
+    """Roll up the equality deletes of a snapshot by partition; ``table`` is named with its catalog.
 
     ``up_to`` leaves out deletes of later sequence numbers. The driver receives a row per
     partition that has equality deletes. Global deletes come last. ``expected`` are the files
     that the snapshot's manifest list counts: raises
-    :class:`~icekit.errors.MetadataUnreadable` where the metadata table lists others.
+    :class:`~icekit.errors.MetadataUnreadable` if the metadata table lists a different number.
     """
     entries = _entries(spark, table, snapshot_id)
     if expected is not None:
-        # Not by an observation of the query below: what Spark finds to be empty on the way is not observed.
+        # Not with an observation of the query below: Spark does not observe plans that it finds to be empty.
         check_listed(spark, table, snapshot_id, expected, _counted(entries))
     names = unified(specs.values())
     keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
-    # Brought together by partition once, in few tasks: the rows are narrow.
+    # Gathered by partition once, in few tasks: the rows are narrow.
     counted = (
         keyed.repartition(_REDUCERS, "part_key")
         .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
@@ -126,10 +126,10 @@ class FileSelection:
 def files(
     spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], selection: FileSelection
 ) -> tuple[list[File], list[File]]:
-    """The equality delete files of some scopes, and the data files that are older than their newest.
+    """The equality delete files of some scopes, and the data files older than their newest.
 
-    Each has the number of its partition, equal where the deletes of one apply to the other; for
-    global deletes that is of no account. The driver holds a row per file: of a batch, not of
+    Each has the number of its partition, equal if the deletes of one apply to the other; for
+    global deletes the number does not matter. The driver holds a row per file of a batch, not of
     the table.
     """
     entries = _entries(spark, table, snapshot_id)
@@ -173,7 +173,7 @@ def files(
                 constants=constants[part] if row["content"] == 0 else (),
             )
             (deletes if row["content"] == 2 else data).append(made)
-    # In the order they were written: tasks then read neighbours, whose keys repeat.
+    # In the order they were written: tasks then read neighbouring files, whose keys repeat.
     order = lambda file: (file.part, file.sequence, file.path)  # noqa: E731
     return sorted(deletes, key=order), sorted(data, key=order)
 
@@ -181,11 +181,11 @@ def files(
 def uncovered(
     spark: SparkSession, table: Identifier, snapshot_id: int, chosen: Sequence[Scope], since: Sequence[Collection[int]], slices: int
 ) -> tuple[int, str]:
-    """Count the data files under some scopes' deletes that the slices before have not seen, and name one.
+    """Count the data files with some scopes' deletes that the earlier slices have not seen, and name one.
 
-    ``since`` has, for each of these slices, the commits made after it was listed. A rewrite may
-    give a file of such a commit the sequence number it began from, and so put it under deletes
-    that are older than the file.
+    ``since`` has, for each earlier slice, the commits made after it was listed. A rewrite may
+    give the files of such a commit the sequence number that the rewrite started from, so that deletes
+    older than the file apply to it.
     """
     entries = _entries(spark, table, snapshot_id)
     listed = entries.selectExpr(*_PLAIN, _key(entries), "data_file.file_path AS path", "snapshot_id")
@@ -200,7 +200,7 @@ def uncovered(
 
 
 def _beside(spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]) -> tuple[DataFrame, str]:
-    """Entries with the scope they are in (``chosen_key``, None for another), and SQL for the data files older than its newest delete."""
+    """Entries with their scope (``chosen_key``, None for another scope), and SQL for the data files older than its newest delete."""
     newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
     everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
     keys = sorted({scope.key for scope in chosen})
@@ -210,12 +210,12 @@ def _beside(spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]) -> 
 
 
 def _slice(slices: int) -> str:
-    """SQL for the slice of a data file: by its path, so that it stays in it whatever comes and goes."""
+    """SQL for the slice of a data file: computed from its path, so the file stays in its slice whatever is added or removed."""
     return f"crc32(CAST(path AS binary)) % {slices}"
 
 
 def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]) -> list[str]:
-    """Those of some data files that a snapshot holds more than once (appended twice), with sequence numbers of their own."""
+    """The given data files that a snapshot holds more than once (appended twice), with different sequence numbers."""
     if not paths:
         return []
     chosen = local(spark, {"path": (pa.string(), paths)})
@@ -229,7 +229,7 @@ def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Co
 
 
 def local(spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]) -> DataFrame:
-    """A frame of what the driver knows, handed over as Arrow: rows would be unpacked by Python processes."""
+    """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python processes."""
     return spark.createDataFrame(pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}))
 
 
@@ -253,15 +253,15 @@ def _entries(spark: SparkSession, table: Identifier, snapshot_id: int) -> DataFr
 
 
 def _key(entries: DataFrame) -> str:
-    """SQL for a text that tells a partition from every other, of whatever spec."""
+    """SQL for a text that distinguishes a partition from every other, of any spec."""
     return f"concat(data_file.spec_id, ' ', {partition_text(entries)}) AS part_key"
 
 
 def partition_text(entries: DataFrame) -> str:
-    """SQL for a text that tells a partition from the others of its spec; empty where a table has none, whose entries have no such column."""
+    """SQL for a text that distinguishes a partition from the others of its spec; empty if the table has none, whose entries have no such column."""
     struct: Any = entries.select("data_file.*").schema
     has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
-    # Without formats JSON ends at milliseconds, and partitions may differ by less.
+    # Without formats JSON truncates to milliseconds, and partitions may differ by less.
     moments = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
     return f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
 

@@ -1,4 +1,4 @@
-"""Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the conversion of equality deletes whole."""
+"""Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the full conversion of equality deletes."""
 
 from icekit.run.attempt import Limits, sampled
 from icekit.run.checkpointed import clear, convert_equality_deletes, finish_with_compaction, resume, run

@@ -1,4 +1,4 @@
-"""Run one action until nothing of it is left: retry after a conflict, split what was too large."""
+"""Run one action until it is finished: retry after a conflict, split an action that is too large."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Hold how a run behaves: how patiently it tries again, and how much of it is proved
+# --- The settings of a run: how often it retries, and how much of it is proved
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how patiently a conflict is tried again, and how small an action may become.
+    """How often and with which waits a conflict is retried, and how small an action may become.
 
     Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
-    exponential jitter). ``floor_files`` is the least group size, in target files, before an
-    action that is too large is given up.
+    exponential jitter). ``floor_files`` is the smallest group size, in target files; below it icekit gives up
+    on an action that is too large.
     """
 
     attempts: int = 5
@@ -49,7 +49,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a run behaves: retries, and how many changed partitions of a commit are proved (None: all; 0: no proof)."""
+    """The settings of a run: retries, and how many changed partitions of a commit are proved (None: all; 0: no proof)."""
 
     retry: Retry = field(default_factory=Retry)
     prove: int | None = None
@@ -61,7 +61,7 @@ def sampled(text: str) -> int | None:
         return None if text == "full" else 0
     if str(text).isdecimal() and int(text) > 0:
         return int(text)
-    raise ParameterError(f"prove is {text!r}; use full, none, or the number of partitions of each commit.")
+    raise ParameterError(f"prove cannot be {text!r}; use full, none, or the number of partitions per commit.")
 
 
 class Conflict(Exception):
@@ -74,7 +74,7 @@ class TooLarge(Exception):
 
 @dataclass
 class ActionProgress:
-    """What one action has come to so far; kept across its attempts."""
+    """The results of one action so far; kept across its attempts."""
 
     starting_snapshot_id: int | None
     starting_sequence_number: int
@@ -84,7 +84,7 @@ class ActionProgress:
     actual: Actual = field(default_factory=Actual)
 
     def note(self, commits: Sequence[Mapping[str, object]]) -> None:
-        """Take in the action's commits as the table has them."""
+        """Add the action's commits as the table has them."""
         self.snapshot_ids = [int(str(c["snapshot-id"])) for c in commits]
         self.actual = actual(commits)
 
@@ -106,10 +106,10 @@ class Runner:
         return self.lake.spark
 
     def complete(self, action: Action, progress: ActionProgress) -> None:
-        """Run an action until the table has nothing of it left; ``progress`` is filled on the way.
+        """Run an action until the table has nothing left for it to do; ``progress`` is filled during the run.
 
-        Conflicts are retried with a fresh plan. Raises :class:`Conflict` when the attempts are
-        used up, :class:`TooLarge`, :class:`Stopped`, or what the engine raised.
+        Conflicts are retried with a fresh plan. Raises :class:`Conflict` when all attempts are
+        used, :class:`TooLarge`, :class:`Stopped`, or the engine's error.
         """
         retrying = Retrying(
             stop=stop_after_attempt(self.retry.attempts),
@@ -117,7 +117,7 @@ class Runner:
             retry=retry_if_exception_type(Conflict),
             sleep=self.stop.sleep,
             before_sleep=lambda state: self.say(
-                f"  a conflict ({state.outcome.exception() if state.outcome else ''}); again with a fresh plan"
+                f"  conflict ({state.outcome.exception() if state.outcome else ''}); trying again with a fresh plan"
             ),
             reraise=True,
         )
@@ -126,17 +126,17 @@ class Runner:
                 self._attempt(action, progress)
 
     def what_is_left(self, action: Action, progress: ActionProgress) -> tuple[Action | None, PlannedRewrite | None]:
-        """The action cut down to what the table still has of it (None when that is nothing), and what the planner says of it, where it was asked.
+        """The action cut down to what is left of it in the table (None if nothing is left), and the planner's answer, if it was asked.
 
-        The planner selects what is left; but it may also select what the run itself has written: a
-        rewrite of every file does, and deletes as new as the snapshot it began from still apply
-        to its output. So the partitions in which it selects no file of before the run are done.
+        The planner selects what is left; but it may also select files that the run itself has written: a
+        rewrite of every file does, and deletes as new as the snapshot it started from still apply
+        to its output. So a partition is done if the planner selects no file in it from before the run.
         """
         if action.procedure == CONVERT:
-            # A batch of several commits may have been killed between them: what is left says the table.
+            # A batch of several commits may have been killed between them: the table shows what is left.
             return (action if not progress.attempts or deletes_left(self.spark, action) else None), None
         if action.procedure != "rewrite_data_files":
-            # What makes no commit (expiry, orphans) takes what is left of it when it runs again.
+            # An action without commits (expiry, orphans) does what is left of it when it runs again.
             return (None if progress.actual.any else action), None
         by_bridge = has_bridge(self.spark)
         if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
@@ -148,7 +148,7 @@ class Runner:
         if not by_bridge:
             return action, None
         planned = ask_planner(self.spark, action)
-        # Dangling deletes are dropped in a commit of their own, which a kill may have prevented.
+        # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
         return (action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None), planned
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
@@ -178,7 +178,7 @@ class Runner:
         if failure is not None:
             moved = now.snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
-                # Another's compaction and expiry took files away that were being read.
+                # Another process's compaction and expiry removed files that were being read.
                 raise Conflict(reason(failure))
             raise _as_kind(failure)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
@@ -186,13 +186,13 @@ class Runner:
         if planned is not None:
             _check(planned, answer, after)
         elif answer.failed_data_files:
-            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in groups that failed; the engine only logs why")
+            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in failed groups; the engine logs the reason")
 
     def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> Actual:
-        """Read from the table's history what the attempt has committed, whatever the engine said."""
+        """Read the commits of the attempt from the table's history, whatever the engine reported."""
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
         if not has_bridge(self.spark):
-            # No tags: a replace of this application during the attempt is ours, as we hold the table.
+            # No tags: a replace by this application during the attempt is ours, because we hold the table.
             app = str(self.spark.conf.get("spark.app.id", "") or "")
             new = since(now, before.snapshot_id)
             mine |= {
@@ -206,7 +206,7 @@ class Runner:
         return actual(c for c in commits if c["snapshot-id"] not in earlier)
 
     def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:
-        """The action's partitions that still have data files from before the run; None where that cannot be told."""
+        """The action's partitions that still have data files from before the run; None if that cannot be determined."""
         if has_bridge(self.spark) and progress.starting_sequence_number:
             return partitions_left(self.spark, action, progress.starting_sequence_number)
         if action.options.get("rewrite-all") != "true":
@@ -228,7 +228,7 @@ class Runner:
         return [p for p in action.partitions if p in found]
 
     def _tick(self, action: Action) -> Callable[[float], None]:
-        """Say now and then how long it has taken, and how long it may still take."""
+        """Report from time to time how long the action has taken, and how long it may still take."""
         expected = action.prediction.seconds
         said = [0.0]
 
@@ -244,12 +244,12 @@ class Runner:
 
 
 def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) -> None:
-    """Compare plan and table: an engine under partial progress only logs what failed."""
+    """Compare plan and table: with partial progress an engine only logs what failed."""
     missing = planned.files_in - committed.files_in
     if missing <= 0:
         return
     if answer.failed_groups or answer.failed_data_files:
-        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine only logs why")
+        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine logs the reason")
     raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
 
 

@@ -1,4 +1,4 @@
-"""Run the actions of a plan under a claim, record each before and after, prove it, and hold the table back if the proof fails.
+"""Run the actions of a plan under a claim, record each before and after, prove it, and block the table if the proof fails.
 
 Also the verbs: run a plan, resume a run that was killed, convert a table's equality deletes.
 """
@@ -44,24 +44,24 @@ from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name, literal
 from icekit.units import count, size, span
 
-# --- Write a plan as the ledger keeps it, and read it back
+# --- Convert a plan to and from its form in the ledger
 
 
 _PLAN = TypeAdapter(Plan)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
-    """A plan as the ledger keeps it; empty where masking its secrets would change what a resumed run does."""
+    """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run does."""
     written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
     return written if mask_data(written) == written else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
-    """The plan of a run whose record holds one."""
+    """The plan of a run whose record has one."""
     return _PLAN.validate_python(record.plan)
 
 
-# --- Hold a table back after a run whose proof failed, until a person has looked at it and says so
+# --- Block a table after a run whose proof failed, until a person has looked at the table and clears the run
 
 
 #: The status of a run whose proof failed, once a person has looked.
@@ -69,47 +69,47 @@ CLEARED = "cleared"
 
 
 def finding(proof: Proof) -> str:
-    """What a failed proof found, as the ledger keeps it: the commits that changed rows with the way back, and what is lost."""
+    """What a failed proof found, as the ledger stores it: the commits that changed rows, how to roll back, and what was lost."""
     lines = [one.lines() for one in proof.commits if one.ok is False] + [one.lines() for one in proof.kept if one.ok is False]
     return " ".join(line.strip() for several in lines for line in several)
 
 
 def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
-    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at, whichever name it goes by."""
+    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at, under any of its names."""
     for run in _held(ledger, table, uuid):
         raise RunDisproved(
             f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
-            "Nothing more is run on the table, and that run is not resumed, until a person has looked. Compare the rows before and after, "
-            "and roll back if they are damaged; let no snapshot expire until then. After that say so with "
-            f"`{clearing(run)}` (and the same --ledger, if one was given), and plan again: what was rolled back is planned again too.",
+            "icekit runs nothing more on the table, and does not resume that run, until a person has looked at it. Compare the rows before and after, "
+            "and roll back if they are damaged; do not let any snapshot expire until then. After that, clear the run with "
+            f"`{clearing(run)}` (and the same --ledger, if you gave one), and plan again: the new plan includes work that was rolled back.",
             run.run_id,
         )
 
 
 def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, ledger: Ledger | str | None = None) -> tuple[RunRecord, ...]:
-    """Say that a person has looked at what a failed proof found; the runs that held the table back.
+    """Record that a person has looked at a failed proof; returns the runs that blocked the table.
 
-    ``run_id`` is the run that was looked at (None: whichever hold it). The table may be worked on again; such a run is not resumed,
-    and the table is planned for as it is now. Raises :class:`~icekit.errors.ParameterError` where that run does not hold it back.
+    ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the table are then allowed again; a cleared run
+    is not resumed, and new plans start from the table as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     with opened(ledger, lake) as book:
         there = holding(lake, name, book)
         found = tuple(run for run in there if run_id in {None, run.run_id})
         if run_id is not None and not found:
-            known = f"it is run {', '.join(run.run_id for run in there)}" if there else "nothing does"
-            raise ParameterError(f"Run {run_id} does not hold {display_name(name)} back; {known} (in this ledger).")
+            known = f"the table is blocked by run {', '.join(run.run_id for run in there)}" if there else "no run blocks the table"
+            raise ParameterError(f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger).")
         for run in found:
             book.save_run(replace(run, status=CLEARED))
     return found
 
 
 def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
-    """The runs that hold a table back until a person has looked."""
+    """The runs that block a table until a person has looked."""
     try:
         uuid = head(lake, table).metadata.get("table-uuid")
     except TableNotFound:
-        uuid = None  # dropped since
+        uuid = None  # dropped meanwhile
     return _held(ledger, display_name(lake.sql_name(table)), uuid)
 
 
@@ -118,7 +118,7 @@ def _held(ledger: Ledger, table: str, uuid: str | None) -> tuple[RunRecord, ...]
 
 
 def clearing(run: RunRecord) -> str:
-    """The command by which a person says that a run was looked at."""
+    """The command with which a person clears a run."""
     option = f"--clear {run.run_id}"
     return plan_of(run).command_with(option) if run.plan else f"icekit compact {run.table} {option}"
 
@@ -130,16 +130,16 @@ EXAMPLES = 20
 
 
 def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[str, ...], str | None]:
-    """Data files under the table's location, written since a moment, that no snapshot names.
+    """Data files under the table's location, written since a given moment, that no snapshot names.
 
     Returns at most twenty paths, and the command that removes all of them once they are three days
     old (a writer may be about to commit younger ones), unless another table keeps files there. Lists the
-    location with Spark's file source: raises what that raises where it cannot.
+    location with Spark's file source, and raises its errors.
     """
     spark, name = lake.spark, lake.sql_name(table)
     metadata = head(lake, table).metadata
     folder = (metadata.get("properties") or {}).get("write.data.path") or f"{metadata['location'].rstrip('/')}/data"
-    # Only the listing's columns are selected, so no file is opened.
+    # Only columns of the listing are selected, so no file is opened.
     listed = (
         spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
@@ -160,14 +160,14 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
         return (), None
     when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
     command = f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
-    return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (it lists them; with --execute it removes them)"
+    return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (lists them; with --execute removes them)"
 
 
 Say = Callable[[str], None]
 
 
 class CheckpointedRun:
-    """One run: the claim, the record, the actions in order, the proof; ``say`` is told how it goes, ``stop`` ends it."""
+    """One run: the claim, the record, the actions in order, the proof; calls ``say`` with progress lines; ``stop`` ends it."""
 
     record: RunRecord
 
@@ -201,20 +201,18 @@ class CheckpointedRun:
         """Run what is left of a run that ended early."""
         self.record = replace(record, status="running", ended_ms=None, error=None, host=socket.gethostname(), pid=os.getpid())
         before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
-        self.say(f"resuming run {record.run_id} of {span(max(now_ms() - record.started_ms, 0))} ago on {self.table}")
+        self.say(f"resuming run {record.run_id} on {self.table}, which began {span(max(now_ms() - record.started_ms, 0))} ago")
         return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
         uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
         with claimed(self.ledger, self.table, self.record.run_id, uuid) as held:
-            # Not before: another run may have ended so a moment ago.
+            # Checked only now: another run may have ended with a failed proof a moment ago.
             refuse(self.ledger, self.table, uuid)
             now = head(self.lake, self.plan.table)
             if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
-                raise ParameterError(
-                    f"{self.table} is another table than the one that was planned for (it was dropped and made again); plan again."
-                )
+                raise ParameterError(f"{self.table} was dropped and created again since it was planned. Plan again.")
             version = iceberg_version(self.lake.spark, self.lake.name)
             self.ledger.save_run(self.record)
             runner = Runner(self.lake, self.record.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
@@ -234,7 +232,7 @@ class CheckpointedRun:
                 ended = self._ended(is_whole=came_through and not pending)
                 self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
             if ended == "stopped":
-                self.say(f"stopped; what was committed stays. Go on with `{self.plan.resume_command}`")
+                self.say(f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`")
         leftovers, clean_up = self._leftovers()
         return Outcome(
             self.plan,
@@ -253,7 +251,7 @@ class CheckpointedRun:
         return [ActionOutcome(action, "pending") for action, _ in todo if action.action_id not in begun]
 
     def _ended(self, *, is_whole: bool) -> str:
-        """How the run has ended, as the ledger keeps it; ``is_whole`` if it came to every action."""
+        """How the run ended, as the ledger stores it; ``is_whole`` if the run reached every action."""
         if self._disproved:
             return DISPROVED
         if is_whole and all(o.status in {"done", "skipped", "split"} for o in self.outcomes):
@@ -261,13 +259,13 @@ class CheckpointedRun:
         return "stopped" if self.stop.is_set else "failed"
 
     def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
-        """Run one action and its parts; what it comes to is recorded and proved."""
+        """Run one action and its parts; record and prove the result."""
         if record is not None and record.status == "done":
             if is_there(head(self.lake, self.plan.table, action.branch), record.snapshot_ids, record.started_ms or 0):
                 self.say(f"[{place + 1}/{of}] {action.title}: done before")
                 self.outcomes.append(as_before(action, record))
                 return
-            self.say(f"{action.title} was done before, and its commits are in the table's history no more (rolled back)")
+            self.say(f"{action.title} was done before, but its commits are no longer in the table's history (rolled back)")
         if record is None or record.status != "split":
             predicted = action.prediction
             self.say(f"[{place + 1}/{of}] {action.title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
@@ -281,17 +279,17 @@ class CheckpointedRun:
                 return
 
     def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
-        """Run one part; returns the smaller parts to run in its stead, if it was too large."""
+        """Run one part; returns the smaller parts to run instead, if it was too large."""
         now = head(self.lake, self.plan.table, action.branch)
         progress = ActionProgress(now.snapshot_id, now.sequence_number)
         if record is not None and record.starting_snapshot_id is not None:
-            # The run that was killed began earlier: what it has done is in the lineage.
+            # The killed run began earlier: its commits are in the lineage.
             progress.starting_snapshot_id = record.starting_snapshot_id
             by_id = {s["snapshot-id"]: s for s in now.lineage()}
             begun = by_id.get(record.starting_snapshot_id)
             progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
             progress.attempts = record.attempt
-            # With those of the smaller actions that it was split into.
+            # Including the commits of the smaller actions that it was split into.
             ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
             progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids))
         started_ms = now_ms()
@@ -342,7 +340,7 @@ class CheckpointedRun:
             status = "stopped"
             self.stop.set()
         except Conflict as problem:
-            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are at work, or with a narrower window."
+            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are active, or with a narrower time window."
         except IcekitError as problem:
             error = str(problem)
         except Exception as problem:
@@ -368,43 +366,43 @@ class CheckpointedRun:
             )
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
-            # Nothing of it is left, but it is not proved: a resumed run does that.
+            # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.
             status = "stopped"
             self.stop.set()
         finally:
             guard.close()
         if proof is not None and proof.ok is False:
             status = "disproved"
-            # Before the action: whatever kills the process now, the table is held back.
+            # Recorded before the action: if the process is killed now, the table stays blocked.
             self.ledger.save_run(replace(self.record, status=DISPROVED, error=self._error))
         elif proof is not None and proof.ok is None and status in {"done", "split"}:
             status = "unproved"
         outcome = replace(outcome, status=status)
         self.outcomes.append(outcome)
-        # Not before: a run that is killed in the proof proves it when it is resumed.
+        # Recorded only now: a run that is killed during the proof is proved when it is resumed.
         save(status, error, outcome)
         return parts
 
     def _ready(self, guard: Guard) -> Action | None:
-        """What the guard lets run; a request to stop ends its looking, too."""
+        """The action that the guard allows; a request to stop also ends its checks."""
         with self.stop.watching(self.lake.spark):
             return guard.ready()
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
-        """Compare the action's commits with their parents, or check what it had to leave; None where there is nothing to compare."""
+        """Compare the action's commits with their parents, or check what it must keep; None if there is nothing to compare."""
         if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
             return None
         proof: Proof | None
         try:
             proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
         except Exception as problem:
-            # What was done is done, and the other actions are not at fault; but it is not proved.
-            why = f"The proof of action {outcome.action.action_id} could not be made: {reason(problem)}"
+            # The action is done, and the other actions are not at fault; but it is not proved.
+            why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"
             proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
         if proof is None:
             return None
         self.proofs.append(proof)
-        # Where something is wrong, all of it: whoever keeps only what is said while it runs has the way back, too.
+        # If something is wrong, print all of it: a user who keeps only the progress output then has the rollback, too.
         self.say("\n".join(f"  {line}" for line in repr(proof).split("\n")[: 1 if proof.ok else None]))
         return proof
 
@@ -414,18 +412,18 @@ class CheckpointedRun:
 
     @property
     def _error(self) -> str | None:
-        """Why it has failed: what its proofs found comes first."""
+        """Why the run failed; findings of its proofs come first."""
         if self._disproved:
             return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
         return next((o.error for o in self.outcomes if o.status == "failed" and o.error), None)
 
     def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
-        """Files of attempts that came to nothing, where any did."""
+        """Files left by failed attempts, if there were any."""
         if all(o.status in {"done", "skipped"} and o.attempts <= 1 for o in self.outcomes) and self.record.started_ms == self.started_ms:
             return (), None
         with contextlib.suppress(Exception):
             return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
-        self.notes.append("The table's location could not be listed, so files of failed attempts are not named.")
+        self.notes.append("The table's location could not be listed, so files of failed attempts are not reported.")
         return (), None
 
 
@@ -437,7 +435,7 @@ UNFINISHED = ("running", "stopped", "failed")
 
 
 def new_run_id() -> str:
-    """A name for a run that no other has."""
+    """A new, unique run id."""
     return uuid.uuid4().hex[:12]
 
 
@@ -452,20 +450,20 @@ def run(
     progress: Say = print,
     run_id: str | None = None,
 ) -> Outcome:
-    """Run a plan; a dry run unless ``execute`` is set.
+    """Run a plan; a dry run unless ``execute`` is true.
 
     Each action is recorded in the ledger (a :class:`Ledger`, ``table``, a path, or None for
     the default file) before and after, tagged in the snapshots it commits, retried or split
-    where that helps, and proved row for row. Raises :class:`~icekit.errors.TableClaimed` when
-    another run holds the table, and :class:`~icekit.errors.RunDisproved` when the proof of a run
-    on it failed and nobody has cleared that (:func:`~icekit.run.checkpointed.clear`); what happens to an action is in the outcome. ``run_id`` is for
-    who must know it before the run begins (:func:`new_run_id`).
+    where that helps, and proved row by row. Raises :class:`~icekit.errors.TableClaimed` if
+    another run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
+    failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action are in the outcome. Pass ``run_id``
+    (from :func:`new_run_id`) to know it before the run begins.
     """
     if not execute:
         return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
     with opened(ledger, lake) as book:
         if not plan.actions:
-            # Also where nothing is left to do: that is no sign of a table that is well.
+            # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
             refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
             return Outcome(plan, None, ())
         return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(run_id or new_run_id())
@@ -482,35 +480,35 @@ def resume(
     progress: Say = print,
     run_id: str | None = None,
 ) -> Outcome:
-    """Go on with the last run on a table, if it is unfinished, doing only what is left of it.
+    """Continue the last run on a table, if it is unfinished; does only what is left of it.
 
-    What was done is read from the table's own snapshots, not from what the killed run last
-    wrote down: what is in its history no more, as the table was rolled back, is done again. ``command`` is ``compact`` or ``maintain``: a run of the other kind is refused,
-    and so is another run than ``run_id``, where that is given.
-    Raises :class:`~icekit.errors.ParameterError` when there is none,
-    :class:`~icekit.errors.TableClaimed` when it still runs, and
+    What was done is read from the table's own snapshots, not from the killed run's last
+    records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or ``maintain``: a run of another command is refused,
+    and so is any run but ``run_id``, if that is given.
+    Raises :class:`~icekit.errors.ParameterError` if there is none,
+    :class:`~icekit.errors.TableClaimed` if it is still running, and
     :class:`~icekit.errors.RunDisproved` as :func:`run` does.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = display_name(lake.sql_name(name))
     with opened(ledger, lake) as book:
         refuse(book, full, head(lake, name).metadata.get("table-uuid"))
-        # The newest run of all: what an older one left was planned for a table that has moved on.
+        # The newest run of all: an older run's plan was made for an earlier state of the table.
         record = book.last_run(full)
         if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
             let_go_of_dead(book, full)
-            raise ParameterError(f"No unfinished run on {display_name(name)} is in the ledger; plan and run without --resume.")
+            raise ParameterError(f"The ledger has no unfinished run on {display_name(name)}. Plan and run without --resume.")
         if not record.plan:
             raise ParameterError(
-                f"The plan of run {record.run_id} holds a text that is a secret here, and was not kept; plan and run without --resume."
+                f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. Plan and run without --resume."
             )
         plan = plan_of(record)
         if plan.command != command:
             raise ParameterError(
-                f"The unfinished run on {display_name(name)} is of another kind; go on with `{plan.resume_command}`, or plan again."
+                f"The unfinished run on {display_name(name)} is of another command. Continue it with `{plan.resume_command}`, or plan again."
             )
         if plan.converts:
-            # What the killed run left beside the table.
+            # Clones that the killed run left next to the table.
             with contextlib.suppress(IcekitError):
                 remove_stale(lake, stale_clones(lake, name))
         return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
@@ -533,15 +531,15 @@ def convert_equality_deletes(
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
 ) -> Outcome:
-    """Put position deletes (deletion vectors from format version 3 on) in the place of a table's equality deletes.
+    """Replace a table's equality deletes with position deletes (deletion vectors from format version 3 on).
 
-    A dry run unless ``execute`` is set: it says what would be done. Each batch is one commit (or
+    A dry run unless ``execute`` is true. Each batch is one commit (or
     several, where a partition is too large for the disk),
     recorded, retried after a conflict, resumed after a kill and proved, as in
     :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
     as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`. ``then_compact``
-    afterwards rewrites the partitions that it pays to, whose deletes are cheap by now; what
-    came of that is the outcome's ``then``.
+    afterwards runs the rewrites that are worth it, whose deletes are cheap to read by then; their
+    outcome is ``then`` of the outcome.
     """
     plan = plan_conversion(lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger)
     if execute and plan.actions:
@@ -552,7 +550,7 @@ def convert_equality_deletes(
 
 
 def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:
-    """Follow a conversion that is done by the rewrites that pay back; what came of them is the outcome's ``then``."""
+    """After a finished conversion run the rewrites that are worth it; their outcome is ``then`` of the outcome."""
     if outcome.status not in {"done", "nothing to do"}:
         return outcome
     progress = given.get("progress") or print

@@ -1,4 +1,4 @@
-"""Stand beside an action while it runs: look before, count before and after, prove afterwards."""
+"""Guard an action: check before it runs, count before and after, prove afterwards."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-#: A choice: how much longer than what was planned a listing of orphans may be.
+#: A choice: how many times the planned number of orphans a new listing may have.
 LISTING_SLACK = 1.1
-#: A choice: how long listed orphans are looked up among the files that other tables name, in seconds.
+#: A choice: the most seconds for looking up listed orphans among the files that other tables name.
 LOOKING_SECONDS = 4 * 3600.0
-# Tables that a refusal names.
+# Most tables that a refusal names.
 _NAMED = 5
-# Choices: folders outside a table's own that are looked for one by one, and refs whose files are read to know which stay.
+# Choices: most folders outside the table's own that are looked up one by one, and most refs whose files are read to know which stay.
 _FOLDERS, _REFS = 100, 20
 
 
 class Guard:
-    """What every action gets: it runs as it is, its commits say what it did, and their rows are compared."""
+    """The default guard: the action runs as planned, its commits say what it did, and their rows are compared."""
 
     def __init__(self, lake: Lake, action: Action, say: Say, stop: Stop) -> None:
         self.lake, self.action, self.say, self.stop = lake, action, say, stop
 
     def ready(self) -> Action | None:
-        """The action to run, None if nothing is left to do; raises where it must not run."""
+        """The action to run, None if nothing is left to do; raises if it must not run."""
         return self.action
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        """What it came to, as the table has it; ``committed`` is by its commits' summaries."""
+        """What the action changed, as the table has it; ``committed`` is from the summaries of its commits."""
         return committed
 
     def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:
-        """The proof that nothing was lost; None where nothing was changed."""
+        """The proof that nothing was lost; None if nothing was changed."""
         return prove_commits(self.lake, self.action.table, snapshot_ids, sample=sample) if snapshot_ids else None
 
     def close(self) -> None:
-        """Let go of what was made for the run."""
+        """Release what was created for the run."""
 
     def _kept(self, *kept: Any) -> Proof:
         return Proof.of_kept(display_name(self.action.table), *kept)
@@ -74,9 +74,9 @@ class Guard:
     def _users(
         self, files: DataFrame, roots: Sequence[str], what: str, among: Collection[Identifier] | None = None
     ) -> tuple[dict[Identifier, str], str | None]:
-        """The other tables of the catalog that name some files in these folders, each with one, and what is not known of them.
+        """The other tables of the catalog that name files in these folders, each with one such file, and what could not be checked.
 
-        ``among`` looks only at those tables. Raises :class:`~icekit.engine.interrupting.Stopped` where somebody asks meanwhile.
+        ``among`` checks only those tables. Raises :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
         """
         spark, tag = self.lake.spark, new_tag()
 
@@ -84,7 +84,7 @@ class Guard:
             if among is not None and table not in among:
                 return None
             try:
-                # A search that begins after somebody asked is no longer cancelled.
+                # A search that begins after the request would no longer be cancelled.
                 if not may_name(self.lake, table, load_metadata, roots) or self._is_asked():
                     return None
                 with tagged(spark, tag):
@@ -104,12 +104,12 @@ class Guard:
         return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
 
     def _is_asked(self) -> bool:
-        """Tell whether somebody asked to stop."""
+        """Whether a stop was requested."""
         return self.stop.is_set
 
 
 class _Deletes(Guard):
-    """A rewrite of position deletes: the rows are compared as for data files."""
+    """A rewrite of position deletes: rows are compared as for data files."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         mine = [
@@ -125,19 +125,19 @@ class _Deletes(Guard):
 
 
 class _Conversion(_Deletes):
-    """A conversion of equality deletes: what was removed and added is counted, and the rows are read without a delete set."""
+    """A conversion of equality deletes: counts what was removed and added, and reads the rows without a delete set."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         found = super().actual(committed, snapshot_ids)
         mine = [s for s in head(self.lake, self.action.table).metadata.get("snapshots") or () if s["snapshot-id"] in snapshot_ids]
         gone = sum(int((s.get("summary") or {}).get("removed-equality-delete-files") or 0) for s in mine)
-        # Its own tags say what it read; the sizes in a summary are only of what came and went.
+        # Its own tags say what it read; the sizes in a summary cover only added and removed files.
         return replace(found, items_before=gone, bytes_in=committed.bytes_in)
 
     def ready(self) -> Action | None:
         if not has_bridge(self.lake.spark):
             raise ConversionRefused(
-                "A conversion needs the JVM bridge, which Spark Connect has not; run it in a session with a driver of its own."
+                "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
             )
         return self.action
 
@@ -166,14 +166,14 @@ class _Manifests(Guard):
 
 
 class _Expiry(Guard):
-    """An expiry: what Iceberg's own rule keeps is worked out before, and looked for afterwards."""
+    """An expiry: computes beforehand what Iceberg's own rule keeps, and checks it afterwards."""
 
     def ready(self) -> Action | None:
         now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
         last = int(str(self.action.arguments.get("retain_last", 1)))
         if older_than is None or now - older_than < dt.timedelta(hours=LEAST_HOURS) or last < 1:
             raise ParameterError(
-                f"Snapshots younger than {LEAST_HOURS:g} hour never expire here; plan with keep_hours of {LEAST_HOURS:g} or more."
+                f"Snapshots younger than {LEAST_HOURS:g} hour never expire. Plan with keep_hours of {LEAST_HOURS:g} or more."
             )
         self.before: Json = head(self.lake, self.action.table).metadata
         found = retained(self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000))
@@ -184,9 +184,9 @@ class _Expiry(Guard):
         return self.action
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
-        """Raise where another table has snapshots or files that end, or where that cannot be told of one that may; no clone counts.
+        """Raise if another table uses snapshots or files that would expire, or if that cannot be checked for a table that might; clones do not count.
 
-        Of a table that gives no reason to think so, and whose metadata cannot be read, that is only said.
+        A table that gives no such hint, and whose metadata cannot be read, is only reported.
         """
         ends = {snapshot["snapshot-id"]: snapshot for snapshot in self.before.get("snapshots") or () if snapshot["snapshot-id"] in expired}
         named = {snapshot["manifest-list"] for snapshot in ends.values() if snapshot.get("manifest-list")}
@@ -204,28 +204,28 @@ class _Expiry(Guard):
             self.stop.check()
             sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
             if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
-                self.say(f"  looking for the files that may go in {count(len(among), 'other table')}")
+                self.say(f"  looking up the files that may be removed in {count(len(among), 'other table')}")
                 sharers, unread = self._users(files, roots, "looking files up", among)
                 if unread and not sharers:
                     raise RemovalRefused(
-                        f"Snapshots do not expire: whether another table needs their files is not known ({unread}). Put that right and try again."
+                        f"Snapshots were not expired: icekit could not check whether another table needs their files ({unread}). Fix that and try again."
                     )
         finally:
             files.unpersist()
         if sharers:
             raise RemovalRefused(
-                f"Snapshots do not expire: files that would go with them are used by {_named(sharers)}. Give each table files of its own "
-                "(CREATE TABLE … AS SELECT), or drop the one that is not needed (without PURGE), first."
+                f"Snapshots were not expired: files that would be removed with them are used by {_named(sharers)}. First give each table its own files "
+                "(CREATE TABLE … AS SELECT), or drop the table that is not needed (without PURGE)."
             )
         if others.unchecked:
             self.say(f"  not every table could be checked for the same snapshots or files: {others.unchecked}")
 
     def _ending(self) -> DataFrame:
-        """The data files, delete files and manifests that go with the snapshots, by ``file_path``; perhaps some that stay."""
+        """The data files, delete files and manifests that are removed with the snapshots, by ``file_path``; may include some that stay."""
         spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
         kept = f"IN ({', '.join(map(str, self.must_stay))})"
         every = metadata_table(spark, name, "all_entries").where("status < 2").selectExpr("data_file.file_path", "snapshot_id")
-        # What is live in a kept snapshot was added by a kept one, or was there before the oldest.
+        # A file that is live in a kept snapshot was added by a kept snapshot, or existed before the oldest.
         stays = every.where(f"snapshot_id {kept}").select("file_path")
         for snapshot_id in self._oldest_kept():
             stays = stays.unionAll(metadata_table(spark, name, "files", snapshot_id).select("file_path"))
@@ -235,7 +235,7 @@ class _Expiry(Guard):
         return data.unionAll(manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti"))
 
     def _oldest_kept(self) -> list[int]:
-        """The oldest kept snapshot of each branch and tag; of many refs only some, as each is read for itself."""
+        """The oldest kept snapshot of each branch and tag; only some if there are many refs, because each is read separately."""
         by_id = snapshots_by_id(self.before)
         found: dict[int, None] = {}
         heads = [int(ref["snapshot-id"]) for _, ref in sorted((self.before.get("refs") or {}).items())]
@@ -246,7 +246,7 @@ class _Expiry(Guard):
         return list(found)[:_REFS]
 
     def _roots(self, files: DataFrame) -> list[str]:
-        """The folders that all of some files are in: the table's own as it declares them, and those of files elsewhere."""
+        """The folders of the given files: the table's own declared folders, and those of files elsewhere."""
         own = [path.rstrip("/") for path in declared_paths(self.before)]
         is_in = {path: f"startswith(file_path, {sql.literal(path + '/')})" for path in own}
         elsewhere = files.where(f"NOT ({' OR '.join(is_in.values())})").selectExpr("regexp_extract(file_path, '^(.*)/', 1) AS folder")
@@ -263,7 +263,7 @@ class _Expiry(Guard):
         except NotATable:
             return False
         except TableNotFound:
-            return True  # it was one, or has gone since in another way
+            return True  # it was one, or was removed in another way meanwhile
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         there = {s["snapshot-id"] for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()}
@@ -275,10 +275,10 @@ class _Expiry(Guard):
 
 
 class _Orphans(Guard):
-    """A removal of orphans: only what was listed and looked up in all metadata goes, and nothing where another table keeps files.
+    """A removal of orphans: removes only files that were listed and looked up in all metadata, and nothing if another table keeps files there.
 
-    The procedure is given the checked list to remove from (``file_list_view``), so it cannot
-    take what appeared after it was made.
+    The procedure gets the checked list to remove from (``file_list_view``), so it cannot
+    remove files that appeared after the check.
     """
 
     view = ""
@@ -288,28 +288,28 @@ class _Orphans(Guard):
         older_than = self.action.older_than
         if older_than is None or dt.datetime.now(dt.UTC) - older_than < ORPHAN_AGE:
             raise ParameterError(
-                f"Orphans under {ORPHAN_AGE.days} days of age are not removed: a writer may be about to commit them. Plan again."
+                f"Orphan files younger than {ORPHAN_AGE.days} days are not removed: a writer may be about to commit them. Plan again."
             )
         found = self._list()
         self.listed = found.count()
         if not self.listed:
             return None
         named = referenced(self.lake, self.action.table, found)
-        # Again though the plan was made by it: a table may have come since, and what is above takes its time.
+        # Checked again although the plan checked it: a table may have been created since, and the steps above take time.
         if refusal := sharing(self.lake, self.action.table, load_metadata, TableQuery(say=self.say, stopped=self._is_asked)).refusal:
             raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in
         if self.listed > LISTING_SLACK * planned:
             raise ParameterError(
-                f"The listing changed: {count(self.listed, 'orphan')} where the plan showed {planned:,}; look at the table again and plan again."
+                f"The listing changed: {count(self.listed, 'orphan')}, but the plan showed {planned:,}. Observe the table again and plan again."
             )
         if named:
             raise MetadataUnreadable(
-                f"{count(len(named), 'listed orphan')} or more are named by the table's own metadata, for example {named[0]}: nothing was removed. "
-                "The location is written in several ways; set equal_schemes and equal_authorities and remove orphans by hand."
+                f"The table's own metadata names {count(len(named), 'listed orphan')} or more, for example {named[0]}. Nothing was removed. "
+                "The location is written in different ways. Set equal_schemes and equal_authorities, and remove orphan files by hand."
             )
         self._check_unnamed(found)
-        # Backticks would be needed for nothing in it, and the procedure reads it as a table's name.
+        # The name needs no backticks, and the procedure reads it as a table name.
         self.view = f"icekit_orphans_{id(self):x}"
         past = sql.literal(older_than - dt.timedelta(days=1))
         found.selectExpr(f"{self._as_located()} AS file_path", f"{past} AS last_modified").createOrReplaceTempView(self.view)
@@ -317,18 +317,18 @@ class _Orphans(Guard):
         return replace(self.action, arguments={**arguments, "file_list_view": self.view})
 
     def _check_unnamed(self, orphans: DataFrame) -> None:
-        """Raise where another table of the catalog names a listed orphan, wherever that table is, or where it cannot be told."""
-        self.say(f"  looking {count(self.listed, 'orphan')} up among the files of every other table of the catalog")
+        """Raise if another table of the catalog names a listed orphan, wherever that table is, or if that cannot be checked."""
+        self.say(f"  looking up {count(self.listed, 'orphan')} among the files of every other table of the catalog")
         location = str(head(self.lake, self.action.table).metadata["location"])
         users, unchecked = self._users(orphans, [location], "looking orphans up")
         if users:
             raise RemovalRefused(
-                f"Orphan files are not removed: this table does not name them, but {_named(users)} does. "
-                "Give that table files of its own (CREATE TABLE … AS SELECT), or drop it (without PURGE), first."
+                f"Orphan files were not removed: this table does not name them, but {_named(users)} does. "
+                "First give that table its own files (CREATE TABLE … AS SELECT), or drop it (without PURGE)."
             )
         if unchecked:
             raise RemovalRefused(
-                f"Orphan files are not removed: whether another table needs them is not known ({unchecked}). Put that right and try again."
+                f"Orphan files were not removed: icekit could not check whether another table needs them ({unchecked}). Fix that and try again."
             )
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
@@ -338,16 +338,16 @@ class _Orphans(Guard):
     def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:  # noqa: ARG002
         if not self.listed:
             return None
-        said = f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata file; each was looked up before any went"
+        said = f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata file; icekit looked up all of them before it removed any"
         return self._kept(prove_live(self.lake, self.action.table, "remove_orphan_files", [Check(True, said), self._gone()]))
 
     def _gone(self) -> Check:
         if self.left:
-            return Check(None, f"{count(self.left, 'orphan')} of {self.listed:,} still there when listed again")
-        return Check(True, "none is left when listed again")
+            return Check(None, f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing")
+        return Check(True, "none is left in a new listing")
 
     def _as_located(self) -> str:
-        """SQL for a listed path as the table's location is written: the procedure takes only those that begin with it."""
+        """SQL for a listed path in the form of the table's location: the procedure accepts only paths that begin with it."""
         location = head(self.lake, self.action.table).metadata["location"].rstrip("/")
         plain_location, plain = PLAIN.format(sql.literal(location)), PLAIN.format("file_path")
         return (
@@ -393,5 +393,5 @@ _GUARDS: Mapping[str, type[Guard]] = {
 
 
 def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
-    """The guard of an action, by its procedure; ``say`` is told how far it is with what takes long, and ``stop`` ends that."""
+    """The guard of an action, by its procedure; calls ``say`` with progress of slow checks; ``stop`` ends them."""
     return _GUARDS.get(action.procedure, Guard)(lake, action, say, stop)

@@ -1,4 +1,4 @@
-"""Name scratch tables, make a clone of a table, lend it and take it away again; drop scratch tables whose process died."""
+"""Name scratch tables, make a clone of a table, provide it and remove it; drop scratch tables whose process died."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from icekit.units import count, span
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where scratch tables are registered, and the name of the folder that holds theirs.
+#: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"
 
-#: Table properties of a scratch table: what it is made of, by whom, when, what it writes to, and whether no table can need that.
+#: Table properties of a scratch table: its source table, who made it, when, where it writes, and whether the source table cannot need those files.
 OF = "icekit.clone.of"
 OF_UUID = "icekit.clone.of-uuid"
 HOST = "icekit.clone.host"
@@ -45,41 +45,41 @@ OWN_FILES = "icekit.clone.own-files"
 
 
 def stem(table: Identifier) -> str:
-    """What the names of all scratch tables of a table begin with: every catalog and storage takes these letters."""
+    """The common start of the names of a table's scratch tables: every catalog and storage accepts these characters."""
     return re.sub(r"[^a-z0-9_]", "_", table[-1].lower())[:40] + "_"
 
 
 def scratch_name(table: Identifier) -> Identifier:
-    """A name for a scratch table of ``table`` that no other has."""
+    """A new, unique name for a scratch table of ``table``."""
     return NAMESPACE, f"{stem(table)}{time.strftime('%Y%m%d%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:8]}"
 
 
 def scratch_folder(location: str, made: Identifier) -> str:
-    """The folder for what a scratch table writes: beside the location of its table; in it, where that is a whole bucket."""
+    """The folder that a scratch table writes to: next to the location of its table; inside, if the location is a complete bucket."""
     location = location.rstrip("/")
     home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
     return f"{home}/{NAMESPACE}/{made[-1]}"
 
 
 def marker(made: Identifier) -> str:
-    """What the path of every file in a scratch table's own folder contains, and no other path."""
+    """A string that the path of every file in a scratch table's own folder contains, and no other path."""
     return f"/{NAMESPACE}/{made[-1]}/"
 
 
 def owner_properties(
     lake: Lake, table: Identifier, scratch: str | None = None, uuid: str | None = None, *, own_files: bool = False
 ) -> dict[str, str]:
-    """The table properties by which :func:`icekit.sandbox.stale_clones` finds a scratch table whose process has died.
+    """The table properties by which :func:`icekit.sandbox.stale_clones` finds a scratch table whose process died.
 
-    ``table`` is what the scratch table is made of, ``uuid`` that table's own. ``scratch`` is its folder, as
-    :func:`scratch_folder` names it; without one nothing but its entry in the catalog is removed. ``own_files``: nothing in the folder
-    is ever handed to the table (a clone's files may be), so that it is removed without looking for such.
+    ``table`` is the source table, ``uuid`` its UUID. ``scratch`` is the folder, as
+    :func:`scratch_folder` names it; without a folder only the entry in the catalog is removed. ``own_files``: no file in the folder
+    is ever added to the source table (a clone's files may be), so the folder is removed without looking for such files.
     """
     return owned(lake.sql_name(table), scratch, uuid, own_files=own_files)
 
 
 def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None, *, own_files: bool = False) -> dict[str, str]:
-    """The same for a table that is named with its catalog."""
+    """The same for a table name that includes the catalog."""
     owner = Owner.here()
     properties = {
         OF: display_name(table),
@@ -91,7 +91,7 @@ def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None
         PID_STARTED: None if owner.pid_started is None else str(owner.pid_started),
         STARTED_AT: str(time.time_ns() // 1_000_000),
         SCRATCH: scratch,
-        # Said in either case: a clone begins with the properties of what it is made of.
+        # Always set: a clone starts with the properties of its source table.
         OWN_FILES: str(own_files).lower(),
     }
     return {key: value for key, value in properties.items() if value is not None}
@@ -99,9 +99,9 @@ def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a scratch table's properties say; ``of`` is without its catalog, ``started_ms`` since 1970.
+    """The properties of a scratch table, parsed; ``of`` is without its catalog, ``started_ms`` since 1970.
 
-    ``own_files``: its table cannot have come to need what is in its folder.
+    ``own_files``: the source table cannot need the files in its folder.
     """
 
     of: Identifier | None
@@ -112,7 +112,7 @@ class Ownership:
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
-    """Read what :func:`owner_properties` has written; None for a table that is nobody's scratch."""
+    """Parse the output of :func:`owner_properties`; None for a table that is not a scratch table."""
     if OF not in properties:
         return None
     try:
@@ -120,7 +120,7 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
     except InvalidName:
         of = None
     pid = _number(properties.get(PID))
-    # Without a pid it cannot be seen from anywhere whether it lives.
+    # Without a process id nobody can see whether the process is running.
     host = properties.get(HOST, "") if pid is not None else ""
     owner = Owner(host, properties.get(BOOT_ID), properties.get(PID_NAMESPACE), pid or 0, _number(properties.get(PID_STARTED)))
     started_ms, own_files = _number(properties.get(STARTED_AT)), properties.get(OWN_FILES) == "true"
@@ -131,21 +131,21 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-# --- Drop scratch tables, also those whose process died, and remove what they wrote unless the table has come to need it
+# --- Drop scratch tables, also those whose process died, and remove what they wrote unless the source table needs it now
 
 
 def drop_statement(lake: Lake, made: Identifier) -> str:
-    """The statement that takes a scratch table out of the catalog. Not PURGE: that would delete the files of its table."""
+    """The statement that drops a scratch table from the catalog. Not PURGE: that would delete the files of its source table."""
     return f"DROP TABLE IF EXISTS {identifier(*lake.sql_name(made))}"
 
 
 def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
-    """The files in a scratch table's folder that its table's metadata names, by their paths in the folder.
+    """The files in a scratch table's folder that the source table's metadata names, by their paths in the folder.
 
-    Looks at every snapshot's data files, delete files, manifests and manifest lists, at statistics
-    and metadata files; reads the catalog and the files themselves, as a session may have an older
-    copy. Of the manifests only those are read that were written since the scratch table was made.
-    Raises :class:`~icekit.errors.IcekitError` if the name is another table's by now.
+    Checks every snapshot's data files, delete files, manifests and manifest lists, statistics
+    and metadata files; reads the catalog and the files themselves, because a session may cache an older
+    version. Reads only manifests that were written since the scratch table was made.
+    Raises :class:`~icekit.errors.IcekitError` if the name now belongs to another table.
     """
     mark = marker(made)
     source = lake.tables.source(of)
@@ -175,21 +175,21 @@ def _metadata_of(lake: Lake, made: Identifier) -> Json:
 
 
 def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | None, io: Any, *, none_adopted: bool = False) -> None:
-    """Drop a scratch table and remove its folder, but for files that ``of`` has adopted; says what stays in a warning.
+    """Drop a scratch table and remove its folder, except files that ``of`` has adopted; warns about files that stay.
 
-    ``io`` is a FileIO that reaches the folder. ``none_adopted`` says that ``of`` cannot have adopted anything, as nothing was
-    committed to it since, or as what is in the folder is of no use to it. Safe to repeat.
+    ``io`` is a FileIO that reaches the folder. ``none_adopted`` means that ``of`` cannot have adopted anything: nothing was
+    committed to it since, or it cannot use the files in the folder. Safe to repeat.
     """
     said = None
     kept: frozenset[str] | None = None
     if not scratch or not f"{scratch}/".endswith(marker(made)):
-        said = f"{display_name(made)} has no folder of its own that could be removed."
+        said = f"{display_name(made)} has no folder of its own to remove."
     elif none_adopted:
         kept = frozenset()
     else:
         kept, said = _adopted(lake, made, of, scratch)
     if scratch and kept is not None:
-        # The bulk goes before the table, and the table before its metadata: what a kill leaves can be listed, or is small.
+        # Most files first, then the table, then its metadata: what a kill leaves behind can be found, or is small.
         with contextlib.suppress(Exception):
             _remove(io, f"{scratch}/data", made, kept)
     try:
@@ -200,7 +200,7 @@ def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | 
         try:
             _remove(io, scratch, made, kept)
         except Exception as error:
-            said = f"What {display_name(made)} wrote could not be removed ({type(error).__name__}): remove the folder {scratch}."
+            said = f"The files of {display_name(made)} could not be removed ({type(error).__name__}). Remove the folder {scratch}."
         if not kept:
             remove_folders(lake.spark, scratch)
     if said:
@@ -208,7 +208,7 @@ def discard(lake: Lake, made: Identifier, of: Identifier | None, scratch: str | 
 
 
 def _adopted(lake: Lake, made: Identifier, of: Identifier | None, scratch: str) -> tuple[frozenset[str] | None, str | None]:
-    """What may not be removed, and how to say so; None if it is not known, and nothing may."""
+    """The files that must not be removed, and a sentence about them; None if they are unknown, so nothing may be removed."""
     name = display_name(of) if of else "its table"
     try:
         if of is None:
@@ -216,12 +216,15 @@ def _adopted(lake: Lake, made: Identifier, of: Identifier | None, scratch: str) 
         kept = adopted(lake, made, of)
     except Exception as error:
         why = reason(explain(error, lake.sql_name(of or made)))
-        return None, f"It is not known whether {name} needs files in {scratch} ({why}), so they are kept; remove the folder if not."
-    return kept, f"{name} has adopted {count(len(kept), 'file')} in {scratch}; these are kept, the others removed." if kept else None
+        return (
+            None,
+            f"icekit could not check whether {name} needs files in {scratch} ({why}), so it keeps them. If {name} does not need them, remove the folder.",
+        )
+    return kept, f"{name} has adopted {count(len(kept), 'file')} in {scratch}. icekit keeps these and removes the others." if kept else None
 
 
 def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> None:
-    """Remove the files of a folder: by the table's own FileIO, as Spark may have no file system for it."""
+    """Remove the files of a folder with the table's own FileIO, because Spark may have no file system for it."""
     if not kept:
         io.deletePrefix(f"{folder}/")
         return
@@ -231,7 +234,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
 
 
 def remove_folders(spark: Any, folder: str) -> None:
-    """Remove a scratch table's empty folders: an object store has none, elsewhere a removal of files leaves them."""
+    """Remove a scratch table's empty folders: object stores have none; elsewhere removing files leaves them behind."""
     path = spark._jvm.org.apache.hadoop.fs.Path(folder)
     with contextlib.suppress(Exception):
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -246,13 +249,13 @@ def remove_folders(spark: Any, folder: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StaleClone:
-    """A scratch table that nobody uses any more, or of which that cannot be told from here.
+    """A scratch table that nobody uses any more, or whose use cannot be determined from here.
 
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host
-    (or before a restart, or in another container). ``of`` is the table it was made of,
-    ``started_ms`` when it was made, since 1970; what is not known is None. ``drop`` takes it
-    out of the catalog, and never with PURGE; ``scratch`` is the folder that is its own, and ``own_files``
-    says that the table cannot have come to need what is in it.
+    (or before a restart, or in another container). ``of`` is the source table,
+    ``started_ms`` the time it was made, since 1970; unknown values are None. ``drop`` drops it
+    from the catalog, never with PURGE; ``scratch`` is its own folder, and ``own_files``
+    means that the source table cannot need the files in it.
     """
 
     table: Identifier
@@ -265,11 +268,11 @@ class StaleClone:
     own_files: bool = False
 
     def age_ms(self, now: int) -> int | None:
-        """Milliseconds since it was made; None if that is not known."""
+        """Milliseconds since it was made; None if unknown."""
         return None if self.started_ms is None else max(0, now - self.started_ms)
 
     def line(self, now: int) -> str:
-        """One line that says what it is and how old."""
+        """One line with the table, its age and whether its process is dead."""
         age = self.age_ms(now)
         old = "of unknown age" if age is None else f"{span(age)} old"
         of = display_name(self.of) if self.of else "an unknown table"
@@ -278,16 +281,16 @@ class StaleClone:
         elif self.is_dead:
             whose = f"dead: process {self.owner.pid} has ended"
         else:
-            whose = f"unknown: process {self.owner.pid} on {self.owner.host or 'an unknown host'} cannot be seen from here"
+            whose = f"unknown: process {self.owner.pid} on {self.owner.host or 'an unknown host'} cannot be checked from here"
         return f"{display_name(self.table)}  of {of}, {old}; {whose}"
 
 
 def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
-    """The scratch tables that dead processes left behind, and those of processes that cannot be seen from here.
+    """The scratch tables that dead processes left behind, and those of processes that cannot be checked from here.
 
-    Every table in the namespace ``icekit_scratch`` that carries the properties of
-    :func:`~icekit.sandbox.owner_properties` is looked at, or those ``of`` one table. Reads one
-    metadata file each, and needs no JVM. What belongs to a living process is left out.
+    Checks every table in the namespace ``icekit_scratch`` that has the properties of
+    :func:`~icekit.sandbox.owner_properties`, or those ``of`` one table. Reads one
+    metadata file for each, and needs no JVM. Leaves out tables of living processes.
     """
     found = []
     for table in lake.tables.names_in((NAMESPACE,)):
@@ -304,18 +307,18 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
 
 
 def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
-    """Drop the stale clones whose process is known to have ended, and remove their folders; returns those.
+    """Drop the stale clones whose process is known to have ended, and remove their folders; returns those clones.
 
-    ``clones`` are some that :func:`stale_clones` has found; default: all. Each is looked at
-    again before it is dropped. What the table has adopted since stays, with a warning. Raises
-    :class:`~icekit.errors.CloneRefused` where there is no JVM bridge.
+    ``clones`` are some results of :func:`stale_clones`; default: all. Each is checked
+    again before it is dropped. Files that the source table has adopted stay, with a warning. Raises
+    :class:`~icekit.errors.CloneRefused` without a JVM bridge.
     """
     wanted = stale_clones(lake) if clones is None else tuple(clones)
     removed = []
     for table in (c.table for c in wanted if c.is_dead):
         if not has_bridge(lake.spark):
             raise CloneRefused(
-                "Removing a clone's files needs the JVM bridge, which Spark Connect has not; run this in a Spark session of your own."
+                "Removing a clone's files needs the JVM bridge, which Spark Connect does not have. Run this in your own Spark session."
             )
         try:
             stale = _judge(lake, table)
@@ -333,7 +336,7 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
 
 
 def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
-    """What has become of a scratch table; None if it lives, or is none of icekit's."""
+    """The state of a scratch table; None if its process is alive, or if it does not belong to icekit."""
     drop = drop_statement(lake, table)
     try:
         whose = ownership(load_metadata(lake.tables.source(table)).get("properties") or {})
@@ -355,15 +358,15 @@ def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
     )
 
 
-# --- The metadata of a clone: the table's own, made so that what is done with it reaches no file of the table
+# --- The metadata of a clone: that of the table, changed so that nothing done with the clone reaches a file of the table
 
 
-#: These say where files are written, past the location and ``write.data.path`` or beside them.
+#: These set where files are written, in addition to the location and ``write.data.path``.
 _ELSEWHERE = ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path")
 
 
 def own_paths(scratch: str) -> dict[str, str]:
-    """The table properties that keep all that is written through a clone in its folder, and all else from being deleted."""
+    """The table properties that keep everything written through a clone in its folder, and prevent everything else from being deleted."""
     return {
         "gc.enabled": "false",
         "write.data.path": f"{scratch}/data",
@@ -375,13 +378,13 @@ def own_paths(scratch: str) -> dict[str, str]:
 def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], snapshot: str | int | None = None) -> dict[str, Any]:
     """The metadata of a clone whose location is ``scratch``, and whose main branch is at ``snapshot``.
 
-    Schemas, specs, snapshots, branches and tags are the table's. Different are
+    Schemas, specs, snapshots, branches and tags are those of the table. Different are
 
-    - ``location``, as ``remove_orphan_files`` lists it and some engines and catalogs delete it with the table;
-    - ``metadata-log``, which is empty: else a commit would delete the table's metadata files under
+    - ``location``, because ``remove_orphan_files`` lists it and some engines and catalogs delete it with the table;
+    - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files under
       ``write.metadata.delete-after-commit.enabled``;
-    - ``table-uuid``, as catalogs and caches tell tables apart by it;
-    - properties: those of :func:`own_paths`, those given, and none that leads elsewhere.
+    - ``table-uuid``, because catalogs and caches distinguish tables by it;
+    - properties: those of :func:`own_paths`, those given, and none that points to another folder.
 
     Raises :class:`~icekit.errors.SnapshotNotFound`.
     """
@@ -407,19 +410,19 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     return made
 
 
-# --- Make a clone of a table, lend it, and take it away again
+# --- Make a clone of a table, provide it, and remove it
 
 
-# What a person does without a clone.
+# What works without a clone.
 _LOST = (
-    "without one there is no trial, no rehearsal and no conversion of equality deletes; diagnosis, plans with Iceberg's own prediction, "
-    "runs and their proof work all the same (leave out --trial), and what concerns rows can be tried on a copied sample (CREATE TABLE … AS SELECT)"
+    "without clones there are no trials and no conversion of equality deletes; diagnosis, plans with Iceberg's own prediction, "
+    "runs and their proof still work (leave out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A clone of ``of``: its own name in the same catalog, and the folder of all that it writes."""
+    """A clone of ``of``: its name in the same catalog, and the folder that it writes to."""
 
     of: Identifier
     table: Identifier
@@ -428,42 +431,42 @@ class Clone:
 
 @contextlib.contextmanager
 def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | int | None = None) -> Iterator[Clone]:
-    """A zero-copy clone of a table; it and what it wrote are gone afterwards.
+    """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
-    ``where`` is a lake, or a Spark session: then the table's first name part is the catalog if
-    the session has one of that name, else it is looked for in the current catalog. The clone
-    is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); all its
-    snapshots, branches and tags are there.
+    ``where`` is a lake, or a Spark session: then the first part of the table's name is the catalog if
+    the session has a catalog of that name; otherwise the table is looked up in the current catalog. The clone
+    is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it has all of the table's
+    snapshots, branches and tags.
 
     Nothing that Iceberg's procedures, Spark's SQL and writers do to the clone deletes or
-    overwrites a file of the table: the clone has a metadata file, a location, data and
-    metadata paths and a UUID of its own, no log of the table's metadata files, and
+    overwrites a file of the table: the clone has its own metadata file, location, data and
+    metadata paths and UUID, no log of the table's metadata files, and
     ``gc.enabled=false``, under which Iceberg refuses ``expire_snapshots``,
-    ``remove_orphan_files`` and ``DROP TABLE … PURGE``. What no catalog can prevent, and so
-    nobody should do to a clone:
+    ``remove_orphan_files`` and ``DROP TABLE … PURGE``. No catalog can prevent the following, so
+    do not do this to a clone:
 
     - setting ``gc.enabled=true`` and then expiring, purging or removing orphan files;
-    - purging by what does not ask for ``gc.enabled``: ``dropTable(…, purge=true)`` of the Java
-      catalog (deletes manifests and manifest lists), pyiceberg's ``purge_table`` (data files
+    - purging with a tool that ignores ``gc.enabled``: ``dropTable(…, purge=true)`` of the Java
+      catalog (deletes manifests and manifest lists), PyIceberg's ``purge_table`` (data files
       too), an engine or a catalog that deletes a table's files whenever it is dropped;
-    - giving a procedure a path inside the table's location to write to, as
-      ``rewrite_table_path`` takes one in ``staging_location``;
-    - unsetting ``write.data.path`` after ``SET LOCATION`` to the table's: that overwrites
+    - giving a procedure a path inside the table's location to write to, such as
+      ``staging_location`` of ``rewrite_table_path``;
+    - unsetting ``write.data.path`` after ``SET LOCATION`` to the table's location: that overwrites
       nothing, but leaves files there.
 
-    The table itself can go on: files that its own expiry deletes are gone for the clone too.
-    A process that is killed leaves the clone behind, which :func:`~icekit.sandbox.stale_clones` finds.
-    Files of the clone's that the table has adopted meanwhile are kept, with a warning; a table
-    of another name that adopts some is not looked for.
+    Work on the table itself can continue: files that its own expiry deletes are then missing for the clone too.
+    A process that is killed leaves the clone behind; :func:`~icekit.sandbox.stale_clones` finds it.
+    Files of the clone that the table has adopted meanwhile are kept, with a warning; files adopted by
+    another table are not looked for.
 
-    Raises :class:`~icekit.errors.CloneRefused` where the catalog registers no such table or
-    gives it no access to the table's files, or where there is no JVM bridge to clean up with;
+    Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or
+    gives it no access to the table's files, or if there is no JVM bridge to clean up with;
     :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
     """
     lake, name = _located(where, table)
     try:
         if not has_bridge(lake.spark):
-            raise CloneRefused(f"A clone needs the JVM bridge, which Spark Connect has not: {_LOST}.")
+            raise CloneRefused(f"A clone needs the JVM bridge, which Spark Connect does not have: {_LOST}.")
         source = lake.tables.source(name)
         made = scratch_name(name)
         metadata = load_metadata(source)
@@ -479,7 +482,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
             _take_away(lake, copy, io, source.metadata_location)
     finally:
         if lake is not where:
-            # The session is not ours to stop.
+            # The session belongs to the caller: do not stop it.
             lake.tables.close()
 
 
@@ -512,19 +515,19 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
         spark.sql(call(lake.name, "register_table", table=display_name(copy.table), metadata_file=file))
         loaded = load_table(spark, lake.sql_name(copy.table))
-        # A catalog may lend access to a table's own location only.
+        # A catalog may grant access only to a table's own location.
         if loaded.currentSnapshot() is not None:
             loaded.currentSnapshot().allManifests(loaded.io())
         return loaded.io()
     except Exception as error:
         why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(
-            f"Catalog {lake.name!r} takes no clone of {display_name(copy.of)} ({why}): {_LOST}.", detail=scrub(str(error))
+            f"Catalog {lake.name!r} does not accept a clone of {display_name(copy.of)} ({why}): {_LOST}.", detail=scrub(str(error))
         ) from None
 
 
 def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
-    """Drop the clone and remove its folder; what is left of it is told in a warning, as what happened inside says more."""
+    """Drop the clone and remove its folder; warn about what is left, because the error from inside says more."""
     try:
         is_unchanged = lake.tables.source(copy.of).metadata_location == began
     except Exception:
@@ -533,15 +536,17 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
         discard(lake, copy.table, copy.of, copy.scratch, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
-            f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}): run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
+            f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). Run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
             stacklevel=2,
         )
 
 
 def _tell_of_stale(lake: Lake, table: Identifier) -> None:
-    """Warn of clones of the same table that killed processes have left; reads no metadata if there is none by name."""
+    """Warn about clones of the same table that killed processes left behind; reads no metadata if no name matches."""
     with contextlib.suppress(Exception):
         dead = sum(stale.is_dead for stale in stale_clones(lake, table))
         if dead:
-            said = f"{count(dead, 'clone')} of {display_name(table)} were left by processes that have ended"
-            warnings.warn(f"{said}: list and remove them with `icekit admin clones`.", stacklevel=4)
+            said = (
+                f"{count(dead, 'clone')} of {display_name(table)} {'was' if dead == 1 else 'were'} left behind by processes that have ended"
+            )
+            warnings.warn(f"{said}. List and remove stale clones with `icekit admin clones`.", stacklevel=4)

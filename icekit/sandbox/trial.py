@@ -1,4 +1,4 @@
-"""Try changes on sandboxes: zero-copy clones or, where there can be none, copied samples, within a budget of time and bytes."""
+"""Try changes in sandboxes: zero-copy clones or, if the catalog does not accept them, copied samples, within a budget of time and bytes."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# --- Hold a trial to the time and bytes that it was given, also inside a statement that runs too long
+# --- Hold a trial to its budget of time and bytes, also inside a statement that runs too long
 
 
 _INTERRUPT = "spark.job.interruptOnCancel"
 
 
 class BudgetSpent(Exception):
-    """The trial ends here; what was measured so far stands."""
+    """The trial ends here; measurements made so far stand."""
 
 
-#: What a question about a table may take unless it is told otherwise.
+#: Default budget of a question about a table.
 BUDGET_SECONDS, BUDGET_BYTES = 900.0, "20 GB"
 
 
 class Budget:
-    """So many seconds and, if given, so many bytes written, from now on."""
+    """A budget of seconds and, if given, of bytes written, starting now."""
 
     def __init__(self, seconds: float, most_bytes: int | str | None = None) -> None:
         require_seconds("budget_seconds", seconds)
@@ -58,17 +58,17 @@ class Budget:
         self._stop = Stop(seconds)
 
     def check(self, next_bytes: int = 0) -> None:
-        """Raise :class:`BudgetSpent` when time is up, or when the next step would write too much."""
+        """Raise :class:`BudgetSpent` when the time is up, or when the next step would write too much."""
         if self._stop.is_set:
-            raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent")
+            raise BudgetSpent(f"the time budget of {self.seconds:,g} s ran out")
         if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
-                f"the next step would write about {size(next_bytes)}, and of the budget of {size(self.bytes)} {size(self.bytes_written)} are spent"
+                f"the next step would write about {size(next_bytes)}, and {size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
             )
 
     @contextmanager
     def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
-        """Cancel the Spark jobs of what runs within when time is up; raises :class:`BudgetSpent` then."""
+        """Cancel the Spark jobs of the block when the time is up; raises :class:`BudgetSpent` then."""
         self.check(next_bytes)
         context = spark.sparkContext
         before = context.getLocalProperty(_INTERRUPT)
@@ -77,19 +77,19 @@ class Budget:
             with self._stop.watching(spark):
                 yield
         except Stopped as stopped:
-            raise BudgetSpent(f"the budget of {self.seconds:,g} s was spent while a step ran") from stopped.__cause__
+            raise BudgetSpent(f"the time budget of {self.seconds:,g} s ran out during a step") from stopped.__cause__
         finally:
             context.setInterruptOnCancel(before == "true")
 
 
-#: Files that a sample is made of are named one by one.
+#: The files of a sample are named one by one.
 _MOST_FILES = 2_000
 _FANOUT = "write.spark.fanout.enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a statement came to: seconds on the wall, the snapshots it made, and the frame it was run by."""
+    """The result of a statement: wall-clock seconds, the snapshots it made, and its frame."""
 
     seconds: float
     snapshots: Sequence[Json]
@@ -104,7 +104,7 @@ class Committed:
 class Sandbox:
     """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large.
 
-    Each step is held to the budget, and what it writes counts against it.
+    The budget applies to each step, and what the step writes counts against it.
     """
 
     lake: Lake
@@ -120,12 +120,12 @@ class Sandbox:
         return self.lake.sql_name(self.table)
 
     def set(self, sql: str) -> None:
-        """Run statements that change settings alone, parted by semicolons."""
+        """Run statements, separated by semicolons, that only change settings."""
         for statement in statements(sql):
             self.lake.spark.sql(statement)
 
     def run(self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None) -> Committed:
-        """Run a statement under settings lent to the session; raises :class:`BudgetSpent` if it may write more than is left."""
+        """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may write more than is left."""
         spark, before = self.lake.spark, head(self.lake, self.table).snapshot_id
         with lent(spark, settings or {}), self.budget.watching(spark, expected_bytes):
             started = time.monotonic()
@@ -137,7 +137,7 @@ class Sandbox:
         return done
 
     def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> float:
-        """Read all columns of the table or of one of its snapshots, and throw the rows away; seconds."""
+        """Read all columns of the table or of one of its snapshots, and discard the rows; returns seconds."""
         version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         with self.budget.watching(self.lake.spark):
             rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
@@ -147,7 +147,7 @@ class Sandbox:
             return time.monotonic() - started
 
     def plan(self, condition: str | None = None) -> PlannedScan:
-        """What Iceberg plans to read for a condition."""
+        """The files that Iceberg plans to read for a condition."""
         with self.budget.watching(self.lake.spark):
             return plan_scan(self.lake.spark, self.name, condition)
 
@@ -158,7 +158,7 @@ class Sandbox:
 
 @dataclass(kw_only=True)
 class Trial:
-    """What a question about a table may try, within which limits; ``stopped`` says why it ended early, None while it did not."""
+    """What a question about a table may try, and within which limits; ``stopped`` says why the trial ended early, None if it did not."""
 
     lake: Lake
     facts: TableFacts
@@ -171,18 +171,18 @@ class Trial:
     def of(
         cls, lake: Lake, table: str | Identifier, budget: Budget, sample_bytes: str, progress: Callable[[str], None], *, if_empty: str = ""
     ) -> Trial:
-        """A trial of a table as it is now; one without data files is refused where ``if_empty`` says what follows from that."""
+        """A trial of the current table; a table without data files is refused, with ``if_empty`` as the consequence."""
         sample = size_in_bytes(sample_bytes)
         facts = observe(lake, table, collector="spark")
         if if_empty and not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}; write to it first.")
+            raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first.")
         return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """End the block, and not the question, when the budget is spent, when there is nothing to try on, and when the engine fails.
+        """End the block, but not the question, when the budget runs out, when there is nothing to try on, or when the engine fails.
 
-        What was measured stands, what was not is not advised, and the answer says why (``stopped``).
+        Measurements stand, unmeasured changes are not advised, and the answer says why (``stopped``).
         """
         try:
             yield
@@ -191,14 +191,14 @@ class Trial:
         except SparkUnavailable as error:
             self.stopped = f"nothing could be tried: {error}"
         except engine_errors() as error:
-            self.stopped = f"Spark could not do what was to be tried ({reason(error)}); the table was not touched"
+            self.stopped = f"Spark failed during the trial ({reason(error)}); the table was not touched"
         else:
             return
-        self.progress(f"stopped: {self.stopped}; the answer rests on what was measured until then")
+        self.progress(f"stopped: {self.stopped}; the answer rests on the measurements so far")
 
     @contextmanager
     def sandboxes(self, number: int, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sequence[Sandbox]]:
-        """Lend ``number`` sandboxes and take all of them away; ``partitioned`` says whether samples are as the table is."""
+        """Provide ``number`` sandboxes and remove all of them; ``partitioned`` says whether samples are partitioned like the table."""
         with contextlib.ExitStack() as stack:
             if not always_sample:
                 try:
@@ -208,7 +208,7 @@ class Trial:
                     ]
                 except CloneRefused as error:
                     stack.close()
-                    self.progress(f"{error} The trial goes on with copied samples.")
+                    self.progress(f"{error} The trial continues with copied samples.")
                 else:
                     yield [
                         Sandbox(lake=self.lake, table=copy.table, size_in_bytes=self.facts.data.size_in_bytes, budget=self.budget)
@@ -224,16 +224,16 @@ class Trial:
 
     @contextmanager
     def sandbox(self, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sandbox]:
-        """Lend one sandbox."""
+        """Provide one sandbox."""
         with self.sandboxes(1, always_sample=always_sample, partitioned=partitioned) as (box,):
             yield box
 
     @contextmanager
     def _sample(self, *, partitioned: bool) -> Iterator[Sandbox]:
-        """A copy of some of a table's rows with its partitioning, sort order and properties; gone afterwards.
+        """A copy of some of a table's rows with its partitioning, sort order and properties; removed afterwards.
 
-        Whole partitions from all over the table while they fit, else some data files. Rows are copied as they lie, neither shuffled
-        nor sorted, so that an order that has degraded is as worn in the copy; the order and the distribution are set after that.
+        Takes complete partitions from all over the table while they fit, otherwise some data files. Rows are copied in file order, neither shuffled
+        nor sorted, so that the copy is clustered as poorly as the table; the sort order and the distribution are set afterwards.
         """
         lake, facts = self.lake, self.facts
         made = scratch_name(facts.table)
@@ -257,14 +257,14 @@ class Trial:
                     column = next(c for c in facts.columns if c.field_id == part.source_id)
                     lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), part.transform)}")
             version = f"VERSION AS OF {facts.snapshot_id}"
-            # Only the copy: what takes the table away again must not be cancelled.
+            # Only the copy can be cancelled: the removal of the table must not be.
             with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
                 lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, self.sample_bytes)}")
             _set_as_it_is(lake, facts, lake.sql_name(made))
             got = metadata_table(lake.spark, lake.sql_name(made), "data_files").selectExpr("coalesce(sum(file_size_in_bytes), 0)").collect()
             copied = int(got[0][0])
             if not copied:
-                raise ParameterError("The sample of the table has no rows; give a larger sample_bytes.")
+                raise ParameterError("The sample of the table has no rows. Give a larger sample_bytes.")
             self.budget.bytes_written += copied
             yield Sandbox(
                 lake=lake,
@@ -301,9 +301,9 @@ def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
 
 
 def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
-    """Partitions with data from all over the table, in the order of a hash of their values, that fit into so many bytes together.
+    """Partitions with data from all over the table, in the order of a hash of their values, that fit this many bytes together.
 
-    Larger ones than what is left are passed over; empty where a predicate can name none of them. Pure.
+    Partitions larger than the rest of the budget are skipped; empty if no predicate can name any. Pure.
     """
     usable = {s.spec_id for s in facts.specs if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
     groups = [
@@ -321,15 +321,15 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 
 
 def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    """A predicate for the rows of some data files from all over the table, of about this many bytes together; ``true`` if that is all.
+    """A predicate for the rows of some data files from all over the table, about this many bytes in total; ``true`` if that is all.
 
-    It bounds the rows and not what is opened: ``_file`` is no column that Iceberg plans by, so Spark opens each data file of the
-    snapshot and reads the columns asked for. Whole partitions would be planned by, and tell nothing of the partitions left out.
+    It limits the rows but not the files opened: Iceberg does not plan by the column ``_file``, so Spark opens each data file of the
+    snapshot and reads the requested columns. Iceberg would plan by complete partitions, but they would not represent the partitions left out.
     """
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
-    assert facts.snapshot_id is not None  # there is data
+    assert facts.snapshot_id is not None  # a table with data has a snapshot
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
     listed = spread(files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean))))
     return f"_file IN ({', '.join(map(literal, listed))})"

@@ -1,4 +1,4 @@
-"""Look after many tables by a policy, on a schedule: one pass that may be run every hour."""
+"""Maintain many tables under one policy, on a schedule: one pass that may run every hour."""
 
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import PolicyError, read_policy

@@ -1,4 +1,4 @@
-"""Run on one table what its rule and the pass's budget allow, in order; each plan is made again where the one before changed the table."""
+"""Run on one table the actions that its rule and the pass's budget allow, in order; plan again if an earlier action changed the table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from icekit.schedule.study import (
 from icekit.sql import Identifier, display_name
 
 Say = Callable[[str], None]
-#: Statuses of a run whose rest is worth resuming. What failed is planned again: its plan is why.
+#: Statuses of a run that is worth resuming. A failed run is planned again, because its plan is the reason.
 CUT_SHORT = ("running", "stopped")
 #: Statuses of an action whose proof failed, or could not be made.
 NOT_PROVED = ("disproved", "unproved")
@@ -45,10 +45,10 @@ NOT_PROVED = ("disproved", "unproved")
 
 @dataclass(frozen=True)
 class TableWork:
-    """What acting on a table needs to know.
+    """The input for acting on a table.
 
-    ``permit`` is asked before each action; ``begin`` is told of a run before it begins; ``note`` gets each step as it
-    ends, also the one that a person stops. ``timeout`` is the longest that planning may take, in seconds; ``known`` has the
+    ``permit`` is called before each action; ``begin`` with each run before it begins; ``note`` with each step as it
+    ends, also with the step that a person stops. ``timeout`` is the time limit for planning, in seconds; ``known`` has the
     facts of tables that the pass has observed.
     """
 
@@ -70,12 +70,12 @@ class TableWork:
         return display_name(self.table)
 
     def is_allowed(self, action: str) -> bool:
-        """Tell whether the rule says ``execute: true`` for an action."""
+        """Whether the rule says ``execute: true`` for an action."""
         section = self.rule.actions.get(action)
         return section is not None and section.execute
 
     def is_tried(self, action: str) -> bool:
-        """Tell whether an action's plan is tried on a clone first."""
+        """Whether an action's plan is tried on a clone first."""
         return action == "compact" and self.rule.compact is not None and self.rule.compact.trial
 
     def limits(self, action: str) -> Limits:
@@ -84,7 +84,7 @@ class TableWork:
 
 
 def act(work: TableWork, studied: Studied, share: Share, *, dry_run: bool) -> None:
-    """Go through the actions of a table's plans; ``work.note`` gets a step for each, run or not."""
+    """Run the actions of a table's plans in order; calls ``work.note`` with a step for each, run or not."""
     if studied.refusal:
         work.note(Step("maintain", "reported", studied.refusal))
     changed = False
@@ -108,42 +108,42 @@ def act(work: TableWork, studied: Studied, share: Share, *, dry_run: bool) -> No
             plan = _again(work, action, share)
         if plan is None or not plan.actions:
             if share.cut and action == "compact":
-                work.note(Step(action, "waits", "what the pass's budget leaves for it is too little for any partition"))
+                work.note(Step(action, "waits", "the rest of the pass's budget is too small for any partition"))
             continue
         if dry_run:
-            work.note(planned(action, plan, "this is what would be run"))
+            work.note(planned(action, plan, "dry run: not executed"))
             continue
         step = _run(work, action, plan, share, leave)
         work.note(step)
         changed = changed or step.run_id is not None
         if step.status == "done" and action == "compact" and (share.cut or leaves_for_budget(plan)):
-            work.note(Step(action, "waits", "its other partitions are left to the next pass by the budget"))
+            work.note(Step(action, "waits", "the budget leaves its other partitions to the next pass"))
         if step.status in {"busy", "stopped", "failed"}:
             break
 
 
 def leaves_for_budget(plan: Plan) -> bool:
-    """Tell whether a plan would take more if its budget were larger."""
+    """Whether a plan would take more if its budget were larger."""
     return any("budget" in left.reason for left in plan.left_alone)
 
 
 def _wait(action: str, plan: Plan | None, share: Share, leave: Permit) -> str | None:
-    """Why an action that is allowed is left for a later pass; None if it is not."""
+    """Why an allowed action is left to a later pass; None if it is not."""
     if not leave.granted:
         return leave.why
     if action == "compact" and share.is_nothing:
-        return "the pass's budget buys other tables that win more per byte"
+        return "the pass's budget goes to tables that save more file opens per byte"
     if action == "compact" and plan is None and share.is_limited:
-        return "it can be planned only now, after the conversion, and the pass's budget was shared out before"
+        return "it could be planned only after the conversion, when the pass's budget was already shared out"
     return None
 
 
 def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
-    """Go on with the run that an earlier pass of this policy began and did not end; None if that is not to be done.
+    """Resume the run that an earlier pass of this policy began and did not finish; None if it must not be resumed.
 
-    No other run is touched: neither a person's, nor this one once another has followed it. It is not resumed where
-    the rule no longer allows it, or says something else of it than it did then: its plan is of what it said then.
-    What of it was not proved holds the table back, unless the run that is resumed proves it.
+    No other run is touched: neither a person's, nor this one after another run followed it. It is not resumed if
+    the rule no longer allows it, or says something different about it, because its plan follows the old rule.
+    If its proof is missing, the table stays blocked, unless the resumed run completes the proof.
     """
     full = display_name(work.lake.sql_name(work.table))
     with opened(work.ledger or None, work.lake) as book:
@@ -154,7 +154,7 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
         why_not = still(begun, work.rule, plan.command)
         if why_not is not None:
             work.say(
-                f"{work.name}: run {record.run_id} of an earlier pass is not resumed, as {why_not}; what it committed stays, and the rest is planned again"
+                f"{work.name}: run {record.run_id} of an earlier pass is not resumed, because {why_not}; its commits stay, and the rest is planned again"
             )
             return _unproved(book, begun)
     leave = work.permit()
@@ -178,7 +178,7 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
 
 
 def _unproved(book: Ledger, begun: StartedRun) -> Step | None:
-    """A step for a run that was not proved, and whose pass ended before it heard so; None for any other run."""
+    """A step for a run that was not proved, if its pass ended before it could record that; None for any other run."""
     record = book.run(begun.run_id)
     if record is None or record.status == CLEARED or all(one.status not in NOT_PROVED for one in book.actions(begun.run_id)):
         return None
@@ -187,17 +187,17 @@ def _unproved(book: Ledger, begun: StartedRun) -> Step | None:
 
 
 def still(begun: StartedRun, rule: Rule, command: str) -> str | None:
-    """Why a run may not go on by what the rule says now; None if it may. Pure."""
+    """Why the current rule does not allow resuming a run; None if it does. Pure."""
     section = rule.actions.get(begun.action)
     if section is None or not section.execute:
         return f"the rule no longer says execute: true for {begun.action}"
     if mark(rule, begun.action) != begun.mark:
-        return f"the rule says something else of {begun.action} now"
-    return None if begun.action == command else "it is of another kind than was noted"
+        return f"the rule for {begun.action} has changed"
+    return None if begun.action == command else "it is a different action than recorded"
 
 
 def _again(work: TableWork, action: str, share: Share) -> Plan | None:
-    """The plan of an action for the table as it is now; what was done just now is not left alone."""
+    """The plan of an action for the current table; partitions written a moment ago are included."""
 
     def plan(lake: Lake) -> Plan | None:
         if action == "compact":
@@ -209,9 +209,9 @@ def _again(work: TableWork, action: str, share: Share) -> Plan | None:
 
 
 def _compaction(work: TableWork, lake: Lake, share: Share, trial: Stop | None = None) -> Plan | None:
-    """The plan of a compaction for the table as it is now; None where nothing can be worth it.
+    """The plan of a compaction for the current table; None if nothing can be worth it.
 
-    With what ends a ``trial`` it is tried on a clone beside the table, so only by who may work on the table now; raises
+    With a ``trial`` (the stop for it), the plan is tried on a clone next to the table, so only where work on the table is allowed now; raises
     :class:`~icekit.engine.interrupting.Stopped`.
     """
     facts, findings = observed(lake, work.table, work.rule, work.known)
@@ -242,7 +242,7 @@ def _run(work: TableWork, action: str, plan: Plan, share: Share, leave: Permit) 
     def go(stop: Stop) -> Step:
         tried = _compaction(work, work.lake, share, trial=stop) if work.is_tried(action) else plan
         if tried is None or not tried.actions:
-            return Step(action, "reported", "its trial leaves nothing to do")
+            return Step(action, "reported", "after its trial, nothing is left to do")
         run_id = new_run_id()
         work.begin(StartedRun(run_id, action, mark(work.rule, action)))
         outcome = run(
@@ -261,14 +261,14 @@ def _run(work: TableWork, action: str, plan: Plan, share: Share, leave: Permit) 
 
 
 def _guarded(action: str, leave: Permit, work: TableWork, go: Callable[[Stop], Step]) -> Step:
-    """Run until the leave ends; what goes wrong with the table becomes its step."""
+    """Run until the permit ends; a failure of the table becomes its step."""
     end = leave.end
     limit = getattr(work.rule.compact, "budget", None) if action == "compact" else None
     why = leave.why
     if limit is not None and limit.seconds is not None:
         own = work.now() + dt.timedelta(seconds=limit.seconds)
         if end is None or own < end:
-            end, why = own, "the time of its budget was spent"
+            end, why = own, "the time in its budget ran out"
     try:
         stop = stopping_at(end, work.now())
         with heeded(stop.set):
@@ -276,7 +276,7 @@ def _guarded(action: str, leave: Permit, work: TableWork, go: Callable[[Stop], S
     except TableClaimed as problem:
         return Step(action, "busy", str(problem))
     except Stopped:
-        step = Step(action, "stopped", "its trial was stopped, and nothing was run")
+        step = Step(action, "stopped", "its trial was stopped; nothing was run")
     except RunDisproved as problem:
         return Step(action, "failed", str(problem), is_unproved=True, held_by=problem.run_id)
     except IcekitError as problem:
@@ -285,26 +285,26 @@ def _guarded(action: str, leave: Permit, work: TableWork, go: Callable[[Stop], S
 
 
 def stopped_by(stop: Stop, step: Step, why: str, note: Callable[[Step], object]) -> Step:
-    """A step that was cut short, with who stopped it: the clock, a lost claim (which makes it busy), or a person.
+    """A step that was cut short, with the reason: the clock, a lost claim (which makes the table busy), or a person.
 
-    A person stops the whole pass: the step is noted, and KeyboardInterrupt raised. Pure.
+    A person stops the complete pass: the step is noted, and KeyboardInterrupt raised. Pure.
     """
     if step.status != "stopped":
         return step
     if stop.reason == "clock":
-        return replace(step, said=f"{step.said}; stopped, as {why}; the next pass goes on with it")
+        return replace(step, said=f"{step.said}; stopped because {why}; the next pass continues it")
     if stop.reason == "claim":
-        return replace(step, status="busy", said=f"{step.said}; another run has taken the table over; the next pass looks at what is left")
-    note(replace(step, said=f"{step.said}; stopped by hand; the next pass goes on with it"))
+        return replace(step, status="busy", said=f"{step.said}; another run took the table over; the next pass checks what is left")
+    note(replace(step, said=f"{step.said}; stopped by hand; the next pass continues it"))
     raise KeyboardInterrupt
 
 
-# --- Hold what a pass knows of a table that it has not done with yet
+# --- The state of a table during a pass
 
 
 @dataclass
 class Table:
-    """A table on its way through a pass; ``record`` is what is known of it, ``status`` what the pass says of it once it has done with it."""
+    """A table during a pass; ``record`` is what is remembered of it, ``status`` its result once the pass has finished it."""
 
     name: Identifier
     rule: Rule
@@ -317,7 +317,7 @@ class Table:
     before: TableHealth | None = None
     start: Watermark | None = None
     seconds: float = 0.0
-    #: The leave that the pass's budget was shared out by; a refusal then stays one.
+    #: The permit used for sharing out the pass's budget; a refusal then stays a refusal.
     leave: Permit | None = None
 
     @property
@@ -327,25 +327,25 @@ class Table:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the pass has done with it."""
+        """Whether the pass has finished the table."""
         return self.status is not None
 
     @property
     def may_run(self) -> bool:
-        """Tell whether runs may begin on it in this pass."""
+        """Whether runs may begin on the table in this pass."""
         return self.record.state is TableState.DUE and not self.is_over
 
     @property
     def status_now(self) -> Status:
-        """Its status; as long as it has none, that of its most serious step."""
+        """Its status; before it has one, that of its most serious step."""
         return self.status or most_serious(step.status for step in self.steps)
 
     def end(self, status: Status, why: str) -> None:
-        """Give it its status, which no step changes any more; it is done with."""
+        """Set its final status, which no later step changes."""
         self.status, self.why = status, why
 
     def crash(self, problem: BaseException, output: Path | None) -> None:
-        """End it by an error that nobody foresaw; its trace goes into a file of ``output``, where one is given."""
+        """Finish it with an unexpected error; the trace goes into a file in ``output``, if given."""
         said = f"{type(problem).__name__}: {first_line(problem)}"
         if output is not None:
             # A full disk must not end the pass.
@@ -355,7 +355,7 @@ class Table:
         self.end("crashed", said)
 
     def keep_back(self, now: dt.datetime, zone: ZoneInfo) -> None:
-        """Say what failed on it, and end it if that is tried again later; what was not proved lets it be reported on."""
+        """Record what failed on it, and finish it if that is to be retried later; a table that was not proved is still reported on."""
         failure, is_unproved = self.record.failure, self.record.state is TableState.UNPROVED
         again = failure.rests_until(self.rule) if failure and self.record.state is TableState.FAILED else None
         if failure is None or not (is_unproved or (again is not None and now < again)):
@@ -363,16 +363,16 @@ class Table:
         self.steps.append(Step(failure.action, "failed", failure.said, is_unproved=is_unproved))
         clear = how_to_clear(self.written)
         if again is None:
-            self.why = f"nothing is run on it until a person has looked at it, and says so by {clear}"
+            self.why = f"icekit runs nothing on it until a person has looked at it and clears it with {clear}"
         else:
-            self.end("failed", f"{failure.often()}; it is tried again from {again.astimezone(zone):%a %H:%M %Z} on, or after {clear}")
+            self.end("failed", f"{failure.often()}; icekit tries again from {again.astimezone(zone):%a %H:%M %Z} on, or after {clear}")
 
 
-# --- Share a pass's budget out among its tables: conversions first, then partitions of all tables by what they win
+# --- Share a pass's budget among its tables: conversions first, then the partitions of all tables by file opens saved per byte
 
 
 def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Permit]) -> dict[str, Share]:
-    """What each table gets of the pass's budget; conversions come first, as nothing else helps their tables."""
+    """Each table's share of the pass's budget; conversions come first, because nothing else helps their tables."""
     spent = [step for one in tables for step in one.steps if step.run_id]
     left = less(budget, sum(step.bytes_in for step in spent), sum(step.files_in for step in spent))
     if left.bytes is not None or left.files is not None:
@@ -383,7 +383,7 @@ def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Pe
         files, read = one.studied.convert_reads
         if files and one.rule.convert and one.rule.convert.execute:
             if (left.bytes is not None and read > left.bytes) or (left.files is not None and files > left.files):
-                one.steps.append(Step("convert", "waits", "the pass's budget is too small for it beside the others", files_in=0))
+                one.steps.append(Step("convert", "waits", "the pass's budget is too small for this and the other tables", files_in=0))
                 one.studied = replace(one.studied, plans={k: v for k, v in one.studied.plans.items() if k != "convert"})
             else:
                 left = less(left, read, files)
@@ -391,18 +391,18 @@ def shares(budget: PassBudget, tables: list[Table], permit: Callable[[Table], Pe
     return share_out(wanted, left)
 
 
-# --- Let a pass end that was asked to: what it broke off is no table's failure
+# --- End a pass on request: a step that was cut short is not a failure of the table
 
 
 def while_ending(step: Step, ending: Ending) -> Step:
-    """A step that failed once the process was asked to end: cut short, and not the table's failure; what was disproved stays."""
+    """A step that failed after the process was asked to end: cut short, not a failure of the table; a disproved step stays disproved."""
     if step.status != "failed" or step.is_unproved or not ending.is_asked:
         return step
-    return replace(step, status="stopped", said=f"{step.said}; the pass was asked to end meanwhile, and the next one goes on")
+    return replace(step, status="stopped", said=f"{step.said}; the pass was asked to end meanwhile; the next pass continues")
 
 
 def stop(tables: list[Table]) -> None:
-    """Say of the tables that a pass has done nothing on that it was stopped; what it did on the others stays said."""
+    """Mark the tables that a pass did nothing on as stopped; the results of the others stay."""
     for one in tables:
         if not one.is_over and not one.steps:
-            one.end("stopped", "the pass was stopped by hand or by a signal; the next one goes on")
+            one.end("stopped", "the pass was stopped by hand or by a signal; the next pass continues")

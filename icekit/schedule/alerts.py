@@ -1,6 +1,6 @@
-"""Decide who hears what of a pass, once per change, and send it; write what monitoring reads: JUnit XML and a file for Prometheus.
+"""Decide whom to notify about a pass, once per change, and send the messages; write the files for monitoring: JUnit XML and a file for Prometheus.
 
-A receiver that fails does not keep the others from it.
+A receiver that fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 Kind = Literal["unhealthy", "failed", "well", "done"]
 _GRAVE: tuple[Kind, ...] = ("failed", "unhealthy")
-# Stands for the policy among tables, whose names have a dot.
+# Stands for the policy in lists of tables, whose names have a dot.
 _POLICY = "policy"
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something to tell of one table: what, where, and what to do next.
+    """A piece of news about one table: what, where, and what to do next.
 
-    ``mark`` is equal as long as nothing has changed about it: a figure that grows is no news.
+    ``mark`` stays equal as long as nothing changes: a growing figure is no news.
     """
 
     table: str
@@ -57,7 +57,7 @@ class News:
 
 @dataclass(frozen=True)
 class Message:
-    """What one receiver is told after a pass, and what is then on record of it."""
+    """The message for one receiver after a pass, and the record of it."""
 
     receiver: str
     title: str
@@ -67,7 +67,7 @@ class Message:
 
 
 def news(made: Pass, policy: SchedulePolicy) -> list[News]:
-    """What there is to tell of a pass; ``well`` is not among it, as it depends on what was told before."""
+    """The news of a pass; ``well`` is not included, because it depends on earlier messages."""
     found = []
     for one in made.tables:
         where = _where(one, policy)
@@ -78,7 +78,7 @@ def news(made: Pass, policy: SchedulePolicy) -> list[News]:
         elif one.is_unhealthy and one.health is not None:
             names = sorted(name for name, severity in one.health.findings if severity != "info")
             planned = next((step for step in one.steps if step.status in {"planned", "waits"}), None)
-            following = f"{planned.action}: {planned.said}" if planned else "read the report; each finding has its SQL"
+            following = f"{planned.action}: {planned.said}" if planned else "read the report; each finding has SQL to fix it"
             found.append(
                 News(
                     one.table,
@@ -93,33 +93,33 @@ def news(made: Pass, policy: SchedulePolicy) -> list[News]:
             did = "; ".join(f"{step.action}: {step.said}" for step in one.steps if step.status == "done")
             found.append(News(one.table, "done", did, where, "nothing", f"done:{made.started.isoformat()}"))
     if made.failure:
-        following = "fix what is named; the next pass tries again"
+        following = "fix the named problem; the next pass tries again"
         found.append(News(_POLICY, "failed", f"the pass itself failed: {made.failure}", policy.name, following, _first(made.failure)))
     elif made.problems:
-        # One piece of news, as a receiver's memory holds one mark for each name.
+        # One piece of news, because a receiver's record holds one mark per name.
         following = "fix the policy, and check it with `icekit schedule check`"
         found.append(News(_POLICY, "failed", "\n  ".join(made.problems), policy.name, following, "\n".join(sorted(made.problems))))
     return found
 
 
 def _following(one: TableResult) -> str:
-    """What to do about a table that failed."""
+    """What to do about a failed table."""
     if one.status == "crashed":
-        return "read the trace beside the reports, and report it if it is a bug"
+        return "read the trace next to the reports; report it if it is a bug"
     if one.status == "timed out":
-        return "raise the policy's timeout, or let the table's window be narrower; the next pass tries again"
+        return "raise the policy's timeout, or narrow the table's time window; the next pass tries again"
     if any(step.is_unproved for step in one.steps):
-        return f"compare the table with its snapshot of before the run, roll back to that if need be, then {how_to_clear(one.table)}; until then nothing is run on it"
+        return f"compare the table with its snapshot from before the run, roll back if necessary, then run {how_to_clear(one.table)}; until then icekit runs nothing on it"
     if one.status == "failed":
-        return f"fix what is named; it is tried again after some hours, or by the next pass after {how_to_clear(one.table)}"
-    return "fix what is named; the next pass tries again"
+        return f"fix the named problem; icekit tries again after some hours, or in the next pass after {how_to_clear(one.table)}"
+    return "fix the named problem; the next pass tries again"
 
 
 def messages(made: Pass, policy: SchedulePolicy, told: Mapping[str, Mapping[str, Mapping[str, Any]]], now_ms: int) -> list[Message]:
-    """A message for each receiver that there is something new for.
+    """A message for each receiver that has something new.
 
-    ``told`` is, per receiver and table, what :class:`Message.told` said last. A table that was not looked at
-    (``quiet``, ``busy``) is not called well.
+    ``told`` is the last :data:`Message.told` per receiver and table. A table that the pass did not read
+    (``quiet``, ``busy``) is not called healthy.
     """
     found = news(made, policy)
     written = []
@@ -148,19 +148,24 @@ def _knows(made: Pass) -> bool:
 
 
 def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: SchedulePolicy) -> list[News]:
-    """Tables that a receiver was told ill of, and that are well now."""
+    """Tables that a receiver was notified about and that are healthy now."""
     by_name = {one.table: one for one in made.tables}
     found = []
     for table in sorted(set(before) - set(grave)):
         one = by_name.get(table)
         if table == _POLICY:
-            found.append(News(table, "well", "well again", policy.name, "nothing", "well"))
+            found.append(News(table, "well", "healthy again", policy.name, "nothing", "well"))
         elif one is None:
-            found.append(News(table, "well", "no longer a matter of this policy", policy.name, "nothing", "well"))
+            found.append(News(table, "well", "no longer covered by this policy", policy.name, "nothing", "well"))
         elif one.status not in {"quiet", "busy", "stopped"}:
             found.append(
                 News(
-                    table, "well", f"well again ({one.health.status if one.health else one.status})", _where(one, policy), "nothing", "well"
+                    table,
+                    "well",
+                    f"healthy again ({one.health.status if one.health else one.status})",
+                    _where(one, policy),
+                    "nothing",
+                    "well",
                 )
             )
     return found
@@ -170,7 +175,7 @@ def _message(receiver: Receiver, tell: Sequence[News], made: Pass, told: Mapping
     kinds = {kind: sum(one.kind == kind for one in tell) for kind in ("failed", "unhealthy", "well", "done")}
     title = f"icekit {made.policy}: {', '.join(f'{n} {kind}' for kind, n in kinds.items() if n)}"
     again = (
-        f" Told again after {span(receiver.remind * 1000)} if it stays so."
+        f" You get a reminder after {span(receiver.remind * 1000)} if this does not change."
         if receiver.remind and (kinds["failed"] or kinds["unhealthy"])
         else ""
     )
@@ -187,11 +192,11 @@ def _where(one: TableResult, policy: SchedulePolicy) -> str:
 
 
 def _first(said: str) -> str:
-    """An error without its figures, which change from try to try."""
+    """An error without its figures, which differ each time."""
     return "".join(c for c in said.split("\n", 1)[0] if not c.isdigit())[:200]
 
 
-# --- Send messages by Apprise; a receiver that cannot be told does not keep the others from it
+# --- Send messages with Apprise; a failing receiver does not affect the others
 
 
 _TELLING = "A policy with `notify`"
@@ -199,23 +204,23 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Each receiver's URL with its secrets in place; they are masked in all that is shown or saved from now on.
+    """Each receiver's URL with its secrets in place; from now on they are masked in all output.
 
-    Raises :class:`~icekit.errors.ParameterError` for variables that are not set, all of them at once, and for a
-    URL that Apprise does not know.
+    Raises :class:`~icekit.errors.ParameterError` listing all variables that are not set, or for a
+    URL that Apprise does not recognize.
     """
     given = os.environ if environment is None else environment
     missing = sorted({name for one in policy.notify for name in _VARIABLE.findall(one.to) if not given.get(name)})
     if missing:
         raise ParameterError(
-            f"The environment has no {', '.join(missing)}, which {policy.name}'s notify asks for; set what is missing, or take the receiver out."
+            f"Environment variables missing for notify in policy {policy.name}: {', '.join(missing)}. Set them, or remove the receiver."
         )
     found = {}
     for one in policy.notify:
         for name in _VARIABLE.findall(one.to):
             secrets.remember({"password": given[name]})
             secrets.remember({"password": quote(given[name], safe="")})
-        # A URL that is a secret as a whole is taken as it is; a part of one is quoted, as it may hold any sign.
+        # A URL that is a single secret is used as it is; a secret that is part of a URL is quoted, because it may contain any character.
         whole = _VARIABLE.fullmatch(one.to)
         found[one.name] = given[whole[1]] if whole else _VARIABLE.sub(lambda m: quote(given[m[1]], safe=""), one.to)
     _known(found)
@@ -223,9 +228,9 @@ def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -
 
 
 def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Check each receiver's address as far as it is known here; a sentence for each that needs a variable which is not set.
+    """Check each receiver's address as far as possible here; returns a sentence for each that needs a variable which is not set.
 
-    A check may run where the secrets are not. Raises :class:`~icekit.errors.ParameterError` as :func:`urls` does.
+    A check may run on a machine without the secrets. Raises :class:`~icekit.errors.ParameterError` as :func:`urls` does.
     """
     given = os.environ if environment is None else environment
     unknown = {one.name: [n for n in _VARIABLE.findall(one.to) if not given.get(n)] for one in policy.notify}
@@ -235,14 +240,14 @@ def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | Non
         if unknown[one.name] and "$" not in scheme and not (rest and _is_service(scheme)):
             raise _no_address(one.name, scheme if rest else "?")
     return [
-        f"{name}'s address was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
+        f"The address of {name} was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
         for name, names in unknown.items()
         if names
     ]
 
 
 def send(messages: Iterable[Message], to: Mapping[str, str]) -> dict[str, str | None]:
-    """Send every message; returns, per receiver, None or why it was not told."""
+    """Send every message; returns, per receiver, None or why sending failed."""
     return {message.receiver: _sent(message, to[message.receiver]) for message in messages if message.title}
 
 
@@ -260,7 +265,7 @@ def _known(found: Mapping[str, str]) -> None:
 
 def _no_address(name: str, scheme: str) -> ParameterError:
     return ParameterError(
-        f"Receiver {name} has an address that Apprise cannot use (it begins with {scrub(scheme)}://); see https://github.com/caronc/apprise/wiki for the form of each service."
+        f"Receiver {name} has an address that Apprise cannot use (it begins with {scrub(scheme)}://). See https://github.com/caronc/apprise/wiki for the form of each service."
     )
 
 
@@ -284,12 +289,12 @@ def _sent(message: Message, url: str) -> str | None:
         except Exception as error:
             done, said = False, f"{type(error).__name__}: {error}"
         else:
-            said = heard.said() or "it refused, and Apprise does not say why"
+            said = heard.said() or "the service refused, and Apprise does not say why"
     return None if done else scrub(said)
 
 
 class _Listening(logging.Handler):
-    """Hears what Apprise logs, which is where it says why, and keeps it off the terminal."""
+    """Collects what Apprise logs, which includes the reason for a failure, and keeps it off the terminal."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -301,12 +306,12 @@ class _Listening(logging.Handler):
             self._heard.append(record.getMessage())
 
     def said(self) -> str:
-        """What it heard, in one line; half a secret would not be known for one."""
+        """The collected log in one line; scrubbed before it is cut, because half a secret would not be recognized."""
         return scrub("; ".join(" ".join(one.split()) for one in self._heard))[:300]
 
     def __enter__(self) -> _Listening:
         self._before = (self._log.propagate, self._log.level)
-        # Apprise says at DEBUG level why a connection was refused, with the address in it, which is scrubbed.
+        # Apprise logs the reason of a refused connection at DEBUG level, with the address in it, which is scrubbed.
         self._log.propagate = False
         self._log.addHandler(self)
         return self
@@ -317,11 +322,11 @@ class _Listening(logging.Handler):
         self._log.setLevel(level)
 
 
-# --- Check where a policy writes, before a pass has done its work; nothing is made
+# --- Check that the files of a policy are writable before the pass does its work; creates nothing
 
 
 def check_places(policy: SchedulePolicy) -> None:
-    """Refuse an output, or another file of the policy, that cannot be written; raises :class:`~icekit.errors.ParameterError` with all of them."""
+    """Reject an output, or another file of the policy, that cannot be written; raises :class:`~icekit.errors.ParameterError` listing all of them."""
     files = {
         "ledger": policy.ledger,
         "history": policy.history,
@@ -337,25 +342,25 @@ def check_places(policy: SchedulePolicy) -> None:
         if path and str(path) != "table"
     ]
     if said := [problem for problem in wrong if problem]:
-        raise ParameterError(f"{'; '.join(said)}. Name other places in the policy, or ask for access.")
+        raise ParameterError(f"{'; '.join(said)}. Give other paths in the policy, or ask for access.")
 
 
 def _wrong(key: str, path: Path, *, is_folder: bool, is_database: bool = False) -> str | None:
-    """Why something cannot be written there; None where it can."""
+    """Why a path cannot be written; None if it can."""
     try:
         path = path.expanduser()
         if path.exists() and path.is_dir() != is_folder:
-            return f"{key}: {path} is {'a file and not a folder' if is_folder else 'a folder and not a file'}"
+            return f"{key}: {path} is {'a file, not a folder' if is_folder else 'a folder, not a file'}"
         there = path
         while not there.exists() and there != there.parent:
             there = there.parent
         if there != path and not there.is_dir():
-            return f"{key}: {path} cannot be made, as {there} is a file"
+            return f"{key}: {path} cannot be created, because {there} is a file"
         if not _may_write(there):
-            return f"{key}: {there} may not be written to"
-        # SQLite writes its log into files next to it.
+            return f"{key}: {there} is not writable"
+        # SQLite writes its log into files next to the database.
         if is_database and not _may_write(path.parent if there == path else there):
-            return f"{key}: {path.parent} may not be written to, and SQLite needs files next to {path.name}"
+            return f"{key}: {path.parent} is not writable, and SQLite needs files next to {path.name}"
     except (OSError, ValueError, RuntimeError) as error:
         return f"{key}: {path} cannot be used ({getattr(error, 'strerror', None) or error})"
     return None
@@ -369,7 +374,7 @@ def _may_write(path: Path) -> bool:
 
 
 SEVERITIES = ("info", "warning", "critical")
-# Cases that are about the run itself; a table's name has a dot.
+# Test cases about the run itself; a table's name has a dot.
 _NO_TABLES = frozenset({"policy", "alerts", "report"})
 _OF_HEALTH = {
     "table_data_files": ("Live data files in the newest report.", "data_files"),
@@ -378,14 +383,14 @@ _OF_HEALTH = {
     "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
     "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
 }
-# Functions that write, each with its file.
+# The functions that write, each with its file.
 Writers = Sequence[tuple[Callable[["Watched", Path], Path], Path]]
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One table as monitoring sees it; ``verdict`` as JUnit knows them."""
+    """One table for monitoring; ``verdict`` in JUnit's terms."""
 
     table: str
     status: str
@@ -399,7 +404,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A report or a pass as monitoring sees it; ``what`` is ``report``, or the policy's name."""
+    """A report or a pass for monitoring; ``what`` is ``report``, or the policy's name."""
 
     what: str
     catalog: str
@@ -410,7 +415,7 @@ class Watched:
 
 
 def of_pass(made: Pass) -> Watched:
-    """A pass: its tables, and what is of none of them as cases of their own."""
+    """A pass: its tables, and problems that belong to no table as separate cases."""
     cases = [_case(one) for one in made.tables]
     cases += [Case("policy", "misconfigured", "error", problem, 0.0) for problem in made.problems]
     if made.failure:
@@ -424,7 +429,7 @@ def of_pass(made: Pass) -> Watched:
 
 
 def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
-    """A report run: a case per row; its seconds are those of its tables together."""
+    """A report run: a case per row; its duration is the sum over its tables."""
     ended = ended or dt.datetime.now(dt.UTC)
     now = int(ended.timestamp() * 1000)
     cases = []
@@ -438,7 +443,7 @@ def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | N
 
 
 def write_junit(watched: Watched, path: Path) -> Path:
-    """Write JUnit XML: failures are unhealthy tables and failed work, errors what could not be read, skipped what was not due."""
+    """Write JUnit XML: unhealthy tables and failed work are failures, unreadable tables are errors, and tables that were not due are skipped."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite(_clean(f"icekit {watched.what}"))
@@ -461,9 +466,9 @@ def write_junit(watched: Watched, path: Path) -> Path:
 
 
 def write_prometheus(watched: Watched, path: Path) -> Path:
-    """Write the text format for node_exporter's textfile collector, all of it or nothing.
+    """Write the text format for node_exporter's textfile collector, complete or not at all.
 
-    Labels are the catalog, the table (as many series as tables) and the severity; what a table is called by
+    Labels are the catalog, the table (as many series as tables) and the severity;
     ``what`` is the label ``policy``, so that several policies may share a folder of files.
     """
     from prometheus_client import write_to_textfile
@@ -471,13 +476,13 @@ def write_prometheus(watched: Watched, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         write_to_textfile(str(path), registry(watched))
-    # For the exporter, which is another user.
+    # Readable for the exporter, which is another user.
     path.chmod(0o644)
     return path
 
 
 def registry(watched: Watched) -> CollectorRegistry:
-    """The metrics of a report or a pass; gauges, as a file is of one moment."""
+    """The metrics of a report or a pass; gauges, because a file describes one point in time."""
     from prometheus_client import CollectorRegistry, Gauge
 
     made = CollectorRegistry()
@@ -491,8 +496,8 @@ def registry(watched: Watched) -> CollectorRegistry:
         "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed, 130 stopped by hand.",
     ).labels(**of_all).set(watched.exit_status)
     gauge("last_run_timestamp_seconds", "When the last run ended, in seconds since 1970.").labels(**of_all).set(watched.ended.timestamp())
-    gauge("last_run_duration_seconds", "How long the last run took.").labels(**of_all).set(watched.seconds)
-    states = gauge("last_run_tables", "Tables of the last run by what became of them.", "status")
+    gauge("last_run_duration_seconds", "How long the last run took, in seconds.").labels(**of_all).set(watched.seconds)
+    states = gauge("last_run_tables", "Tables of the last run by status.", "status")
     for status in sorted({one.status for one in watched.cases}):
         states.labels(**of_all, status=status.replace(" ", "_")).set(sum(one.status == status for one in watched.cases))
     tables = [one for one in watched.cases if one.table not in _NO_TABLES]
@@ -501,9 +506,9 @@ def registry(watched: Watched) -> CollectorRegistry:
         for one in tables:
             if one.health:
                 metric.labels(**of_all, table=one.table).set(getattr(one.health, attribute))
-    reported = gauge("table_report_timestamp_seconds", "When the newest report was made, in seconds since 1970.", "table")
-    unhealthy = gauge("table_unhealthy", "1 where the newest report is as grave as the gate or graver, else 0.", "table")
-    failed = gauge("table_failed", "1 where the last run could not read or fix the table, else 0.", "table")
+    reported = gauge("table_report_timestamp_seconds", "Time of the newest report, in seconds since 1970.", "table")
+    unhealthy = gauge("table_unhealthy", "1 if the newest report is at least as serious as fail_on, else 0.", "table")
+    failed = gauge("table_failed", "1 if the last run could not read or fix the table, else 0.", "table")
     rewritten = gauge("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", "table")
     for one in tables:
         of_one = {**of_all, "table": one.table}
@@ -530,7 +535,7 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         verdict = "skipped"
     said = _sentences([one.why, *(f"{step.action} {step.status}: {step.said}" for step in one.steps)])
     if one.is_unhealthy and one.health:
-        said = f"{one.health.status} by fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
+        said = f"{one.health.status} with fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
             f"\n{said}" if said else ""
         )
     rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
@@ -555,12 +560,12 @@ def _clean(text: str) -> str:
 
 
 def writers(junit: Path | None, prometheus: Path | None) -> Writers:
-    """Which of the two files are asked for, and what writes each.
+    """The requested files, and the function that writes each.
 
-    Raises :class:`~icekit.errors.ExtraMissing` where a library for one is not installed: ask before the work is done.
+    Raises :class:`~icekit.errors.ExtraMissing` where a library for one is not installed: call this before the work is done.
     """
     if junit is not None:
-        require("junitparser", "A file of JUnit XML")
+        require("junitparser", "Writing JUnit XML")
     if prometheus is not None:
-        require("prometheus_client", "A file for Prometheus")
+        require("prometheus_client", "Writing metrics for Prometheus")
     return [(write, path) for write, path in ((write_junit, junit), (write_prometheus, prometheus)) if path is not None]

@@ -29,19 +29,19 @@ from icekit.schedule.study import Assigned, Permit, PlanTimedOut, Share, Waterma
 from icekit.units import count
 
 Clock = Callable[[], dt.datetime]
-#: Why a table in such a state is due, whatever its trigger says.
+#: Why a table in such a state is due, whatever its trigger.
 _DUE_ANYWAY = {
     TableState.UNFINISHED: "a run of an earlier pass was unfinished",
     TableState.CLEARED: "it was cleared",
-    TableState.DUE: "an earlier pass has left something to do",
+    TableState.DUE: "an earlier pass left something to do",
 }
 
 
 def run_pass(policy: SchedulePolicy, state: State, *, dry_run: bool = False, clock: Clock | None = None, say: Say = print) -> Pass:
-    """Go through a policy once; returns what was done.
+    """Run one pass of a policy; returns its result.
 
-    A table that fails does not stop the others. Nothing is written in a dry run. The caller holds the lock, tells
-    the receivers and writes the files. Raises :class:`~icekit.errors.IcekitError` for what concerns all tables
+    A failing table does not stop the others. A dry run writes nothing. The caller holds the lock, notifies
+    the receivers and writes the files. Raises :class:`~icekit.errors.IcekitError` for problems of all tables
     (the catalog, the record of passes).
     """
     return _OnePass(policy, state, dry_run, clock or (lambda: dt.datetime.now(dt.UTC)), say).go()
@@ -70,7 +70,7 @@ class _OnePass:
                     self.say(f"policy: {problem}")
                 tables = [Table(name, rule) for name, rule in assigned.tables]
                 self.say(
-                    f"{count(len(tables), 'table')} of catalog {self.lake.name} by policy {self.policy.name}{', a dry run' if self.dry_run else ''}"
+                    f"{count(len(tables), 'table')} of catalog {self.lake.name} under policy {self.policy.name}{', dry run' if self.dry_run else ''}"
                 )
                 self._through(tables)
             except BaseException as error:
@@ -104,7 +104,7 @@ class _OnePass:
                     plan = partial(study, rule=one.rule, ledger=self.policy.ledger, now=self.clock(), known=self.known)
                     one.studied = timely(self.lake, self.policy.timeout, partial(plan, table=one.name))
         shared = shares(self.policy.budget, tables, self._permit)
-        # The tables that win most come first: what ends a pass early should cut the least.
+        # The tables that gain most come first: a pass that ends early should lose the least.
         queue = sorted((one for one in tables if not one.is_over), key=lambda one: -sum(o.file_opens_saved for o in one.studied.offers))
         self._work_through(queue, shared)
 
@@ -114,7 +114,7 @@ class _OnePass:
             with self._on(one):
                 self._work(one, shared.get(one.written, Share()))
             is_changed = not one.is_over and any(step.was_run for step in one.steps)
-            # At once, so that a kill loses nothing of it; what was changed is kept again with its new report.
+            # Saved at once, so that a kill loses nothing; a changed table is saved again with its new report.
             with self._on(one):
                 self._keep(one, is_reported=not is_changed)
             changed += [one] if is_changed else []
@@ -122,14 +122,14 @@ class _OnePass:
         self._report(changed, after=True)
 
     def _hushed(self, one: Table) -> bool:
-        """Whether its quiet hours have begun since the pass looked at it; what is left is for the next pass."""
+        """Whether its quiet hours have begun since the pass read it; the rest is for the next pass."""
         silent = quiet(one.rule, self.policy.timezone, self.clock())
         if silent is None:
             return False
         if one.is_over:
-            one.why += f"; not reported on since, as its {silent}"
+            one.why += f"; not reported on again: {silent}"
         elif one.steps:
-            # What was resumed has its result; the rest waits.
+            # A resumed table has its result; the rest waits.
             one.steps.append(Step("report", "waits", silent))
             one.status = one.status_now
         else:
@@ -137,7 +137,7 @@ class _OnePass:
         return True
 
     def _look(self, one: Table) -> None:
-        """Whether the table is looked at in this pass; an unfinished run goes on first."""
+        """Whether the table is read in this pass; an unfinished run is resumed first."""
         if silent := quiet(one.rule, self.policy.timezone, self.clock()):
             one.end("quiet", silent)
             return
@@ -168,15 +168,15 @@ class _OnePass:
         if not one.may_run:
             return
         if one.record.failure is not None:
-            self.say(f"{one.written}: {one.record.failure.often()}; it is tried again")
+            self.say(f"{one.written}: {one.record.failure.often()}; trying again")
         act(self._work_on(one), one.studied, share, dry_run=self.dry_run)
 
     def _apply(self, one: Table, event: Event | None, **changed: Any) -> None:
-        """Let an event change what is known of a table; a dry run keeps nothing of it."""
+        """Let an event change the record of a table; a dry run saves nothing."""
         one.record = one.record.after(event, **changed) if self.dry_run else self.state.apply(one.written, event, **changed)
 
     def _note(self, one: Table, step: Step) -> None:
-        """Take in a step as it ends, and remember at once what it makes of the table."""
+        """Add a step as it ends, and save at once what it means for the table."""
         step = while_ending(step, self.ending)
         one.steps.append(step)
         now_ms = int(self.clock().timestamp() * 1000)
@@ -216,7 +216,7 @@ class _OnePass:
     def _report(self, tables: list[Table], *, after: bool) -> None:
         if self.dry_run:
             return
-        # What a table that waits was reported on before, and nothing has come to it since, stays.
+        # A waiting table that was reported on before, and has not changed since, keeps its result.
         by_rule = [
             (rule, [one for one in tables if one.rule.name == rule.name and (after or one.health is None)]) for rule in self.policy.tables
         ]
@@ -250,7 +250,7 @@ class _OnePass:
 
     @contextlib.contextmanager
     def _on(self, one: Table) -> Iterator[None]:
-        """Work on one table; whatever goes wrong becomes its result."""
+        """Work on one table; any failure becomes its result."""
         began = time.monotonic()
         self.ending.check()
         try:
@@ -259,7 +259,7 @@ class _OnePass:
         except Exception as problem:
             self.ending.check()
             if (known := outside(problem)) is None:
-                # No fault of the table's.
+                # Not the table's fault.
                 one.crash(problem, None if self.dry_run else self.policy.output)
             else:
                 one.end("timed out" if isinstance(known, PlanTimedOut) else "misconfigured", str(known))
@@ -281,7 +281,7 @@ class _OnePass:
         )
 
     def _keep(self, one: Table, *, is_reported: bool = True) -> None:
-        """Remember a table; it passes only when all that was due is done, and one that was not proved when it is reported on."""
+        """Save a table; it passes only when everything due is done, and an unproved table when it is reported on."""
         if self.dry_run:
             return
         result, seen = self._result(one), one.start
@@ -292,13 +292,13 @@ class _OnePass:
             self._apply(one, None, last=last)
             return
         if seen and is_changed:
-            # A table that is rolled back past what was committed here is at the very snapshot that was seen.
+            # A table that is rolled back past our commits is at exactly the snapshot that was seen.
             with contextlib.suppress(IcekitError):
                 seen = replace(seen, left_id=head(self.lake, one.name).snapshot_id)
         self._apply(one, "pass", last=last, seen=seen)
 
 
-# --- Run a policy as a scheduler does: under its lock, then tell the receivers, then write the files, then fail
+# --- Run a policy as a scheduler does: under its lock, then notify the receivers, write the files, and return the exit status
 
 
 def run_policy(
@@ -310,10 +310,10 @@ def run_policy(
     clock: Clock | None = None,
     say: Say = print,
 ) -> Pass:
-    """One pass of a policy, whole: every receiver is told and every file written before its exit status counts.
+    """One complete pass of a policy: every receiver is notified and every file written before its exit status counts.
 
-    Raises :class:`~icekit.schedule.state.AnotherPass` while another pass of it runs, and the errors of
-    :mod:`icekit.errors` for what concerns all tables. A dry run takes no lock and writes and tells nothing.
+    Raises :class:`~icekit.schedule.state.AnotherPass` while another pass is running, and the errors of
+    :mod:`icekit.errors` for problems of all tables. A dry run takes no lock, writes nothing and notifies nobody.
     """
     path = state_path(policy)
     state = State(path)
@@ -326,17 +326,17 @@ def run_policy(
         return made
     to = urls(policy)
     monitors = writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
-    # A pass may end somewhat after its time, as what is committed is still proved.
+    # A pass may end somewhat late, because commits are still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
             check_places(policy)
-            # Before the pass adds to it: it is told beside what the pass itself does.
+            # Read before the pass adds to it: messages show it next to the pass's own actions.
             lately = state.lately()
             made = replace(run_pass(policy, state, clock=clock, say=say), lately=lately)
-            # What was done is told and written whatever is asked from here on; it takes seconds.
+            # From here on, results are sent and written whatever signal arrives; that takes seconds.
             ending.hear()
         except Exception as problem:
-            # Whoever watches is told before the scheduler is; what cannot be told or written is no more than this.
+            # Receivers are notified before the scheduler is; a failure here changes no more than this.
             lost = failed(policy, problem, clock)
             with contextlib.suppress(Exception):
                 lost = tell(lost, policy, state, to)
@@ -351,7 +351,7 @@ def run_policy(
 
 
 def failed(policy: SchedulePolicy, problem: Exception, clock: Clock | None = None) -> Pass:
-    """A pass that came to no table: the catalog, the record of passes or icekit itself failed."""
+    """A pass that reached no table: the catalog, the record of passes or icekit itself failed."""
     status, said = EXIT_CRASHED, f"{type(problem).__name__}: {first_line(problem)}"
     if (known := outside(problem)) is not None:
         status, said = known.exit_status or EXIT_MISCONFIGURED, str(known)
@@ -366,24 +366,24 @@ def _write(made: Pass, policy: SchedulePolicy, monitors: Writers) -> list[Path]:
 
 
 def tell(made: Pass, policy: SchedulePolicy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:
-    """Tell every receiver what is new for it; the pass, with who was told and who could not be."""
+    """Notify every receiver of its news; returns the pass with the receivers reached and the failures."""
     now_ms = int((now or dt.datetime.now(dt.UTC)).timestamp() * 1000)
     try:
         before = {one.name: state.told(one.name) for one in policy.notify}
     except LedgerUnusable:
         if not made.failure:
             raise
-        before = {}  # it is what the message is about
+        before = {}  # the message is about the record itself
     written = messages(made, policy, before, now_ms)
     answers = send(written, to)
     problems = []
     for message in written:
         problem = answers.get(message.receiver)
         if problem is None:
-            # Not before: who was not told is told by the next pass.
+            # Recorded only now: a receiver that was not reached gets the message from the next pass.
             with contextlib.suppress(LedgerUnusable) if made.failure else contextlib.nullcontext():
                 state.tell(message.receiver, dict(message.told))
         else:
-            problems.append(f"{message.receiver} could not be told: {problem}")
+            problems.append(f"{message.receiver} could not be notified: {problem}")
     told = tuple(message.receiver for message in written if message.title and answers.get(message.receiver) is None)
     return replace(made, told=told, alert_problems=tuple(problems))

@@ -1,4 +1,4 @@
-"""Hold what a policy says: which tables, when they are due, what may be done to them in which hours, who is told."""
+"""Define a policy: which tables, when they are due, what may be done to them in which hours, who is notified."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from icekit.run import sampled
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = re.compile(r"(?:([A-Za-z][A-Za-z,\- ]*?)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _DAY = 24 * 60
-# Beyond a week everything repeats; one more for what began the day before, and a change of clocks.
+# After a week everything repeats; one more day for hours that began the day before, and one for a clock change.
 _AHEAD = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Hours of some days, by the clock on the wall: minutes after midnight, ``end`` not included.
+    """Hours of some days, in local time: minutes after midnight, ``end`` not included.
 
-    An ``end`` that is not after ``start`` is on the next day; ``days`` (0 is Monday) are those it begins on.
+    An ``end`` that is not after ``start`` is on the next day; ``days`` (0 is Monday) are the days on which the hours begin.
     """
 
     days: frozenset[int]
@@ -52,16 +52,16 @@ class Hours:
         """
         found = _FORM.fullmatch(str(text).strip())
         if not found:
-            raise ParameterError(f"{text!r} is no time of day; write it as 22:00-06:00, or Mon-Fri 08:00-18:00.")
+            raise ParameterError(f"{text!r} is not a range of hours. Write it as 22:00-06:00, or Mon-Fri 08:00-18:00.")
         start, end = (int(found[n]) * 60 + int(found[n + 1]) for n in (2, 4))
         if start >= _DAY or end > _DAY or int(found[3]) > 59 or int(found[5]) > 59:
-            raise ParameterError(f"{text!r} has a time that no clock shows; the last one of a day is 24:00.")
+            raise ParameterError(f"{text!r} contains an invalid time; the last time of a day is 24:00.")
         if start == end:
-            raise ParameterError(f"{text!r} ends when it begins; for the whole day write 00:00-24:00.")
+            raise ParameterError(f"{text!r} ends when it begins. For the full day write 00:00-24:00.")
         return cls(_days(found[1] or "Mon-Sun"), start, end, str(text).strip())
 
     def spans(self, first: dt.date, zone: ZoneInfo, days: int = _AHEAD) -> list[tuple[dt.datetime, dt.datetime]]:
-        """When they begin and end, in UTC, on each fitting day from ``first`` on."""
+        """Start and end, in UTC, on each matching day from ``first`` on."""
         found = []
         for day in (first + dt.timedelta(days=n) for n in range(days)):
             if day.weekday() in self.days:
@@ -71,12 +71,12 @@ class Hours:
 
 
 def is_within(hours: Sequence[Hours], zone: ZoneInfo, now: dt.datetime) -> bool:
-    """Tell whether a moment is in any of the hours."""
+    """Whether a moment is within any of the hours."""
     return until(hours, zone, now) is not None
 
 
 def until(hours: Sequence[Hours], zone: ZoneInfo, now: dt.datetime) -> dt.datetime | None:
-    """When the hours that ``now`` is in end (those that follow without a gap are one); None if it is in none."""
+    """When the hours that contain ``now`` end (adjacent hours count as one); None if none contain it."""
     spans = _spans(hours, zone, now)
     end: dt.datetime | None = None
     for start, stop in spans:
@@ -86,7 +86,7 @@ def until(hours: Sequence[Hours], zone: ZoneInfo, now: dt.datetime) -> dt.dateti
 
 
 def begins(hours: Sequence[Hours], zone: ZoneInfo, now: dt.datetime) -> dt.datetime | None:
-    """When the next of the hours begin after ``now``; None without any."""
+    """When the next hours begin after ``now``; None without any."""
     return min((start for start, _ in _spans(hours, zone, now) if start > now), default=None)
 
 
@@ -96,7 +96,7 @@ def _spans(hours: Sequence[Hours], zone: ZoneInfo, now: dt.datetime) -> list[tup
 
 
 def _moment(day: dt.date, minutes: int, zone: ZoneInfo) -> dt.datetime:
-    # Through the day's own midnight, as an hour of that day may be there twice or not at all.
+    # From the day's own midnight, because an hour of that day may occur twice or not at all.
     day, minutes = day + dt.timedelta(days=minutes // _DAY), minutes % _DAY
     return dt.datetime(day.year, day.month, day.day, minutes // 60, minutes % 60, tzinfo=zone).astimezone(dt.UTC)
 
@@ -114,21 +114,21 @@ def _day(name: str, text: str) -> int:
     short = name.lower()[:3]
     if len(name) < 3 or short not in _DAYS:
         raise ParameterError(
-            f"{name!r} in {text!r} is no day{nearest(short, _DAYS, count=1) or '; use Mon, Tue, Wed, Thu, Fri, Sat, Sun.'}"
+            f"{name!r} in {text!r} is not a day{nearest(short, _DAYS, count=1) or '; use Mon, Tue, Wed, Thu, Fri, Sat, Sun.'}"
         )
     return _DAYS.index(short)
 
 
-# --- Turn the texts of a policy into values: budgets, times, hours, globs; each says what it would take instead
+# --- Convert the texts of a policy into values: budgets, times, hours, globs; errors say what is accepted
 
 
 def told(error: IcekitError | str) -> PydanticCustomError:
-    """An error as pydantic collects them; the text is kept as it is."""
+    """An error as pydantic collects it; the text is kept unchanged."""
     return PydanticCustomError("icekit", "{said}", {"said": str(error)})
 
 
 def by(read: Callable[[Any], Any]) -> BeforeValidator:
-    """A validator of a function that raises icekit's own errors."""
+    """A validator from a function that raises icekit's own errors."""
 
     def validated(value: Any) -> Any:
         try:
@@ -141,7 +141,7 @@ def by(read: Callable[[Any], Any]) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class PassBudget:
-    """What may be read, and how long work may go on; None where it has no limit."""
+    """How much may be read, and how long work may take; None means no limit."""
 
     bytes: int | None = None
     files: int | None = None
@@ -171,7 +171,7 @@ def texts(value: Any) -> tuple[str, ...]:
     """One text or a list of them."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) and one.strip() for one in found):
-        raise ParameterError(f"{value!r} is not a text or a list of texts.")
+        raise ParameterError(f"{value!r} is not a string or a list of strings.")
     return tuple(one.strip() for one in found)
 
 
@@ -198,7 +198,7 @@ def _hours(value: Any) -> tuple[Hours, ...]:
 
 def _span(value: Any) -> float:
     if isinstance(value, float) and not 0 <= value <= LONGEST_WAIT:
-        raise ParameterError(f"{value!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
+        raise ParameterError(f"{value!r} is not a duration. Write it as 30 minutes, 2 hours or 7 days.")
     return value if isinstance(value, float) else seconds(str(value))
 
 
@@ -215,16 +215,16 @@ Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
 #: Seconds.
 Span = Annotated[float, by(_span)]
-#: Seconds that something may take: more than none.
+#: A time limit in seconds: more than 0.
 Patience = Annotated[float, by(_patience)]
 
 
-# --- What a policy holds: which tables, when they are due, what may be done to them, who is told
+# --- The parts of a policy: which tables, when they are due, what may be done to them, who is notified
 
 
-#: What a rule may do beside reporting, in the order in which it is done.
+#: The actions that a rule may allow in addition to reporting, in the order in which they run.
 ACTIONS = ("convert", "compact", "maintain")
-#: What a receiver may be told of.
+#: The events that a receiver may be notified of.
 News = Literal["unhealthy", "failed", "well", "done"]
 
 Gate = Literal["never", "warning", "critical"]
@@ -244,7 +244,7 @@ Proved = Annotated[str, by(_proved)]
 
 
 class Trigger(_Section):
-    """When a table is due: any one of these, since its last pass; commits of icekit's own do not count.
+    """When a table is due: if any of these is reached since its last pass; icekit's own commits do not count.
 
     ``commits``, ``delete_records`` (positions and equality deletes added) and ``small_files`` (data files added by
     commits whose mean file is undersized) are read from snapshot summaries; ``every`` is a time.
@@ -258,7 +258,7 @@ class Trigger(_Section):
     @model_validator(mode="after")
     def _some(self) -> Trigger:
         if not self.model_fields_set:
-            raise told("it is empty, so nothing would ever be due; state commits, delete_records, small_files or every")
+            raise told("it is empty, so nothing would ever be due; give commits, delete_records, small_files or every")
         return self
 
 
@@ -294,7 +294,7 @@ class Compact(_Section):
         return self
 
     def settings(self, budget_bytes: int | None = None, budget_files: int | None = None) -> CompactPolicy:
-        """What :func:`icekit.compact.plan_table` takes; a smaller budget than the rule's own may be given."""
+        """The arguments for :func:`icekit.compact.plan_table`; the budget may be smaller than the rule's own."""
         given = {name: getattr(self, name) for name in SETTINGS if name != "budget"}
         made = CompactPolicy.of({name: value for name, value in given.items() if value is not None})
         return dataclasses.replace(
@@ -315,7 +315,7 @@ class Convert(_Section):
     @field_validator("where")
     @classmethod
     def _condition(cls, value: str | None) -> str | None:
-        """As far as that can be told without the table."""
+        """Checks that need no table."""
         return value if value is None else _checked(lambda: check_text(value), value)
 
     @field_validator("batch_bytes")
@@ -344,12 +344,12 @@ class Maintain(_Section):
         return _checked(lambda: Retention.of({info.field_name: value}), value)
 
     def retention(self) -> Retention:
-        """How much history stays."""
+        """How much history to keep."""
         return Retention.of({name: getattr(self, name) for name in ("keep", "keep_last", "need") if getattr(self, name) is not None})
 
 
 class Settings(_Section):
-    """What a rule says of its tables; ``defaults`` has the same keys, and a rule's own are laid over them."""
+    """The settings of a rule; ``defaults`` has the same keys, and a rule's own values override them."""
 
     exclude: Texts = ()
     when: Trigger = Trigger(commits=1, every=86_400.0)
@@ -382,14 +382,14 @@ class Settings(_Section):
             return None
         if isinstance(value, (Mapping, BaseModel)):
             return value
-        # Also a blank value: whoever wrote the key meant something.
+        # Also a blank value: the author of the key meant something.
         raise told(
             f"write `{info.field_name}: {{}}` to plan it, `{info.field_name}: {{execute: true}}` to run it, or `{info.field_name}: false` for neither"
         )
 
     @property
     def actions(self) -> dict[str, Compact | Convert | Maintain]:
-        """The actions that are planned, in the order in which they are done."""
+        """The planned actions, in the order in which they run."""
         return {name: section for name in ACTIONS if (section := getattr(self, name))}
 
     @property
@@ -399,14 +399,14 @@ class Settings(_Section):
 
 
 class Rule(Settings):
-    """One rule: the tables it is for, and what it says of them."""
+    """One rule: its tables, and its settings for them."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
     match: Texts
 
 
 class Receiver(_Section):
-    """Somebody who is told: an Apprise URL whose secrets are ``${NAME}``, what of, and how often again."""
+    """A receiver of messages: an Apprise URL whose secrets are ``${NAME}``, the events, and the reminder interval."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
     to: Annotated[str, Field(min_length=1)]
@@ -415,14 +415,14 @@ class Receiver(_Section):
 
 
 class Monitoring(_Section):
-    """Files for whoever watches; relative to the policy's folder."""
+    """Files for monitoring; relative to the policy's folder."""
 
     junit: Path | None = None
     prometheus: Path | None = None
 
 
 class SchedulePolicy(_Section):
-    """A policy as a whole; paths are absolute, rules have the defaults in them."""
+    """A complete policy; paths are absolute, and rules include the defaults."""
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
@@ -450,13 +450,13 @@ class SchedulePolicy(_Section):
 
 
 def _checked(check: Any, value: Any) -> Any:
-    """The value, if icekit's own check lets it through."""
+    """The value, if icekit's own check accepts it."""
     try:
         check()
     except IcekitError as error:
         raise told(error) from None
     except TypeError as error:
-        raise told(f"{value!r} is of a kind that is not taken here ({error})") from None
+        raise told(f"{value!r} has the wrong type ({error})") from None
     return value
 
 

@@ -1,4 +1,4 @@
-"""Read a policy file: its rules with the defaults under them, or everything that is wrong with it, by line; and say it in words."""
+"""Read a policy file: its rules merged with the defaults, or every error in it, by line; and describe the policy in words."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from icekit.errors import ParameterError, first_line, nearest
 from icekit.schedule.policy import ACTIONS, PassBudget, Receiver, Rule, SchedulePolicy, Settings
 from icekit.units import count, span, stated
 
-# --- Read YAML as plain data, with the line that each key stands in, and refuse a key that is there twice
+# --- Read YAML as plain data, with the line of each key, and reject duplicate keys
 
 
-#: Where a value is: keys and places in lists, from the top.
+#: The path to a value: keys and list positions, from the top.
 Place = tuple[str | int, ...]
-# A policy of thousands of tables has globs; what is larger is nested aliases.
+# A policy for thousands of tables uses globs; anything larger is nested aliases.
 _MOST_NODES = 50_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something wrong in a file: its line (from 1), the key, and what is wrong with it."""
+    """An error in a file: its line (from 1), the key, and what is wrong."""
 
     line: int
     key: str
@@ -36,14 +36,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Marked:
-    """Plain data of a YAML file, and where each part of it begins."""
+    """The plain data of a YAML file, and where each part begins."""
 
     data: Any
     lines: dict[Place, int]
     problems: tuple[Problem, ...] = ()
 
     def line(self, place: Place) -> int:
-        """The line of a key; of the nearest one around it where it is not written."""
+        """The line of a key, or of the nearest enclosing key if it is not in the file."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
@@ -58,7 +58,7 @@ def key_of(place: Place) -> str:
 
 
 def read_marked(text: str) -> Marked:
-    """Read one YAML document; what is wrong with it as YAML is in ``problems``, and no data is then to be relied on."""
+    """Read one YAML document; YAML errors are in ``problems``, and then the data is unreliable."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -82,10 +82,10 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ParameterError(f"{path} is not UTF-8 text; save it as that.") from None
+        raise ParameterError(f"{path} is not UTF-8 text. Save it as UTF-8.") from None
     except OSError as error:
         raise ParameterError(
-            f"{path} cannot be read ({error.strerror}); name a policy file, or make one: `icekit schedule example > policy.yaml`."
+            f"{path} cannot be read ({error.strerror}). Give a policy file, or create one: `icekit schedule example > policy.yaml`."
         ) from None
 
 
@@ -117,13 +117,13 @@ class _Walk:
     def _entries(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, yaml.Node]]:
         first: dict[Hashable, int] = {}
         for name, below in node.value:
-            # As it is written: YAML 1.1 makes true of `on`.
+            # As written: YAML 1.1 turns `on` into true.
             key, line = str(name.value), name.start_mark.line + 1
             if not isinstance(name, yaml.ScalarNode):
                 self.problems.append(Problem(line, key_of(place), "a key must be a word"))
                 continue
             if key in first:
-                self.problems.append(Problem(line, key_of((*place, key)), f"this key is there twice, first in line {first[key]}; keep one"))
+                self.problems.append(Problem(line, key_of((*place, key)), f"this key appears twice, first in line {first[key]}; keep one"))
                 continue
             first[key] = line
             self.lines[(*place, key)] = line
@@ -131,12 +131,12 @@ class _Walk:
 
 
 _DEFAULTS = "defaults"
-# Sections of a rule that are laid over the defaults' key by key; other keys replace.
+# Sections of a rule that are merged with the defaults key by key; other keys replace theirs.
 _SECTIONS = ("when", "thresholds", "compact", "convert", "maintain")
 
 
 class PolicyError(ParameterError):
-    """A policy that cannot be used; ``problems`` are all of them, by line."""
+    """An invalid policy; ``problems`` are all errors, by line."""
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
@@ -144,7 +144,7 @@ class PolicyError(ParameterError):
         super().__init__(
             "\n".join(
                 [
-                    f"{path} has {count(len(lines), 'error')}; fix what is named and check it again with `icekit schedule check {path}`.",
+                    f"{path} has {count(len(lines), 'error')}. Fix them and check again with `icekit schedule check {path}`.",
                     *lines,
                 ]
             )
@@ -158,13 +158,13 @@ def read_policy(path: Path) -> SchedulePolicy:
 
 
 def parse_policy(text: str, path: Path) -> SchedulePolicy:
-    """As :func:`read_policy`, for a text that stands in ``path``."""
+    """As :func:`read_policy`, for the text of the file ``path``."""
     marked = read_marked(text)
     problems = list(marked.problems)
     if marked.problems and marked.data is None:
         raise PolicyError(path, problems)
     if not isinstance(marked.data, dict):
-        raise PolicyError(path, [Problem(1, "", "it holds no keys; `icekit schedule example` prints a policy to begin with")])
+        raise PolicyError(path, [Problem(1, "", "it has no keys; `icekit schedule example` prints a policy to start from")])
     data = dict(marked.data)
     defaults = data.pop(_DEFAULTS, None) or {}
     problems += _of(Settings, defaults, marked, (_DEFAULTS,))
@@ -176,7 +176,7 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
         for place, rule in enumerate(named):
             problems += _of(Rule, rule, marked, ("tables", place))
         if len(problems) == own_errors == len(marked.problems) and isinstance(defaults, dict):
-            # The parts are right by themselves; together they may not be.
+            # The parts are valid by themselves; together they may not be.
             named = [_laid_over(defaults, rule) for rule in named]
             for place, rule in enumerate(named):
                 problems += _of(Rule, rule, marked, ("tables", place))
@@ -189,7 +189,7 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
     try:
         policy = SchedulePolicy.model_validate(data)
     except ValidationError as error:
-        # What is wrong inside a rule or a receiver was said of it by itself.
+        # Errors inside a rule or a receiver were already reported for that part.
         problems += [p for p in _problems(SchedulePolicy, error, marked, ()) if not re.match(r"(tables|notify)\[", p.key)]
     if problems:
         raise PolicyError(path, problems)
@@ -201,19 +201,19 @@ def _named(section: Any, name: str) -> Any:
 
 
 def _executed_by_default(defaults: Any, marked: Marked) -> list[Problem]:
-    """A rule's own ``compact: {}`` must mean what it says: planned, and not run."""
+    """A rule's own ``compact: {}`` must mean what it says: planned, but not run."""
     found = []
     for name in ACTIONS:
         section = defaults.get(name) if isinstance(defaults, dict) else None
         if isinstance(section, dict) and section.get("execute") is True:
             place: Place = (_DEFAULTS, name, "execute")
-            said = f"defaults run nothing; write `{name}: {{execute: true}}` in each rule whose tables may be changed, and the rest of the section here"
+            said = f"defaults cannot say execute: true. Write `{name}: {{execute: true}}` in each rule whose tables may be changed, and the rest of the section here"
             found.append(Problem(marked.line(place), key_of(place), said))
     return found
 
 
 def _laid_over(defaults: Mapping[str, Any], rule: Mapping[str, Any]) -> dict[str, Any]:
-    """A rule with the defaults under it."""
+    """A rule merged with the defaults."""
     laid = {**defaults, **rule}
     for name in _SECTIONS:
         below, above = defaults.get(name), rule.get(name)
@@ -223,7 +223,7 @@ def _laid_over(defaults: Mapping[str, Any], rule: Mapping[str, Any]) -> dict[str
 
 
 def _absolute(policy: SchedulePolicy, path: Path) -> SchedulePolicy:
-    """Paths are meant from where the policy is, wherever the scheduler starts."""
+    """Paths are relative to the policy's folder, wherever the scheduler starts."""
 
     def at(given: Path | None) -> Path | None:
         return None if given is None else path.parent / given.expanduser()
@@ -255,7 +255,7 @@ def _problems(model: type[BaseModel], error: ValidationError, marked: Marked, ba
     found = []
     for one in error.errors(include_url=False):
         if one["type"] == "too_short" and one["input"]:
-            continue  # of the items that were refused
+            continue  # of items that were rejected
         place = (*base, *one["loc"])
         found.append(Problem(marked.line(place), key_of(place), _said(model, one, place[len(base) :])))
     return found
@@ -270,7 +270,7 @@ def _said(model: type[BaseModel], one: Any, place: Place) -> str:
         return "this key is missing"
     if kind == "literal_error":
         wanted = [w.strip(" '") for w in one["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        return f"{given!r} is none of {', '.join(wanted)}{nearest(str(given), wanted, count=1)}"
+        return f"{given!r} is not one of {', '.join(wanted)}{nearest(str(given), wanted, count=1)}"
     if kind == "icekit":
         return str(one["msg"]).rstrip(".")
     if kind == "bool_type":
@@ -285,7 +285,7 @@ def _said(model: type[BaseModel], one: Any, place: Place) -> str:
 
 
 def keys_at(model: type[BaseModel], place: Place) -> list[str]:
-    """The keys that a section of a model takes."""
+    """The keys that a section of a model accepts."""
     for part in place:
         if isinstance(part, int):
             continue
@@ -305,7 +305,7 @@ def _model_in(kind: Any) -> type[BaseModel] | None:
     return None
 
 
-# --- Say in words what a policy allows, rule by rule; pure
+# --- Describe in words what a policy allows, rule by rule; pure
 
 
 _DOES = {
@@ -316,14 +316,14 @@ _DOES = {
 
 
 def in_words(policy: SchedulePolicy) -> str:
-    """What the policy would allow, for whoever reads it before it is trusted."""
+    """What the policy would allow, for a person to read before trusting it."""
     runs = [rule.name for rule in policy.tables if any(a.execute for a in rule.actions.values())]
     lines = [
-        f"Policy {policy.name} of catalog {policy.catalog or 'lake (embedded)'}: {count(len(policy.tables), 'rule')}, times in {policy.timezone.key}.",
+        f"Policy {policy.name} for catalog {policy.catalog or 'lake (embedded)'}: {count(len(policy.tables), 'rule')}, times in {policy.timezone.key}.",
         f"It changes tables of {', '.join(runs)}." if runs else "It changes no table: no rule says execute: true.",
     ]
     if limits := _limits(policy.budget):
-        lines.append(f"One pass may read {limits}, over all tables together.")
+        lines.append(f"One pass may read {limits}, for all tables together.")
     for rule in policy.tables:
         lines += [
             "",
@@ -342,11 +342,11 @@ def _rule(rule: Rule) -> list[str]:
         due.append(f"{span(when.every * 1000)} since its last pass")
     said = [f"due after {' or '.join(due)}"]
     if rule.hours:
-        said.append(f"works {', '.join(h.said for h in rule.hours)}; at other times it only reports and plans")
+        said.append(f"runs work {', '.join(h.said for h in rule.hours)}; at other times only reports and plans")
     if rule.quiet_hours:
-        said.append(f"keeps quiet {', '.join(h.said for h in rule.quiet_hours)}")
+        said.append(f"does nothing {', '.join(h.said for h in rule.quiet_hours)}")
     if rule.fail_on != "never":
-        said.append(f"is unhealthy from {rule.fail_on} on")
+        said.append(f"unhealthy from severity {rule.fail_on} on")
     if rule.thresholds:
         said.append("thresholds: " + ", ".join(f"{k}={v:g}" for k, v in rule.thresholds.items()))
     if rule.filter_columns:
@@ -367,7 +367,7 @@ def _rule(rule: Rule) -> list[str]:
             given = {k: getattr(rule.compact, k) for k in ("scope", "strategy", "columns", "since", "until", "skip_last", "leave_alone")}
             more += [f"{k.replace('_', ' ')} {v}" for k, v in given.items() if v is not None]
         said.append(
-            f"{name}: {what if section.execute else 'is planned and reported, and NOT run'}{' (' + ', '.join(more) + ')' if more else ''}"
+            f"{name}: {what if section.execute else 'is planned and reported, but NOT run'}{' (' + ', '.join(more) + ')' if more else ''}"
         )
     if not rule.actions:
         said.append("reports only")
@@ -382,9 +382,9 @@ def _rest(policy: SchedulePolicy) -> list[str]:
     for one in policy.notify:
         again = f", again after {span(one.remind * 1000)}" if one.remind else ""
         said.append(
-            f"{one.name} is told of {', '.join(one.about)} by {one.to.partition('://')[0] if '://' in one.to else 'an address of the environment'}{again}"
+            f"{one.name} is notified of {', '.join(one.about)} by {one.to.partition('://')[0] if '://' in one.to else 'an address from the environment'}{again}"
         )
-    return said or ["Nobody is told."]
+    return said or ["Nobody is notified."]
 
 
 def _limits(budget: PassBudget) -> str:

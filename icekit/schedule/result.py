@@ -1,4 +1,4 @@
-"""Hold what a pass did: a result for each table, its steps and failures, the exit status; written as JSON, page and text."""
+"""Hold the result of a pass: a result for each table, its steps and failures, the exit status; written as JSON, page and text."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from icekit.saving import versions, write_json, write_text
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.units import count, moment, shorten, size, span
 
-#: ``not due``, ``quiet``: not looked at. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
-#: something to do that the policy does not let run (or a dry run). ``done``: run and proved. ``waits``: left for
-#: a later pass, by hours or budget. ``stopped``: cut short by them; the next pass goes on. ``busy``: another run
+#: ``not due``, ``quiet``: not read. ``reported``: nothing to do, or nothing allowed. ``planned``: there is
+#: something to do that the policy does not allow (or a dry run). ``done``: run and proved. ``waits``: left for
+#: a later pass, because of hours or budget. ``stopped``: cut short by them; the next pass continues. ``busy``: another run
 #: holds the table. ``timed out``: its report or its planning took longer than the policy's timeout.
 Status = Literal[
     "not due", "quiet", "reported", "planned", "done", "waits", "stopped", "busy", "failed", "misconfigured", "timed out", "crashed"
 ]
 
-#: As a shell has it for Ctrl-C.
+#: As shells report Ctrl-C.
 EXIT_STOPPED = 130
 
-#: The most serious first; how results are ordered and which of two statuses stays.
+#: Most serious first: the order of results, and which of two statuses is kept.
 ORDER: tuple[Status, ...] = (
     "crashed",
     "timed out",
@@ -53,12 +53,12 @@ FAILED = frozenset({"crashed", "timed out", "misconfigured", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One plan that was made for a table, and what became of it.
+    """One plan that was made for a table, and its result.
 
-    ``files_*`` and ``bytes_*`` are what a compaction or a conversion has read and written, by the table's own commits; predictions
-    for what was not run.
-    ``is_unproved``: it changed the table, and its proof failed or could not be made. ``held_by`` is a run that nobody has looked at
-    since its proof failed, and for which this one was refused.
+    ``files_*`` and ``bytes_*`` are what a compaction or a conversion read and wrote, according to the table's own commits; predictions
+    for plans that were not run.
+    ``is_unproved``: it changed the table, and its proof failed or could not be made. ``held_by`` is a run whose proof failed, that nobody
+    has looked at, and because of which this one was refused.
     """
 
     action: str
@@ -77,13 +77,13 @@ class Step:
 
     @property
     def was_run(self) -> bool:
-        """Tell whether a run was at work; one that waits to be resumed was not."""
+        """Whether a run was active; a run that waits to be resumed was not."""
         return self.run_id is not None and self.status != "waits"
 
 
 @dataclass(frozen=True, slots=True)
 class PastAction:
-    """An action that a pass of the policy has run: when it ended (milliseconds since 1970), on which table, and what came of it."""
+    """An action that a pass of the policy ran: when it ended (milliseconds since 1970), on which table, and its result."""
 
     at_ms: int
     table: str
@@ -99,19 +99,19 @@ class PastAction:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> PastAction:
-        """Read one that was kept."""
+        """Read a saved action."""
         return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
     @classmethod
     def by(cls, step: Step, table: str, at_ms: int) -> PastAction:
-        """What a step has done to a table."""
+        """What a step did to a table."""
         same = {f.name: getattr(step, f.name) for f in fields(cls) if f.name not in {"at_ms", "table"}}
         return cls(at_ms, table, **same)
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """What a report said of a table: ``healthy`` or its most serious severity, its findings and its size then."""
+    """The result of a report on a table: ``healthy`` or its most serious severity, its findings and its size then."""
 
     status: str
     findings: tuple[tuple[str, str], ...]
@@ -131,9 +131,9 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What a pass did with one table; ``health`` is from its newest report, which may be of an earlier pass.
+    """What a pass did with one table; ``health`` is from its newest report, which may be from an earlier pass.
 
-    ``before`` is the health before what was run, where anything was.
+    ``before`` is the health before anything was run, if anything was.
     """
 
     table: str
@@ -148,12 +148,12 @@ class TableResult:
 
     @property
     def is_unhealthy(self) -> bool:
-        """Tell whether the newest report is as grave as the rule's gate."""
+        """Whether the newest report is at least as serious as the rule's fail_on."""
         return self.health is not None and gated(self.health.worst, self.fail_on)
 
     @property
     def exit_status(self) -> int:
-        """The exit status that this table alone would give."""
+        """The exit status for this table alone."""
         if self.status in {"crashed", "timed out"}:
             return EXIT_CRASHED
         if self.status == "misconfigured":
@@ -165,8 +165,8 @@ class TableResult:
 class Pass:
     """One pass of a policy.
 
-    ``problems`` are of no table: a pattern that matches nothing, a receiver that could not be told.
-    ``alert_problems`` among them do not make a policy wrong, but a pass unhealthy. ``lately`` is what earlier passes
+    ``problems`` belong to no table: a pattern that matches nothing, a receiver that could not be notified.
+    The ``alert_problems`` among them do not make a policy misconfigured, but a pass unhealthy. ``lately`` is what earlier passes
     ran, newest first.
     """
 
@@ -204,7 +204,7 @@ class Pass:
 
 
 def most_serious(statuses: Iterable[Status]) -> Status:
-    """The most serious of several; ``reported`` of none."""
+    """The most serious of several; ``reported`` if there are none."""
     return min(statuses, key=ORDER.index, default="reported")
 
 
@@ -214,7 +214,7 @@ def ranked(results: Sequence[TableResult]) -> list[TableResult]:
 
 
 def unread(status: str) -> Status:
-    """The status of a table whose report came to nothing, by that of its row."""
+    """The status of a table whose report failed, from the status of its row."""
     known: dict[str, Status] = {"misconfigured": "misconfigured", "timed out": "timed out"}
     return known.get(status, "crashed")
 
@@ -254,12 +254,12 @@ def as_data(result: TableResult) -> dict[str, Any]:
 
 
 def kept(result: TableResult, rule: Rule, snapshot_id: int | None) -> dict[str, Any]:
-    """A result as the record of passes holds it; ``snapshot_id`` is what its report was of, None if that has changed since."""
+    """A result as the record of passes stores it; ``snapshot_id`` is the snapshot of its report, None if that has changed since."""
     return as_data(result) | {"by": _mark(rule), "snapshot_id": snapshot_id}
 
 
 def same_report(document: dict[str, Any] | None, rule: Rule, snapshot_id: int | None) -> TableHealth | None:
-    """The health of a table whose last report would come out the same now: same snapshot, same rule, and not yet passed."""
+    """The health of a table whose report would be the same now: same snapshot, same rule, and not yet passed."""
     if not document or snapshot_id is None or document.get("snapshot_id") != snapshot_id or document.get("by") != _mark(rule):
         return None
     return health_in(document) if document.get("status") in {"waits", "stopped", "busy"} else None
@@ -270,7 +270,7 @@ def _mark(rule: Rule) -> str:
 
 
 def health_in(document: dict[str, Any] | None) -> TableHealth | None:
-    """The health that a kept result holds; None without one, or where another version wrote it."""
+    """The health in a saved result; None without one, or if another version wrote it."""
     if not document or not document.get("health"):
         return None
     try:
@@ -282,14 +282,14 @@ def health_in(document: dict[str, Any] | None) -> TableHealth | None:
 # --- Write a pass as JSON with a schema version, as a page that links every report, and as text
 
 
-#: Raised by one when a field changes its meaning or goes; added fields do not count.
+#: Incremented when a field changes its meaning or is removed; added fields do not count.
 SCHEMA_VERSION = 1
 JSON_FILE, PAGE_FILE = "pass.json", "pass.html"
 _WIDTH = 100
 
 
 def document(made: Pass) -> dict[str, Any]:
-    """A pass as plain data; secrets are taken out when it is written."""
+    """A pass as plain data; secrets are masked when it is written."""
     return {
         "schema_version": SCHEMA_VERSION,
         "policy": made.policy,
@@ -311,13 +311,13 @@ def document(made: Pass) -> dict[str, Any]:
 
 
 def write(made: Pass, folder: Path) -> tuple[Path, Path]:
-    """Write ``pass.json`` and ``pass.html``; a reader never sees half of one."""
+    """Write ``pass.json`` and ``pass.html``; a reader never sees a partial file."""
     written = write_json(folder / JSON_FILE, document(made))
     return written, write_text(folder / PAGE_FILE, page(made))
 
 
 def text(made: Pass) -> str:
-    """The pass as a table of lines, the most serious first; what is not due is only counted."""
+    """The pass as lines of text, most serious first; tables that are not due are only counted."""
     lines = [f"{'status':<13} {'health':<9} table", "─" * _WIDTH]
     for one in made.tables:
         if one.status == "not due" and not one.is_unhealthy:
@@ -328,12 +328,12 @@ def text(made: Pass) -> str:
         lines += [f"{'':<14}{shorten(said, _WIDTH * 3)}" for said in _said(one)]
     lines.append("─" * _WIDTH)
     lines.append(f"{made.counted()}; {span(made.seconds * 1000)}")
-    unhealthy = [f"{one.table} ({one.health.status} by fail_on={one.fail_on})" for one in made.tables if one.is_unhealthy and one.health]
+    unhealthy = [f"{one.table} ({one.health.status} with fail_on={one.fail_on})" for one in made.tables if one.is_unhealthy and one.health]
     lines += [f"unhealthy: {', '.join(unhealthy)}"] if unhealthy else []
     lines += [f"the pass itself failed: {made.failure}"] if made.failure else []
     lines += [f"policy: {problem}" for problem in made.problems]
-    lines += [f"told: {name}" for name in made.told]
-    lines += [f"not told: {problem}" for problem in made.alert_problems]
+    lines += [f"notified: {name}" for name in made.told]
+    lines += [f"not notified: {problem}" for problem in made.alert_problems]
     return "\n".join(lines)
 
 
@@ -344,7 +344,7 @@ def page(made: Pass) -> str:
 
 
 def _changed(before: str | None, now: str | None) -> str:
-    """``warning → healthy``; the one that there is where nothing has changed."""
+    """``warning → healthy``; a single value if nothing has changed."""
     return "–" if now is None else now if before in {None, now} else f"{before} → {now}"
 
 
@@ -352,18 +352,18 @@ def _said(one: TableResult) -> list[str]:
     return [*([one.why] if one.why else []), *(f"{step.action} {step.status}: {step.said}" for step in one.steps)]
 
 
-# --- Report on a rule's tables in a pass, before and after what is run on them
+# --- Report on a rule's tables in a pass, before and after actions are run on them
 
 
 def folder(policy: SchedulePolicy, rule: Rule, *, after: bool) -> Path:
-    """Where a rule's pages lie: ``output/RULE``, and ``output/RULE/after`` for the tables that the pass changed."""
+    """The folder of a rule's pages: ``output/RULE``, and ``output/RULE/after`` for the tables that the pass changed."""
     return policy.output / rule.name / "after" if after else policy.output / rule.name
 
 
 def reported(
     policy: SchedulePolicy, rule: Rule, tables: Sequence[str], *, after: bool, say: Callable[[str], None], part: Part | None = None
 ) -> tuple[dict[str, tuple[str, TableHealth | None, str | None]], Sequence[str]]:
-    """Status, health and error of each table's report, and what went wrong with none of them."""
+    """Status, health and error of each table's report, and problems that belong to no table."""
     output = folder(policy, rule, after=after)
     options = Options(
         catalog=policy.catalog,
@@ -384,11 +384,11 @@ def reported(
     return {table: found.get(table, ("crashed", None, "its report is missing")) for table in tables}, run.problems
 
 
-# --- Say of a plan what it would do, and of a run what it did; pure
+# --- Describe what a plan would do, and what a run did; pure
 
 
 def planned(action: str, plan: Plan, why: str, *, status: Status = "planned") -> Step:
-    """A step that was not run: what it would do, by its prediction, and why it was not."""
+    """A step that was not run: what it would do, from its prediction, and why it was not run."""
     total = plan.prediction
     files_in, bytes_in = plan.reads
     return Step(
@@ -411,7 +411,7 @@ def _would(action: str, plan: Plan) -> str:
 
 
 def ran(action: str, outcome: Outcome) -> Step:
-    """A step that was run: what became of it, by the table's own commits."""
+    """A step that was run, with its result from the table's own commits."""
     total = outcome.actual
     statuses: dict[str, Status] = {"done": "done", "nothing to do": "done", "stopped": "stopped"}
     status = statuses.get(outcome.status, "failed")

@@ -1,4 +1,4 @@
-"""Declare what the scheduler knows of a table as one state machine; remember what passes did, and let one pass of a policy run at a time."""
+"""Define the scheduler's knowledge of a table as one state machine; record what passes did, and let only one pass of a policy run at a time."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from icekit.schedule.result import PastAction
 from icekit.schedule.study import Watermark
 from icekit.secrets import mask_data
 from icekit.sqlite import EarlierSchema, SqliteFile
-from icekit.units import count, moment, span
+from icekit.units import count, moment, raised, span
 
-# Hours until what failed is tried again: each time twice as long, but not more than a night's.
+# Hours until a failed action is tried again: doubled each time, but at most one night.
 _FIRST_HOURS, _MOST_HOURS = 3, 20
 
 
 class TableState(Enum):
-    """What the scheduler knows of a table; :data:`TRANSITIONS` declares which event leads where.
+    """What the scheduler knows of a table; :data:`TRANSITIONS` defines which event leads where.
 
-    Each is kept as soon as it changes: a pass that is killed leaves it to the next one. Runs begin only in a pass that has taken the table.
+    Each state is saved as soon as it changes, so the next pass continues after a kill. Runs begin only in a pass that has taken the table.
 
     - ``IDLE``: its last pass left nothing to do, or it had none. A pass takes it once its trigger says that it is due.
-    - ``DUE``: a pass has taken it. It goes back to ``IDLE`` when all that was due is done; what waits is left to the next pass.
-    - ``UNFINISHED``: a run of the policy began, and is not known to have ended. No other run begins before it is resumed, or dropped
-      where the policy no longer allows it; it then ends well, fails, or is not proved.
-    - ``FAILED``: a run or a trial failed. It is taken again after some hours, longer each time, or once its rule changes or it is cleared.
+    - ``DUE``: a pass has taken it. It returns to ``IDLE`` when everything due is done; waiting work is left to the next pass.
+    - ``UNFINISHED``: a run of the policy began, and is not known to have ended. No other run begins before this run is resumed, or dropped
+      because the policy no longer allows it; it then succeeds, fails, or is not proved.
+    - ``FAILED``: a run or a trial failed. A pass takes it again after some hours, longer each time, or once its rule changes or it is cleared.
     - ``UNPROVED``: a run changed it, and its proof failed or could not be made. It is reported on, and no run begins until a person
-      clears it. No other event leads out of this state.
-    - ``CLEARED``: a person has looked at what failed or was not proved. The next pass takes it, due by its trigger or not.
+      clears it. No other event leaves this state.
+    - ``CLEARED``: a person has looked at the failure or the missing proof. The next pass takes it, whether its trigger says due or not.
     """
 
     IDLE = "idle"
@@ -55,12 +55,12 @@ class TableState(Enum):
     CLEARED = "cleared"
 
 
-#: A pass takes a table; a run begins and ends; something fails, or was not proved; all that was due is done; a person clears the table.
+#: A pass takes a table; a run begins and ends; something fails, or is not proved; everything due is done; a person clears the table.
 Event = Literal["take", "begin", "end", "fail", "hold", "pass", "clear"]
 IDLE, DUE, UNFINISHED, FAILED, UNPROVED, CLEARED = TableState
 
-#: The state that each event leads to. A person may clear a table at any moment, also while a pass works on it. After a trial that
-#: failed, the pass goes on with the rule's other actions: a run begins on a table that is FAILED.
+#: The state that each event leads to. A person may clear a table at any time, also while a pass works on it. After a failed
+#: trial, the pass continues with the rule's other actions: a run begins on a table that is FAILED.
 TRANSITIONS: Mapping[TableState, Mapping[Event, TableState]] = {
     IDLE: {"take": DUE, "hold": UNPROVED, "clear": IDLE},
     DUE: {"take": DUE, "begin": UNFINISHED, "fail": FAILED, "hold": UNPROVED, "pass": IDLE, "clear": DUE},
@@ -72,7 +72,7 @@ TRANSITIONS: Mapping[TableState, Mapping[Event, TableState]] = {
 
 
 def after(state: TableState, event: Event) -> TableState:
-    """The state after an event; raises RuntimeError for one that is not declared."""
+    """The state after an event; raises RuntimeError for an undeclared event."""
     if event not in TRANSITIONS[state]:
         raise RuntimeError(f"a bug in icekit: a table that is {state.value} takes no event {event!r}")
     return TRANSITIONS[state][event]
@@ -80,7 +80,7 @@ def after(state: TableState, event: Event) -> TableState:
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A run that a policy has begun: ``mark`` is what its rule said then (:func:`mark`)."""
+    """A run that a policy began: ``mark`` is what its rule said then (:func:`mark`)."""
 
     run_id: str
     action: str
@@ -89,9 +89,9 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What failed last on a table, or was not proved; how often in a row, and when (milliseconds since 1970).
+    """The last failure or missing proof of a table; how often in a row, and when (milliseconds since 1970).
 
-    ``run_id`` is the run to look at, which may be another's that the ledger holds the table back for.
+    ``run_id`` is the run to look at, possibly another run because of which the ledger blocks the table.
     """
 
     action: str
@@ -102,7 +102,7 @@ class Failure:
     run_id: str | None = None
 
     def rests_until(self, rule: Rule) -> dt.datetime | None:
-        """When what failed is tried again; None where it may be at once."""
+        """When the failed action is tried again; None if that may be at once."""
         if mark(rule, self.action) != self.mark:
             return None
         hours = min(_FIRST_HOURS * 2 ** min(self.times - 1, 10), _MOST_HOURS)
@@ -115,10 +115,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """What is remembered of a table: its state, and what goes with it.
+    """The record of a table: its state, and the details.
 
-    ``run`` is the one that an UNFINISHED table waits for. ``failure`` stays until the table passes or is cleared, so that failures in a row
-    are counted. ``seen`` is what its last finished pass saw, ``last`` its result in the last pass that looked at it.
+    ``run`` is the run that an UNFINISHED table waits for. ``failure`` stays until the table passes or is cleared, so that failures in a row
+    are counted. ``seen`` is what its last finished pass saw, ``last`` its result in the last pass that read it.
     """
 
     state: TableState = TableState.IDLE
@@ -128,7 +128,7 @@ class TableRecord:
     last: dict[str, Any] | None = None
 
     def after(self, event: Event | None, **changed: Any) -> TableRecord:
-        """The record after an event (None: the state stays), with what else has ``changed``."""
+        """The record after an event (None: the state stays), with the other changes in ``changed``."""
         state = self.state if event is None else after(self.state, event)
         new = replace(self, state=state, **changed)
         run = new.run if state is UNFINISHED else None
@@ -137,7 +137,7 @@ class TableRecord:
 
 
 def mark(rule: Rule, action: str) -> str:
-    """What a rule says of an action, as a short text that changes with it; how it is proved is left out."""
+    """The settings of a rule for an action, as a short text that changes with them; the proof setting is left out."""
     section = rule.actions.get(action)
     said = section.model_dump_json(exclude={"execute", "prove", "trial"}) if section else ""
     around = rule.model_dump_json(include={"thresholds", "filter_columns", "storage"})
@@ -145,11 +145,11 @@ def mark(rule: Rule, action: str) -> str:
 
 
 def how_to_clear(table: str) -> str:
-    """The command that lets a table be worked on again."""
+    """The command that allows runs on a table again."""
     return f"`icekit schedule clear POLICY {table}`"
 
 
-# --- Remember what passes did, in a small SQLite file, and let one pass of a policy run at a time
+# --- Record what passes did, in a small SQLite file
 
 
 _TABLES = (
@@ -160,12 +160,12 @@ _TABLES = (
 _RECORD = TypeAdapter(TableRecord)
 
 
-#: Actions that are remembered; a page shows fewer.
+#: Number of actions to keep; a page shows fewer.
 _ACTIONS = 500
 
 
 def state_path(policy: SchedulePolicy) -> Path:
-    """The policy's ``state``, else a file of its own beside the default ledger: by its name and its output's folder."""
+    """The policy's ``state``, else a separate file next to the default ledger, named after the policy and its output folder."""
     if policy.state is not None:
         return policy.state
     ledger = default_path()
@@ -175,10 +175,10 @@ def state_path(policy: SchedulePolicy) -> Path:
 
 
 class State(SqliteFile):
-    """What is remembered of each table and of what each receiver was told.
+    """The record of each table and of the messages to each receiver.
 
-    No file is an empty memory: every table is then at its first pass. Raises
-    :class:`~icekit.errors.LedgerUnusable` for one that cannot be used.
+    Without a file the record is empty: every table is then at its first pass. Raises
+    :class:`~icekit.errors.LedgerUnusable` for an unusable file.
     """
 
     APPLICATION = 0x69636570  # "icep"
@@ -188,16 +188,16 @@ class State(SqliteFile):
         self.path = path
 
     def table(self, name: str) -> TableRecord:
-        """What is remembered of a table."""
+        """The record of a table."""
         return self.read(lambda db: _record(db, name), TableRecord())
 
     def failed(self) -> tuple[str, ...]:
-        """The tables on which something failed or was not proved, and that neither passed nor were cleared since."""
+        """The tables with a failure or a missing proof that neither passed nor were cleared since."""
         rows = self._all("SELECT name, document FROM tables ORDER BY name")
         return tuple(name for name, document in rows if _RECORD.validate_json(document).failure)
 
     def apply(self, table: str, event: Event | None, **changed: Any) -> TableRecord:
-        """Change what is remembered of a table by an event, as :meth:`TableRecord.after` does, in one transaction."""
+        """Change a table's record by an event, as :meth:`TableRecord.after` does, in one transaction."""
 
         def work(db: sqlite3.Connection) -> TableRecord:
             record = _record(db, table).after(event, **changed)
@@ -208,7 +208,7 @@ class State(SqliteFile):
         return self.write(work)
 
     def acted(self, did: PastAction) -> None:
-        """Note an action that was run; the oldest of very many are forgotten."""
+        """Record an action that was run; drops the oldest beyond a limit."""
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("INSERT INTO actions VALUES (?, ?)", [did.at_ms, json.dumps(mask_data(asdict(did)))])
@@ -217,17 +217,17 @@ class State(SqliteFile):
         self.write(work)
 
     def lately(self, limit: int = 20) -> tuple[PastAction, ...]:
-        """What was run last, newest first; what a later version has added is left out."""
+        """The last actions, newest first; ignores fields added by later versions."""
         rows = self._all("SELECT document FROM actions ORDER BY rowid DESC LIMIT ?", limit)
         return tuple(PastAction.of(json.loads(document)) for (document,) in rows)
 
     def told(self, receiver: str) -> dict[str, dict[str, Any]]:
-        """What a receiver was told of each table."""
+        """The last messages to a receiver, by table."""
         rows = self._all("SELECT name, document FROM told WHERE receiver = ?", receiver)
         return {name: json.loads(document) for name, document in rows}
 
     def tell(self, receiver: str, told: dict[str, dict[str, Any] | None]) -> None:
-        """Note what a receiver was told; None forgets a table."""
+        """Record a message to a receiver; None forgets a table."""
 
         def work(db: sqlite3.Connection) -> None:
             for name, document in told.items():
@@ -242,24 +242,24 @@ class State(SqliteFile):
         return self.read(lambda db: list(db.execute(query, given)), [])
 
     def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:  # noqa: ARG002
-        """Make the tables that are not there."""
+        """Create missing tables."""
         for table in _TABLES:
             db.execute(table)
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
         """Why the record cannot be used."""
-        way_out = "make it writable, or name another file with `state:` in the policy"
+        way_out = "make it writable, or give another file with `state:` in the policy"
         if isinstance(error, EarlierSchema):
             held = _held_back(self.path)
-            look = f"Look at what failed or did not end on {', '.join(held)}, then " if held else ""
-            way_out = f"{look}name another file with `state:` in the policy"
+            look = f"First look at the failed or unfinished runs on {', '.join(held)}, then " if held else ""
+            way_out = f"{look}give another file with `state:` in the policy"
         return LedgerUnusable(
-            f"The record of passes {self.path} cannot be used ({error}); {way_out}: every table is then at its first pass."
+            f"The record of passes {self.path} cannot be used ({error}). {raised(way_out)}; with a new file every table is at its first pass."
         )
 
 
 def _held_back(path: Path) -> tuple[str, ...]:
-    """The tables that a record of icekit 0.1 holds back: a run of theirs failed, was not proved, or did not end."""
+    """The tables that a record of icekit 0.1 blocks: a run failed, was not proved, or did not end."""
     with (
         contextlib.suppress(sqlite3.Error),
         contextlib.closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as db,
@@ -273,15 +273,15 @@ def _record(db: sqlite3.Connection, table: str) -> TableRecord:
     return _RECORD.validate_json(row[0]) if row else TableRecord()
 
 
-# --- Let one pass of a policy run at a time, and say who holds it
+# --- Let only one pass of a policy run at a time, and say which process holds the lock
 
 
-#: Seconds after which a pass that still runs is one that somebody should look at.
+#: Seconds after which somebody should look at a pass that still runs.
 LONGEST = 86_400.0
 
 
 class AnotherPass(IcekitError):
-    """Another pass of the same policy is running: no failure, as the next one comes, unless it has run for too long."""
+    """Another pass of the same policy is running: no failure, because the next pass follows, unless it has run for too long."""
 
     exit_status = EXIT_HEALTHY
 
@@ -294,10 +294,10 @@ class AnotherPass(IcekitError):
 def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
     """Hold the lock of a record of passes; raises :class:`AnotherPass` at once if it is held.
 
-    ``longest`` is in seconds: one that has run for longer may hang, as a storage does that does not answer.
+    ``longest`` is in seconds: a pass that has run for longer may hang, for example on storage that does not answer.
 
-    The system lets go of it when the process ends, also by a kill. On a network file system locks are only as
-    good as the file system's; there the ledger's claims still keep two runs off one table.
+    The operating system releases the lock when the process ends, also after a kill. On a network file system locks are only as
+    reliable as the file system; there the ledger's claims still keep two runs off one table.
     """
     require("filelock", "A pass of a policy")
     from filelock import FileLock, Timeout
@@ -319,14 +319,14 @@ def one_at_a_time(path: Path, longest: float = LONGEST) -> Iterator[None]:
 
 def _another(holder: Path, longest: float) -> AnotherPass:
     who, seconds = "", 0.0
-    # It may be gone by now, or not yet written.
+    # The holder may be gone by now, or not yet written.
     with contextlib.suppress(OSError, ValueError, KeyError):
         said = json.loads(holder.read_text())
         seconds = time.time() - float(said["since_ms"]) / 1000
         who = f" since {moment(said['since_ms'])} (process {said['pid']} on {said['host']})"
     if seconds > longest:
         return AnotherPass(
-            f"Another pass of this policy is running{who}, for {span(seconds * 1000)} now; see what it waits for, and end its process if it hangs: the next pass goes on with what is left.",
+            f"Another pass of this policy is running{who}, for {span(seconds * 1000)} now. Check what it is waiting for, and end its process if it hangs; the next pass continues.",
             is_overlong=True,
         )
-    return AnotherPass(f"Another pass of this policy is running{who}; this one does nothing, and the next is due as usual.")
+    return AnotherPass(f"Another pass of this policy is running{who}. This pass does nothing; the next one runs as usual.")

@@ -1,4 +1,4 @@
-"""Say which rule a table has and whether it is due; observe it, plan what the rule asks for, spend one budget over many tables; runs nothing."""
+"""Find each table's rule and whether it is due; observe it, plan what the rule asks for, share one budget among many tables; runs nothing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from icekit.units import count, span
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What the last finished pass of a table saw: its snapshot then, and when that was, in milliseconds since 1970.
+    """What the last finished pass of a table saw: its snapshot then, and the time, in milliseconds since 1970.
 
-    ``left_id`` is the snapshot that the pass left, after icekit's own commits; None where it made none, or it is not known.
+    ``left_id`` is the snapshot that the pass left, after icekit's own commits; None if it made none, or if unknown.
     """
 
     table_uuid: str | None
@@ -44,10 +44,10 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What came to a table since a snapshot, by the summaries of its commits.
+    """The changes to a table since a snapshot, from the summaries of its commits.
 
-    ``small_files`` counts the data files of commits whose mean added file is undersized: a summary tells no
-    single file's size.
+    ``small_files`` counts the data files of commits whose mean added file is undersized: a summary does not have
+    the size of each file.
     """
 
     commits: int = 0
@@ -64,11 +64,11 @@ class Due:
 
 
 def due(metadata: Json, seen: Watermark | None, trigger: Trigger, now_ms: int, small_ratio: float) -> Due:
-    """Judge one table. ``small_ratio`` is the share of the target under which a file is undersized."""
+    """Decide whether one table is due. ``small_ratio`` is the share of the target below which a file is undersized."""
     if seen is None:
         return Due(True, "its first pass")
     if seen.table_uuid is not None and metadata.get("table-uuid") != seen.table_uuid:
-        return Due(True, "it is another table than at its last pass")
+        return Due(True, "it was dropped and created again since its last pass")
     ago = max(0, now_ms - seen.passed_ms)
     if trigger.every is not None and ago >= trigger.every * 1000:
         return Due(True, f"its last pass was {span(ago)} ago")
@@ -76,7 +76,7 @@ def due(metadata: Json, seen: Watermark | None, trigger: Trigger, now_ms: int, s
     if found is None:
         return Due(True, "the snapshot of its last pass is gone (expired or rolled back)")
     if seen.left_id is not None and since(metadata, seen.left_id, small_ratio) is None:
-        return Due(True, "what its last pass committed is no longer in its history (rolled back or put back)")
+        return Due(True, "the commits of its last pass are no longer in its history (rolled back or restored)")
     reached, not_yet = [], []
     for name, noun in (("commits", "commit"), ("delete_records", "delete record"), ("small_files", "small file")):
         limit, value = getattr(trigger, name), getattr(found, name)
@@ -94,7 +94,7 @@ def due(metadata: Json, seen: Watermark | None, trigger: Trigger, now_ms: int, s
 
 
 def since(metadata: Json, snapshot_id: int | None, small_ratio: float) -> Since | None:
-    """What came after a snapshot; None if it is no ancestor of the current one any more."""
+    """The changes after a snapshot; None if it is no longer an ancestor of the current one."""
     current, _ = choose_snapshot(metadata, None)
     in_force = settings(metadata.get("properties") or {})
     target = int_setting(in_force, "write.target-file-size-bytes")
@@ -105,7 +105,7 @@ def since(metadata: Json, snapshot_id: int | None, small_ratio: float) -> Since 
             return Since(commits, deletes, files)
         said: Mapping[str, Any] = snapshot.get("summary") or {}
         if RUN_TAG in said:
-            continue  # what icekit itself commits asks for nothing
+            continue  # icekit's own commits need no attention
         commits += 1
         deletes += _number(said, "added-position-deletes") + _number(said, "added-equality-deletes")
         added = _number(said, "added-data-files")
@@ -118,12 +118,12 @@ def _number(summary: Mapping[str, Any], name: str) -> int:
     return int(summary.get(name) or 0)
 
 
-# --- Say whether work on a table may begin now, why not, and when it must end
+# --- Decide whether work on a table may begin now, why not, and when it must end
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave to work until ``end`` (None: no end), or the reason why not; ``why`` also says what the end is."""
+    """Permission to work until ``end`` (None: no end), or the reason why not; ``why`` also explains the end."""
 
     granted: bool
     why: str = ""
@@ -131,7 +131,7 @@ class Permit:
 
 
 def quiet(rule: Rule, zone: ZoneInfo, now: dt.datetime) -> str | None:
-    """Why a table is not even read now; None if it may be."""
+    """Why a table is not even read now; None if it may be read."""
     end = until(rule.quiet_hours, zone, now)
     return None if end is None else f"quiet hours until {_clock(end, zone)}"
 
@@ -151,14 +151,14 @@ def permit(rule: Rule, zone: ZoneInfo, now: dt.datetime, deadline: dt.datetime |
         ends.append((hush, f"its quiet hours began at {_clock(hush, zone)}"))
     if deadline is not None:
         if now >= deadline:
-            return Permit(False, "the pass's time is spent")
-        ends.append((deadline, "the pass's time was spent"))
+            return Permit(False, "the pass's time is up")
+        ends.append((deadline, "the pass's time ran out"))
     end, why = min(ends, default=(None, ""))
     return Permit(True, why, end)
 
 
 def stopping_at(end: dt.datetime | None, now: dt.datetime) -> Stop:
-    """A stop that the clock sets at ``end``; what is committed by then stays."""
+    """A stop that the clock sets at ``end``; commits made by then stay."""
     return Stop(None if end is None else (end - now).total_seconds())
 
 
@@ -169,13 +169,13 @@ def _clock(moment: dt.datetime, zone: ZoneInfo) -> str:
 # --- Give each table of a catalog the first rule that matches it; pure
 
 
-#: Namespaces that icekit itself makes.
+#: Namespaces that icekit itself creates.
 _OWN = frozenset({"icekit", "icekit_scratch"})
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """The tables that a policy looks after, each with its rule, and the patterns that stand for nothing."""
+    """The tables that a policy covers, each with its rule, and the patterns that match nothing."""
 
     tables: tuple[tuple[Identifier, Rule], ...]
     unmatched: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class Assigned:
 def assign(policy: SchedulePolicy, names: Sequence[Identifier]) -> Assigned:
     """The first matching rule of each table, in the catalog's order.
 
-    A rule matches by ``match`` and not by ``exclude``; what the policy excludes no rule takes.
+    A rule takes tables that match ``match`` but not ``exclude``; tables that the policy excludes belong to no rule.
     """
     found = []
     for name in names:
@@ -206,7 +206,7 @@ def assign(policy: SchedulePolicy, names: Sequence[Identifier]) -> Assigned:
 
 def _takes(name: Identifier, rule: Rule) -> bool:
     written = ".".join(name)
-    # Clones, the ledger and the history are nobody's tables, unless a pattern names their namespace.
+    # Clones, the ledger and the history are skipped, unless a pattern names their namespace.
     patterns = [p for p in rule.match if p.startswith("icekit")] if name[0] in _OWN else rule.match
     return _matches(written, patterns) and not _matches(written, rule.exclude)
 
@@ -215,12 +215,12 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-# --- Spend one budget over the partitions of many tables, the best win per byte first; pure
+# --- Share one budget among the partitions of many tables, most file opens saved per byte first; pure
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What rewriting one partition wins and costs; of :class:`~icekit.compact.candidates.Candidate`, without its partitions."""
+    """What rewriting one partition saves and costs; like :class:`~icekit.compact.candidates.Candidate`, without its partitions."""
 
     file_opens_saved: int
     bytes_in: int
@@ -228,13 +228,13 @@ class Offer:
 
     @property
     def win_per_byte(self) -> float:
-        """File opens that a full scan saves per byte that is rewritten."""
+        """File opens that a full scan saves per byte rewritten."""
         return self.file_opens_saved / max(self.bytes_in, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one table may read of the pass's budget; ``cut`` if its plan wanted more. None: no limit."""
+    """How much of the pass's budget one table may read; ``cut`` if its plan wanted more. None: no limit."""
 
     bytes: int | None = None
     files: int | None = None
@@ -242,23 +242,23 @@ class Share:
 
     @property
     def is_limited(self) -> bool:
-        """Tell whether the pass has a budget of bytes or files."""
+        """Whether the pass has a budget of bytes or files."""
         return self.bytes is not None or self.files is not None
 
     @property
     def is_nothing(self) -> bool:
-        """Tell whether other tables got all of it."""
+        """Whether other tables got the complete budget."""
         return self.cut and (self.bytes == 0 or self.files == 0)
 
 
 def offers(plan: Plan, found: Sequence[Candidate]) -> tuple[Offer, ...]:
-    """The candidates that a plan has taken up."""
+    """The candidates that a plan has taken."""
     planned = {partition for action in plan.actions for partition in action.partitions}
     return tuple(Offer(c.file_opens_saved, c.bytes_in, c.files_in) for c in found if planned.issuperset(c.partitions))
 
 
 def less(budget: PassBudget, bytes_in: int, files_in: int = 0) -> PassBudget:
-    """What is left of a budget after something was read."""
+    """What is left of a budget after some reading."""
     return replace(
         budget,
         bytes=None if budget.bytes is None else max(0, budget.bytes - bytes_in),
@@ -267,10 +267,10 @@ def less(budget: PassBudget, bytes_in: int, files_in: int = 0) -> PassBudget:
 
 
 def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict[str, Share]:
-    """What each table gets of a budget.
+    """Each table's share of a budget.
 
-    Partitions of all tables stand in one queue, by win per byte; one that is more expensive than what is left is passed
-    over, as :func:`icekit.compact.plan.plan` does within a table.
+    Partitions of all tables are in one queue, by file opens saved per byte; a partition that is more expensive than the rest of the budget is
+    skipped, as in :func:`icekit.compact.plan.plan` within a table.
     """
     if budget.bytes is None and budget.files is None:
         return {table: Share() for table in wanted}
@@ -299,7 +299,7 @@ def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict
     }
 
 
-# --- Observe one table and plan what its rule asks for; reads metadata only, runs nothing
+# --- Observe one table and plan what its rule asks for; reads only metadata, runs nothing
 
 
 T = TypeVar("T")
@@ -307,10 +307,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Studied:
-    """The plans that have something to do, by action, in the order in which they are done.
+    """The plans that have something to do, by action, in the order in which they run.
 
     ``offers`` are the partitions of the compaction, for the budget that tables share. ``refusal`` is why orphan files stay
-    though the rule names their removal.
+    although the rule names their removal.
     """
 
     plans: Mapping[str, Plan]
@@ -325,13 +325,13 @@ class Studied:
 
 
 class PlanTimedOut(IcekitError):
-    """A table whose planning took longer than its policy gives it."""
+    """Planning a table took longer than the policy allows."""
 
     exit_status = EXIT_CRASHED
 
 
 def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
-    """Plan on the lake for so many seconds; raises :class:`PlanTimedOut`, its Spark work cancelled."""
+    """Plan on the lake within this many seconds; otherwise raises :class:`PlanTimedOut` and cancels the Spark work."""
     try:
         return in_time(lake, seconds, work)
     except DeadlineExceeded:
@@ -341,7 +341,7 @@ def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
 
 
 def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime, known: FactsCache | None = None) -> Studied:
-    """Plan every action of a rule for a table as it is now, without a trial; raises the errors of :mod:`icekit.errors`."""
+    """Plan every action of a rule for the current table, without a trial; raises the errors of :mod:`icekit.errors`."""
     if not rule.actions:
         return Studied({})
     facts, findings = observed(lake, table, rule, known)
@@ -363,7 +363,7 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
 
 
 def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None = None) -> tuple[TableFacts, Findings]:
-    """A table's facts and findings by its rule's limits; those of its report where it has not moved since."""
+    """A table's facts and findings with its rule's limits; those of its report if the table has not changed since."""
     limits = rule.limits
     needs_storage = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
 
@@ -383,9 +383,9 @@ def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None
 
 
 def compaction_policy(rule: Rule, findings: Findings, share: Share | None = None) -> Policy | None:
-    """What a rule's compaction may take, within a share of the pass's budget; None where nothing can be worth it.
+    """The policy of a rule's compaction, within a share of the pass's budget; None if nothing can be worth it.
 
-    A table without findings needs no plan, and thus no Spark, unless the rule rewrites or sorts what is well, too.
+    A table without findings needs no plan, and so no Spark, unless the rule rewrites or sorts healthy files too.
     """
     wanted: Compact | None = rule.compact
     if wanted is None:
@@ -395,14 +395,14 @@ def compaction_policy(rule: Rule, findings: Findings, share: Share | None = None
 
 
 def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -> Plan:
-    """The plan of a rule's maintenance, with the procedures only that it names."""
+    """The plan of a rule's maintenance, with only the procedures that it names."""
     from icekit.maintain import plan_maintenance_table
 
     wanted: Maintain | None = rule.maintain
     if wanted is None or not findings:
         return _nothing(facts.catalog, facts.table)
     plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=wanted.procedures)
-    # A pass reports a refusal by itself.
+    # A pass reports a refusal separately.
     return replace(plan, refused=None)
 
 

@@ -228,7 +228,7 @@ def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
 
     with pytest.raises(LedgerUnusable, match=r"is corrupt .*Move it away"):
         ledger.claims()
-    with pytest.raises(LedgerUnusable, match="move it away"):
+    with pytest.raises(LedgerUnusable, match="Move it away"):
         ledger.claim(TABLE, "r1")
 
 

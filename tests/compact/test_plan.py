@@ -538,7 +538,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 
     # Three of four hourly commits are rivals: 1.5 are due in two hours, and 1 - exp(-1.5) = 0.777.
     assert notes == (
-        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files: only such commits can conflict with a rewrite"
+        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files; only such commits can conflict with a rewrite"
         "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
         "The plan reads 50 MiB of 50 MiB (100 % of the table).",
     )

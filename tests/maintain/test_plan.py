@@ -121,7 +121,7 @@ def test_expiry_says_what_time_travel_is_lost_and_what_is_protected() -> None:
 
     (action,) = planned(sick(), "snapshots_piling_up", meta=meta, retention=Retention(keep_hours=24)).actions
 
-    assert "can no longer be travelled to" in action.why
+    assert "can never be read again" in action.why
     assert "protected by audit, main" in action.why
     assert action.older_than == NOW - dt.timedelta(hours=24)
     assert "older_than => TIMESTAMP '2026-01-30 12:00:00.000000+00:00'" in action.sql
@@ -165,12 +165,12 @@ def test_orphans_stay_unless_their_removal_is_asked_for_by_name() -> None:
 
     assert [a.procedure for a in plan.actions] == list(DEFAULT_PROCEDURES)
     assert plan.notes[-1] == (
-        "Orphan files were listed (7 files) and stay: they are removed only where remove_orphan_files is named among the procedures."
+        "Orphan files were listed (7 files) and stay. icekit removes them only if remove_orphan_files is named among the procedures."
     )
 
 
 def test_a_removal_that_is_named_says_that_it_needs_a_listing() -> None:
-    assert "observe the table with storage=True" in planned(sick(storage=None), "orphan_files").notes[0]
+    assert "Observe the table with storage=True" in planned(sick(storage=None), "orphan_files").notes[0]
 
 
 def test_nothing_is_planned_but_what_is_named() -> None:
@@ -218,7 +218,7 @@ def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
 def test_orphans_under_three_days_are_refused() -> None:
     young = StorageFacts(RETENTION_NOW_MS - 2 * 86_400_000, 7)
 
-    with pytest.raises(ParameterError, match="3 days is the least"):
+    with pytest.raises(ParameterError, match="must be at least 3 days old"):
         planned(sick(storage=young), "orphan_files")
 
 
@@ -242,7 +242,7 @@ def test_version_three_turns_position_deletes_into_vectors() -> None:
 def test_a_branch_is_not_maintained_alone() -> None:
     facts = sick(ref="work", history=history(refs=(Ref("work", "branch", 1),)))
 
-    with pytest.raises(ParameterError, match="observe it without ref"):
+    with pytest.raises(ParameterError, match="Observe the table without ref"):
         planned(facts, *ALL)
 
 

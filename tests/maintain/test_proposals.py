@@ -32,7 +32,7 @@ def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals
 
 def test_the_verdict_comes_first_and_says_what_wins_most() -> None:
     assert proposals(findings=0).verdict == "db.t is healthy: nothing is worth doing."
-    assert proposals(COMPACT, TUNE).verdict == ("db.t: 2 things are worth doing; compact wins most: 88 of 100 file opens of a full scan.")
+    assert proposals(COMPACT, TUNE).verdict == ("db.t: 2 things are worth doing; compact gains most: 88 of 100 file opens of a full scan.")
     assert proposals(TUNE, left_alone=4).verdict == "db.t: 1 thing is worth doing; compact waits for 4 partitions written lately."
     assert proposals(COMPACT).text().splitlines()[0] == proposals(COMPACT).verdict
 

@@ -87,7 +87,7 @@ def test_a_young_snapshot_of_no_branch_stays() -> None:
 
     found = retained(made, NOW_MS - 2 * HOUR_MS, 1, NOW_MS)
 
-    assert found.kept[99] == ("age, though no branch holds it",)
+    assert found.kept[99] == ("age, although no branch contains it",)
 
 
 def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minutes() -> None:
@@ -95,20 +95,20 @@ def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minut
 
     found = expiry(made, Retention(keep_hours=12, keep_last=100), NOW)
 
-    assert any("100 snapshots at a commit every 1 minute are 2 hours of history, less than the 12 hours" in c for c in found.cautions)
+    assert any("100 snapshots at one commit every 1 minute are 2 hours of history, less than the 12 hours" in c for c in found.cautions)
 
 
 def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
     made = metadata([minute * MINUTE_MS for minute in reversed(range(5000))])
 
-    with pytest.raises(ParameterError, match="set keep_hours to 72 or more"):
+    with pytest.raises(ParameterError, match="Set keep_hours to 72 or more"):
         expiry(made, Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)
 
 
 def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
     made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
 
-    with pytest.raises(ParameterError, match="set keep_last to 2 or more, or keep_hours to 24"):
+    with pytest.raises(ParameterError, match="Set keep_last to 2 or more, or keep_hours to 24"):
         expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
     assert expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW).expires == (1, 2, 3)
 
@@ -127,7 +127,7 @@ def test_nothing_expires_now(given: Mapping[str, Any]) -> None:
 
 
 def test_a_table_that_asks_for_expiry_now_is_refused() -> None:
-    with pytest.raises(ParameterError, match="raise it, or set keep_hours"):
+    with pytest.raises(ParameterError, match="Raise it, or set keep_hours"):
         Retention().in_force({"history.expire.max-snapshot-age-ms": "1"})
 
 

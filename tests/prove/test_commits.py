@@ -154,7 +154,7 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(table: Calla
     assert [c.ok for c in proof.commits] == [True, False]
     (mismatch,) = proof.commits[1].mismatches
     assert (mismatch.partition, mismatch.before.row_count, mismatch.after.row_count) == ("region=b", 200, 200)
-    assert "region=b: as many rows (200), but not the same" in repr(proof)
+    assert "region=b: the same number of rows (200), but different rows" in repr(proof)
     assert "also undoes 1 later commit:" in repr(proof)
     rollback = proof.commits[1].rollback_sql
     assert rollback is not None
@@ -198,7 +198,7 @@ def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_ca
     proof = made.prove(made.commit(made.java.newRewrite().deleteFile(whole).addFile(part)))
 
     assert proof.ok is False
-    assert "compared the whole table (rows may lie in other partitions than their values say)" in repr(proof)
+    assert "compared the whole table (rows may be in other partitions than their values say)" in repr(proof)
 
 
 DAY = {"at_day": "2013-01-01"}
@@ -309,7 +309,7 @@ def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_chang
     assert proof.ok is True, proof
     assert proof.commits[0].rows_after == 62
     assert proof.commits[0].columns_left_out == ("gone", "more")
-    assert "not compared, as only one side has them: gone, more" in repr(proof)
+    assert "not compared, because only one side has them: gone, more" in repr(proof)
     made.sql("DELETE FROM {t} WHERE id = 100")
     assert [m.partition for m in made.prove(made.snapshots()[-1]).commits[0].mismatches] == ["day_day=2013-01-01"]
 
@@ -395,7 +395,7 @@ def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: T
     proof = regions.prove(first, commit)
 
     assert proof.ok is None
-    assert "it has no parent to compare it with" in repr(proof)
+    assert "it has no parent to compare with" in repr(proof)
     assert "is gone" in proof.commits[1].reason
 
 
@@ -429,7 +429,7 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
 
     assert proof.ok is False
     assert "region=lost: 1 row missing" in repr(proof)
-    assert proof.commits[0].reason == "it has other files than its parent's and its own"
+    assert proof.commits[0].reason == "its files are not those of its parent plus its own changes"
 
 
 def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:

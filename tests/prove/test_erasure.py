@@ -128,7 +128,7 @@ def test_rows_are_followed_from_insert_to_the_last_orphan(table: Table) -> None:
     gone = table.prove()
     assert gone.erased is True
     assert (gone.files, gone.snapshots, gone.actions, gone.not_looked_into) == ((), (), (), ())
-    assert repr(gone) == f"{table.name} WHERE user_id = 42: erased; 1 file looked into"
+    assert repr(gone) == f"{table.name} WHERE user_id = 42: erased; 1 file read"
 
 
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
@@ -200,7 +200,7 @@ def test_files_without_ids_or_a_name_mapping_are_not_proven(table: Table, tmp_pa
     proof = table.prove("user_id = 4200")
 
     assert proof.erased is None
-    assert [line.split(": ", 1)[1] for line in proof.not_looked_into] == ["it holds no field ids, and the table has no name mapping"]
+    assert [line.split(": ", 1)[1] for line in proof.not_looked_into] == ["it has no field ids, and the table has no name mapping"]
 
 
 def test_odd_column_and_table_names_are_taken_as_they_are(lake: Lake, scratch: str) -> None:
@@ -280,7 +280,7 @@ def test_without_the_unreferenced_nothing_is_proven(table: Table) -> None:
     proof = table.create().fill(1000).prove(unreferenced=False)
 
     assert proof.erased is None
-    assert proof.not_looked_into == ("files that no snapshot reaches: not asked for",)
+    assert proof.not_looked_into == ("files that no snapshot reaches: not requested",)
 
 
 def test_what_cannot_be_read_is_named_and_not_proven(table: Table) -> None:
@@ -357,7 +357,7 @@ def test_a_table_that_changes_meanwhile_is_not_proven(table: Table) -> None:
     proof = table.prove(progress=write)
 
     assert proof.erased is None
-    assert proof.not_looked_into == ("the table was written to while it was looked into; prove it again",)
+    assert proof.not_looked_into == ("the table was written to during the proof; run the proof again",)
 
 
 def test_a_manifest_that_is_gone_is_told_in_one_sentence(table: Table) -> None:

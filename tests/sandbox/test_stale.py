@@ -127,7 +127,7 @@ def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(lake: 
 
         assert not found.is_dead
         assert found.line(1000 + 3 * 86_400_000).endswith(
-            f"of scratch.cloned, 3 days old; unknown: process {os.getpid()} on elsewhere cannot be seen from here"
+            f"of scratch.cloned, 3 days old; unknown: process {os.getpid()} on elsewhere cannot be checked from here"
         )
         assert remove_stale(lake) == ()
         assert lake.tables.names_in((NAMESPACE,)) == [copy.table]
@@ -249,4 +249,4 @@ def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> No
     assert whose is not None
     assert (whose.of, whose.started_ms, whose.owner.is_visible(), whose.owner.has_ended()) == (None, None, False, False)
     unseen = StaleClone(("s", "t"), None, whose.owner, None, None, False, "DROP")
-    assert unseen.line(0) == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host cannot be seen from here"
+    assert unseen.line(0) == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host cannot be checked from here"

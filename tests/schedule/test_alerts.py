@@ -88,7 +88,7 @@ def test_two_problems_of_a_policy_are_told_once_and_that_they_are_fixed() -> Non
     assert "no table matches 'y'" in first.body
     assert told(both, by, dict(first.told), NOW_MS + HOUR_MS) is None
     assert told(made(problems=both.problems[:1]), by, dict(first.told)) is not None
-    assert "policy: well again" in told(made(), by, dict(first.told)).body
+    assert "policy: healthy again" in told(made(), by, dict(first.told)).body
 
 
 def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
@@ -103,7 +103,7 @@ def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
 
 def test_what_to_do_next_about_a_table_that_was_not_proved_is_to_look_and_to_clear_it() -> None:
     unproved = result("db.f", status="failed", steps=(step(status="failed", said="not proved", is_unproved=True),))
-    assert "`icekit schedule clear POLICY db.f`; until then nothing is run on it" in told(made(unproved), policy(NOTIFY)).body
+    assert "`icekit schedule clear POLICY db.f`; until then icekit runs nothing on it" in told(made(unproved), policy(NOTIFY)).body
 
 
 def test_what_is_wrong_with_the_policy_is_told_too() -> None:

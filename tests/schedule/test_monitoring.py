@@ -130,6 +130,6 @@ def test_the_text_counts_what_is_not_due_and_shows_the_rest() -> None:
     assert "db.failed" in said
     assert "db.waits" not in said
     assert "1 crashed, 1 failed, 1 done, 1 reported, 1 not due; 12 seconds" in said
-    assert "not told: team could not be told: refused" in said
+    assert "not notified: team could not be notified: refused" in said
     assert "no table" in text(Pass("p", "c", False, SEVERAL.started, 0.0, ()))
     assert "<table>" in page(SEVERAL)

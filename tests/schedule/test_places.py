@@ -25,11 +25,11 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("output: taken\n", "output: .*taken is a file and not a folder"),
-        ("output: taken/below\n", "output: .*below cannot be made, as .*taken is a file"),
-        ("ledger: folder\n", "ledger: .*folder is a folder and not a file"),
+        ("output: taken\n", "output: .*taken is a file, not a folder"),
+        ("output: taken/below\n", "output: .*below cannot be created, because .*taken is a file"),
+        ("ledger: folder\n", "ledger: .*folder is a folder, not a file"),
         ("history: folder\n", "history: .*folder is a folder"),
-        ("state: taken/x.db\n", "state: .*x.db cannot be made"),
+        ("state: taken/x.db\n", "state: .*x.db cannot be created"),
         ("monitoring: {junit: folder}\n", r"monitoring\.junit: .*folder is a folder"),
         (f"output: {'x' * 300}\n", "output: .*cannot be used"),
     ],
@@ -61,7 +61,7 @@ def test_a_database_needs_its_folder_too_and_a_home_is_found(monkeypatch: pytest
             check_places(policy.model_copy(update={"output": home / "open", "ledger": "~/open/x.db"}))
             for key in ("ledger", "history", "state"):
                 there = home / "shut" / "x.db"
-                with pytest.raises(ParameterError, match=f"^{key}: .*shut may not be written to, and SQLite needs files next to x.db"):
+                with pytest.raises(ParameterError, match=f"^{key}: .*shut is not writable, and SQLite needs files next to x.db"):
                     check_places(policy.model_copy(update={"output": home / "open", key: there if key == "state" else "~/shut/x.db"}))
         finally:
             os.seteuid(before)
@@ -83,7 +83,7 @@ def test_an_address_is_checked_as_far_as_its_variables_are_set(tmp_path: Path) -
         check_receivers(read_policy(written(tmp_path, of.format("nonsense://${TOKEN}"))), {})
     assert check_receivers(read_policy(written(tmp_path, of.format("json://localhost"))), {}) == []
     said = check_receivers(read_policy(written(tmp_path, of.format("json://user:${TOKEN}@localhost"))), {})
-    assert said == ["ops's address was not checked: TOKEN is not set here."]
+    assert said == ["The address of ops was not checked: TOKEN is not set here."]
 
 
 @pytest.mark.parametrize("text", ["output: taken\n", "notify:\n  - name: ops\n    to: nonsense://here\n"])

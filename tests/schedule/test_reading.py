@@ -58,7 +58,7 @@ notify:
     assert "did you mean Europe/Berlin?" in said[3, "timezone"]
     assert said[5, "defaults.compact.bugdet"] == "there is no such key; did you mean budget?"
     assert "did you mean min_file_size_ratio" in said[6, "defaults.thresholds"]
-    assert "write it as 22:00-06:00" in said[9, "tables[0].quiet_hours"]
+    assert "Write it as 22:00-06:00" in said[9, "tables[0].quiet_hours"]
     assert said[10, "tables[1].mach"] == "there is no such key; did you mean match?"
     assert said[10, "tables[1].match"] == "this key is missing"
     assert said[11, "tables[1].convert.execute"] == "'yes' is not true or false"
@@ -78,23 +78,23 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
-        ("", 1, "it holds no keys"),
-        ("- a", 1, "it holds no keys"),
+        ("", 1, "it has no keys"),
+        ("- a", 1, "it has no keys"),
         ("a: [1", 1, "this is not YAML"),
         ("a: 1\n\tb: 2", 2, "indent with spaces"),
         ("version: 1\ntables: []", 2, "a policy needs a rule"),
-        ("version: 2\ntables: [{match: a}]", 1, "none of 1"),
+        ("version: 2\ntables: [{match: a}]", 1, "not one of 1"),
         (RULE + "    match: db.x\n", 4, "twice, first in line 3"),
         ("version: 1\nversion: 1\ntables: [{match: a}]", 2, "twice, first in line 1"),
         (RULE + "    compact:\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: true\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: {budget: [1 GB, 2 GB]}\n", 4, "two limits of bytes"),
-        (RULE + "    compact: {budget: much}\n", 4, "is none of: bytes (200 GB)"),
+        (RULE + "    compact: {budget: much}\n", 4, "is not bytes (200 GB)"),
         (RULE + "    compact:\n      since: 2026-02-01\n      until: 2026-01-01\n", 4, "is not before until"),
         (RULE + "    compact: {since: 2026-13-01}\n", 4, "month must be in 1..12"),
         (RULE + "    when: {}\n", 4, "nothing would ever be due"),
         (RULE + "    when: {commits: 0}\n", 4, "greater than or equal to 1"),
-        (RULE + "    hours: 9:00-9:00\n", 4, "for the whole day write 00:00-24:00"),
+        (RULE + "    hours: 9:00-9:00\n", 4, "For the full day write 00:00-24:00"),
         (RULE + "  - match: x\n    name: rule-1\n", 1, "two rules have the name 'rule-1'"),
         (RULE + "    name: ../../etc\n", 4, "must be letters, digits"),
         ("a: &x [*x]", 1, "this is not YAML"),
@@ -137,7 +137,7 @@ def test_defaults_execute_nothing_so_that_a_rules_own_empty_section_only_plans()
     text = "version: 1\ndefaults:\n  compact:\n    budget: 1 GB\n    execute: true\ntables:\n  - match: db.*\n    compact: {}\n"
     [(line, key, said)] = problems(text)
     assert (line, key) == (5, "defaults.compact.execute")
-    assert "write `compact: {execute: true}` in each rule" in said
+    assert "Write `compact: {execute: true}` in each rule" in said
     assert parse_policy(text.replace("execute: true", "execute: false"), HERE).tables[0].compact is not None
 
 
@@ -178,7 +178,7 @@ def test_words_say_what_is_run_and_what_is_not() -> None:
     assert "It changes tables of all." in text
     assert "One pass may read 2 GiB, 1 hour" in text
     assert "compact: rewrites data files (up to 1 GiB)" in text
-    assert "maintain: is planned and reported, and NOT run" in text
+    assert "maintain: is planned and reported, but NOT run" in text
     said = in_words(policy("    compact: {budget: 1 GB}\n", budget="[200 GB]"))
     assert "up to 1 GB" in said
     assert "may read 200 GB," in said

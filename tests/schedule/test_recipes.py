@@ -186,7 +186,7 @@ def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
     assert main(["schedule", "recipe", kind, str(file)]) == 0
     said = capsys.readouterr()
     assert "hunter2" not in said.out + said.err
-    assert (f"put it into {file.with_suffix('.env')}" in said.err) == (kind != "spark-submit")
+    assert (f"Put it into {file.with_suffix('.env')}" in said.err) == (kind != "spark-submit")
 
 
 def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,10 +66,10 @@ def test_a_run_goes_on_only_by_a_rule_that_says_what_it_said_when_the_run_began(
         rule("execute: true, keep: 1 day, procedures: [rewrite_manifests]"),
         rule("execute: true, keep: 1 day", "    thresholds: {snapshots: 5000}\n"),
     ):
-        assert still(begun, now, "maintain") == "the rule says something else of maintain now"
+        assert still(begun, now, "maintain") == "the rule for maintain has changed"
     assert still(begun, rule("keep: 1 day"), "maintain") == "the rule no longer says execute: true for maintain"
     assert still(begun, policy().tables[0], "maintain") == "the rule no longer says execute: true for maintain"
-    assert still(begun, then, "compact") == "it is of another kind than was noted"
+    assert still(begun, then, "compact") == "it is a different action than recorded"
 
 
 def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path:
     assert (waits.status, waits.run_id) == ("waits", "own")
     changed = by(tmp_path, "    compact: {execute: true, budget: 1 GB}\n").tables[0]
     assert unfinished(dataclasses.replace(doing, rule=changed), own) is None
-    assert "run own of an earlier pass is not resumed, as the rule says something else of compact now" in said[-1]
+    assert "run own of an earlier pass is not resumed, because the rule for compact has changed" in said[-1]
     # A person's run on the same table, begun after the policy's: neither is the policy's to go on with.
     with opened(wanted.ledger, lake) as book:
         book.save_run(dataclasses.replace(record, run_id="persons", started_ms=NOW_MS))
@@ -114,7 +114,7 @@ def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, 
     assert (again.is_over, again.status, again.steps[0].said) == (True, "failed", one.steps[0].said)
 
     assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.x"]) == 2
-    assert "there is something against db.a" in capsys.readouterr().err
+    assert "blocked: db.a" in capsys.readouterr().err
     assert main(["schedule", "clear", str(tmp_path / "p.yaml"), "db.a"]) == 0
     # Due by its trigger or not.
     cleared = Table(("db", "a"), wanted.tables[0])
@@ -136,7 +136,7 @@ def test_what_failed_is_tried_again_later_and_later_or_once_its_rule_has_changed
     one = Table(("db", "a"), rule, TableRecord(TableState.FAILED, failure=trouble))
     one.keep_back(NOW + HOUR, UTC)
     assert (one.status, one.steps[0].said) == ("failed", trouble.said)
-    assert one.why.startswith("it failed 1 time; it is tried again from Wed 15:00 UTC on")
+    assert one.why.startswith("it failed 1 time; icekit tries again from Wed 15:00 UTC on")
     later = Table(("db", "a"), rule, TableRecord(TableState.FAILED, failure=trouble))
     later.keep_back(NOW + 3 * HOUR, UTC)
     assert (later.is_over, later.steps) == (False, [])
@@ -176,7 +176,7 @@ def test_a_trial_that_failed_keeps_no_other_action_from_the_table_and_is_tried_a
     assert (record.state, record.run, record.failure and record.failure.action, record.seen) == (TableState.FAILED, None, "compact", None)
     again = Table(("db", "a"), wanted.tables[0])
     passing._look(again)
-    assert again.why.startswith("it failed 1 time; it is tried again from Wed 15:00 UTC on")
+    assert again.why.startswith("it failed 1 time; icekit tries again from Wed 15:00 UTC on")
 
 
 def test_a_run_that_was_not_proved_is_held_also_when_its_pass_was_killed_before_it_knew(lake: Lake, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_quiet_hours_that_begin_in_a_pass_end_what_is_read(lake: Lake, tmp_path:
     assert [step.status for step in resumed.steps] == ["done", "waits"]
     # It has been changed and not been looked at since: the next pass does that.
     assert passing.state.table("db.b").seen is None
-    assert resumed.why == "its first pass; not reported on since, as its quiet hours until Wed 13:00 UTC"
+    assert resumed.why == "its first pass; not reported on again: quiet hours until Wed 13:00 UTC"
     assert not (tmp_path / "out").exists()
 
 
@@ -321,7 +321,7 @@ def test_a_step_that_was_stopped_is_told_by_who_stopped_it() -> None:
             stop.set(reason)
         return stopped_by(stop, step, "its hours ended at Thu 06:00 UTC", noted.append)
 
-    assert by_whom("clock").said == "3 files → 1 file; stopped, as its hours ended at Thu 06:00 UTC; the next pass goes on with it"
+    assert by_whom("clock").said == "3 files → 1 file; stopped because its hours ended at Thu 06:00 UTC; the next pass continues it"
     # A lost claim is that table's matter, and no other's.
     lost = by_whom("claim", "clock")
     assert (lost.status, lost.run_id, noted) == ("busy", "r", [])
@@ -344,7 +344,7 @@ def test_a_pass_that_is_stopped_keeps_what_it_has_done(lake: Lake, tmp_path: Pat
     ]
 
     def say(line: str) -> None:
-        if line == "db.b: it failed 1 time; it is tried again":
+        if line == "db.b: it failed 1 time; trying again":
             raise KeyboardInterrupt
 
     passing = one_pass(wanted, say=say)

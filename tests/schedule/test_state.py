@@ -81,7 +81,7 @@ def test_a_record_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: P
 
     for use in (lambda: state.table("a.b"), lambda: state.tell("r", {"a.b": None})):
         with pytest.raises(
-            LedgerUnusable, match=r"schema 0 is an earlier icekit's.*Look at what failed or did not end on a.begun, a.held, then"
+            LedgerUnusable, match=r"schema 0 is an earlier icekit's.*First look at the failed or unfinished runs on a.begun, a.held, then"
         ):
             use()
 
@@ -97,7 +97,7 @@ def test_what_was_told_is_kept_by_receiver(tmp_path: Path) -> None:
 
 def test_a_file_of_another_kind_is_refused_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_text("not a database at all, but long enough to be read as one" * 20)
-    with pytest.raises(LedgerUnusable, match="name another file"):
+    with pytest.raises(LedgerUnusable, match="give another file"):
         State(tmp_path / "s.db").table("a.b")
 
 
@@ -163,7 +163,10 @@ def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> No
         with pytest.raises(AnotherPass, match=rf"running since .* \(process {holder.pid} on ") as held, one_at_a_time(path):
             pass
         assert held.value.exit_status == EXIT_HEALTHY
-        with pytest.raises(AnotherPass, match="see what it waits for, and end its process") as overlong, one_at_a_time(path, longest=0):
+        with (
+            pytest.raises(AnotherPass, match="Check what it is waiting for, and end its process") as overlong,
+            one_at_a_time(path, longest=0),
+        ):
             pass
         assert overlong.value.exit_status == EXIT_UNHEALTHY
         holder.send_signal(signal.SIGKILL)

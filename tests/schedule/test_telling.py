@@ -135,7 +135,7 @@ def test_a_receiver_that_fails_is_told_of_and_tried_again_and_the_others_are_tol
 
     first = tell(made(GRAVE), by, state, to)
     assert first.told == ("r2",)
-    assert [problem.split(":")[0] for problem in first.alert_problems] == ["r0 could not be told", "r1 could not be told"]
+    assert [problem.split(":")[0] for problem in first.alert_problems] == ["r0 could not be notified", "r1 could not be notified"]
     assert "500" in first.alert_problems[0]
     assert (first.exit_status, len(web.got)) == (1, 1)
 
@@ -145,7 +145,7 @@ def test_a_receiver_that_fails_is_told_of_and_tried_again_and_the_others_are_tol
 
 def test_an_alert_that_cannot_be_sent_fails_a_pass_that_is_well() -> None:
     assert made(result()).exit_status == 0
-    assert made(result(), alert_problems=("r0 could not be told",)).exit_status == 1
+    assert made(result(), alert_problems=("r0 could not be notified",)).exit_status == 1
 
 
 def test_a_secret_of_an_address_is_in_no_answer(broken: Web) -> None:

@@ -82,7 +82,7 @@ def test_leave_ends_with_the_first_of_hours_quiet_hours_and_the_passs_time() -> 
     assert permit(rule, UTC, NOW).end == NOW + dt.timedelta(hours=3)
     early = NOW + dt.timedelta(minutes=5)
     granted = permit(rule, UTC, NOW, early)
-    assert (granted.granted, granted.end, granted.why) == (True, early, "the pass's time was spent")
+    assert (granted.granted, granted.end, granted.why) == (True, early, "the pass's time ran out")
     assert permit(rule, UTC, early, early).granted is False
     assert permit(policy().tables[0], UTC, NOW).end is None
 

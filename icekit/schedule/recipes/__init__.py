@@ -1,4 +1,4 @@
-"""Print files, ready to install, that run a policy on a schedule: templates with this installation's paths filled in."""
+"""Print files that run a policy on a schedule: templates with this installation's paths filled in."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import read_policy
 
 _HERE = Path(__file__).parent
-# What a scheduler starts with has none of these; no secrets are among them.
+# Variables that a scheduler's environment lacks; no secrets are among them.
 _CARRIED = ("JAVA_HOME", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
-# Any setting of Spark's may be in it, also keys to a storage: who installs the recipe puts it where secrets are.
+# It may contain any Spark setting, including storage keys: the person who installs the recipe puts it where secrets are kept.
 _SECRET = "ICEKIT_SPARK_CONF"
 
 
@@ -29,7 +29,7 @@ def example() -> str:
 
 
 def recipe(kind: str, file: Path) -> dict[str, str]:
-    """The files of a recipe (cron, systemd, airflow, spark-submit) by name, for a policy file that is there and right.
+    """The files of a recipe (cron, systemd, airflow, spark-submit) by name, for an existing, valid policy file.
 
     Raises the errors of :func:`icekit.schedule.reading.read_policy`.
     """
@@ -42,7 +42,7 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     fill = {"POLICY": str(file), "NAME": policy.name, "ENV_FILE": str(env_file), "MINUTE": str(minute_of(file)), "FOLDER": str(file.parent)}
     if kind == "cron":
         command = f"{_sourced(env_file)} {_run(python, file)} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1"
-        # A % ends a command of cron's.
+        # A % ends a command in cron.
         return {
             f"icekit-{name}.cron": _filled(
                 "cron.in",
@@ -84,19 +84,19 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
 
 
 def minute_of(file: Path) -> int:
-    """The minute of the hour in which a policy begins: by its path, so that several policies do not all begin in the same one."""
+    """The minute of the hour at which a policy starts: derived from its path, so that several policies start in different minutes."""
     return zlib.crc32(str(file).encode()) % 60
 
 
 def left_out(kind: str, file: Path) -> str | None:
-    """What a person has to add to a recipe by hand, as it may be secret; None if there is nothing."""
+    """What a person has to add to a recipe by hand, because it may be secret; None if nothing."""
     if kind == "spark-submit" or not os.environ.get(_SECRET):
         return None
-    return f"{_SECRET} is set here, and is not in the recipe, as it may hold secrets; put it into {file.expanduser().absolute().with_suffix('.env')}."
+    return f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. Put it into {file.expanduser().absolute().with_suffix('.env')}."
 
 
 def environment(policy: SchedulePolicy) -> dict[str, str]:
-    """What must be in the environment of a pass for it to find what this process finds."""
+    """The environment variables that a pass needs to find what this process finds."""
     found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
     if "JAVA_HOME" not in found and (java := shutil.which("java")):
         found["JAVA_HOME"] = str(Path(java).resolve().parents[1])
@@ -141,12 +141,12 @@ def _sourced(env_file: Path) -> str:
 
 
 def _run(python: Path, file: Path) -> str:
-    """Shell that runs a pass; by this Python's own path, as a scheduler has another PATH or none, and no ``icekit`` on it."""
+    """Shell that runs a pass; with this Python's own path, because a scheduler has another PATH or none, without ``icekit`` in it."""
     return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit schedule run {shlex.quote(str(file))}"
 
 
 def _unit(word: str, *, command: bool = False) -> str:
-    """A word as systemd reads it; only in commands is ``$`` a sign of its own."""
+    """A word as systemd reads it; ``$`` is special only in commands."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped.replace("$", "$$") if command else escaped}"'
 

@@ -329,7 +329,7 @@ def test_a_budget_is_text_or_slider_and_a_wrong_one_is_refused_in_place(view: wi
     explorer.budget.value = "3 files"
     assert "buys none" in text(explorer.said.value)
     explorer.budget.value = "three"
-    assert "is none of: bytes" in text(explorer.said.value)
+    assert "is not bytes" in text(explorer.said.value)
     assert explorer.ask.disabled
     explorer.slider.value = ""
 
