@@ -161,7 +161,7 @@ def test_a_secret_of_an_address_is_in_no_answer(broken: Web) -> None:
 
 
 def test_every_variable_that_is_missing_is_named_at_once() -> None:
-    with pytest.raises(ParameterError, match="has no A_TOKEN, B_TOKEN"):
+    with pytest.raises(ParameterError, match="missing for notify in policy policy: A_TOKEN, B_TOKEN"):
         urls(policy(notify("json://${B_TOKEN}@h", "${A_TOKEN}")), {"OTHER": "1"})
 
 

@@ -54,7 +54,7 @@ def test_time_alone_makes_a_table_due() -> None:
     assert judged({"every": "1 hour"}, snapshot(1), ago_ms=1_800_000) == (False, "since its last pass 30 minutes of 1 hour")
 
 
-@pytest.mark.parametrize(("uuid", "seen", "why"), [("other", 1, "another table"), ("u", 99, "is gone")])
+@pytest.mark.parametrize(("uuid", "seen", "why"), [("other", 1, "dropped and created again"), ("u", 99, "is gone")])
 def test_a_table_that_is_not_what_it_was_is_due(uuid: str, seen: int, why: str) -> None:
     found = due(metadata(snapshot(1), uuid=uuid), Watermark("u", seen, NOW_MS), Trigger(commits=100), NOW_MS, 0.75)
     assert found.is_due
