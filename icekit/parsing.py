@@ -17,10 +17,10 @@ def size_in_bytes(text: str) -> int:
     """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].lower() not in _SIZE_UNITS:
-        raise ParameterError(f"{text!r} is no size; write it as 200 GB or 64 MiB.")
+        raise ParameterError(f"{text!r} is not a size. Write it as 200 GB or 64 MiB.")
     size = float(found[1]) * _SIZE_UNITS[found[2].lower()]
     if size > _LARGEST:
-        raise ParameterError(f"{text!r} is more than any storage holds; write a size such as 200 GB.")
+        raise ParameterError(f"{text!r} is more than any storage holds. Write a size such as 200 GB.")
     return int(size)
 
 
@@ -31,15 +31,15 @@ def seconds(text: str) -> float:
     # A plural; but ms is no minute.
     unit = unit if unit in _SPAN_UNITS or len(unit) < 3 else unit.removesuffix("s")
     if not found or unit not in _SPAN_UNITS:
-        raise ParameterError(f"{text!r} is no length of time; write it as 30 minutes, 2 hours or 7 days.")
+        raise ParameterError(f"{text!r} is not a duration. Write it as 30 minutes, 2 hours or 7 days.")
     span = float(found[1]) * _SPAN_UNITS[unit]
     if span > _LONGEST:
-        raise ParameterError(f"{text!r} is more than 100 years; write a length of time such as 30 minutes, 2 hours or 7 days.")
+        raise ParameterError(f"{text!r} is more than 100 years. Write a duration such as 30 minutes, 2 hours or 7 days.")
     return span
 
 
 def moment(value: object) -> dt.datetime:
-    """A date or time in UTC unless it says otherwise."""
+    """A date or time, in UTC unless it includes another offset."""
     try:
         if isinstance(value, dt.datetime):
             found = value
@@ -48,5 +48,5 @@ def moment(value: object) -> dt.datetime:
         else:
             found = dt.datetime.fromisoformat(str(value))
     except ValueError:
-        raise ParameterError(f"{value!r} is no date; write it as 2026-01-31 or 2026-01-31T06:00.") from None
+        raise ParameterError(f"{value!r} is not a date. Write it as 2026-01-31 or 2026-01-31T06:00.") from None
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)

@@ -1,4 +1,4 @@
-"""Save what was found: whole or not at all, without secrets, under names that are safe for files."""
+"""Save results: complete or not at all, without secrets, under names that are safe for files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LONGEST_NAME = 120
 
 
 class Result(Protocol):
-    """What a notebook or a command comes to: a plan's outcome, an answer, a review."""
+    """The result of a notebook or a command: a plan's outcome, an answer, a review."""
 
     @property
     def failure(self) -> str | None:
-        """Why the run has failed, or None."""
+        """Why the run failed, or None."""
 
     def write_into(self, folder: Path) -> Path:
         """Write its JSON document into a folder."""
@@ -42,17 +42,17 @@ def versions() -> dict[str, str]:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:
-    """Write a document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
+    """Write a document as JSON without secrets; types unknown to JSON become strings, and NaN raises ValueError."""
     return write_text(path, as_json(document), clean=True)
 
 
 def as_json(document: dict[str, Any]) -> str:
-    """A document as JSON without secrets; what JSON has no form for becomes text, and NaN is refused with ValueError."""
+    """A document as JSON without secrets; types unknown to JSON become strings, and NaN raises ValueError."""
     return json.dumps(mask_data(document), indent=1, default=str, allow_nan=False)
 
 
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
-    """Write text without secrets (unless it is ``clean``); a reader never sees half of it."""
+    """Write text without secrets (unless it is ``clean``); a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with naming(path):
@@ -60,7 +60,7 @@ def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
             partial.write_text(text if clean else mask(text), encoding="utf-8")
             partial.replace(path)
         except OSError:
-            # Of a disk that is full not even half of it may stay.
+            # On a full disk, not even half a file may stay.
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise
@@ -69,7 +69,7 @@ def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the file's name into what the system says of it; of a write to an open file it names none."""
+    """Add the file's name to a system error; an error from an open file does not include it."""
     try:
         yield
     except OSError as error:

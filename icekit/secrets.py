@@ -1,7 +1,7 @@
-"""Keep what is secret out of everything that is shown or saved.
+"""Keep secrets out of everything that is shown or saved.
 
 Text from outside (errors, logs, answers of servers) goes through :func:`scrub`, which also masks what only looks like a secret.
-icekit's own sentences, SQL, paths and people's data go through :func:`mask`: what was remembered, and what nothing else looks like.
+icekit's own sentences, SQL, paths and people's data go through :func:`mask`: it masks remembered secrets, and texts that can only be secrets.
 """
 
 from __future__ import annotations
@@ -146,17 +146,17 @@ _PICTURE = re.compile(r"(iVBORw0KGgo[A-Za-z0-9+/=]{1000,})")
 
 
 def is_secret(key: str) -> bool:
-    """Tell whether the value of a configuration key must never be shown."""
+    """Whether the value of a configuration key must never be shown."""
     return bool(_SECRET_KEY.search(key)) and not _NO_SECRET.search(key)
 
 
 def is_masked(key: str, value: str) -> bool:
-    """Tell whether a setting stays out of logs and command lines: by its name, by what is in its value, or as a secret's other half."""
+    """Whether a setting must stay out of logs and command lines: because of its name, its value, or as a secret's other half."""
     return is_secret(key) or "access-key" in key or scrub(value) != value
 
 
 def remember(properties: Mapping[str, str]) -> None:
-    """Note the secret values of a profile, so that :func:`scrub` can take them out."""
+    """Remember the secret values of a profile, so that :func:`scrub` can mask them."""
     for key, value in properties.items():
         if is_secret(key):
             is_header = "header." in key
@@ -175,7 +175,7 @@ def remember(properties: Mapping[str, str]) -> None:
 
 
 def _remember_one(value: str) -> None:
-    """Note a value as it is, and as URLs, JSON, XML and HTML spell it."""
+    """Remember a value as it is, and in the spellings of URLs, JSON, XML and HTML."""
     for plain in (value, unquote(value)):
         spelt = {plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
         spelt |= {html.escape(plain), html.escape(plain, quote=False), quote(plain), quote(plain, safe=""), quote_plus(plain)}
@@ -187,17 +187,17 @@ def _remember_one(value: str) -> None:
 def scrub(text: str) -> str:
     """Text from outside, with ``***`` for every remembered secret and for what looks like one.
 
-    That is tokens and headers that prove who asks, signatures of presigned URLs, secrets that JSON, query strings and
-    connection strings name, accounts inside URIs, and private keys. A ``${NAME}`` in the place of one is left.
+    These are tokens and authorization headers, signatures of presigned URLs, secrets named in JSON, query strings and
+    connection strings, accounts inside URIs, and private keys. A ``${NAME}`` in place of a secret is kept.
     """
     return _without(text, (*_EVIDENT, *_LOOKALIKES))
 
 
 def mask(text: str) -> str:
-    """Text of icekit's own, people's names, SQL and data in it, with ``***`` for remembered secrets and for what can be nothing else.
+    """Text of icekit's own, including people's names, SQL and data, with ``***`` for remembered secrets and for texts that can only be secrets.
 
-    A column ``cookie``, a folder ``token=abc`` or a filter on ``secret`` is theirs and stays. What is put into such a text
-    from outside goes through :func:`scrub` first.
+    A person's column ``cookie``, folder ``token=abc`` or filter on ``secret`` is kept. Scrub text
+    from outside with :func:`scrub` before adding it to such a text.
     """
     return _without(text, _EVIDENT)
 
@@ -220,7 +220,7 @@ def _without_patterns(text: str, patterns: _Patterns) -> str:
 
 
 def mask_data(value: Any) -> Any:
-    """:func:`mask` every text inside plain data; its shape and its numbers stay."""
+    """:func:`mask` every text inside plain data; keeps its shape and its numbers."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
@@ -231,7 +231,7 @@ def mask_data(value: Any) -> Any:
 
 
 class _Clean:
-    """A stream that takes secrets out of what is written to it."""
+    """A stream that masks secrets in what is written to it."""
 
     def __init__(self, stream: TextIO, clean: Callable[[str], str] = scrub) -> None:
         self._stream = stream
@@ -254,14 +254,14 @@ class _Clean:
 
 
 def own_words(stream: TextIO) -> TextIO:
-    """The stream to write icekit's own text to: what others print and log there is text from outside."""
+    """The stream for icekit's own text; other programs' output and logs count as text from outside."""
     clean: Any = stream.own() if isinstance(stream, _Clean) else stream
     return clean  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def scrubbed_output() -> Iterator[None]:
-    """Take secrets out of all that is printed, warned of or logged to the terminal meanwhile; a stream that is closed stays so."""
+    """Mask secrets in everything printed, warned or logged to the terminal in the block; a closed stream stays closed."""
     import sys
 
     out: Any = sys.stdout and _Clean(sys.stdout)

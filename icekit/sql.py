@@ -1,4 +1,4 @@
-"""Quote identifiers and literals: the one place where names become SQL."""
+"""Quote identifiers and literals: the only module in which names become SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from icekit.errors import InvalidName
 
 Identifier = tuple[str, ...]
-#: Keys that Spark's SET takes as they are (SparkSqlAstBuilder).
+#: Keys that Spark's SET accepts without quoting (SparkSqlAstBuilder).
 _PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
 # What no catalog can hold: a zero, and the halves of characters that an argument in another encoding is read as.
 _NO_LETTER = re.compile("[\0\ud800-\udfff]")
@@ -20,9 +20,9 @@ Argument = str | int | bool | dt.datetime | tuple[str, ...] | Mapping[str, str]
 def parse_identifier(text: str) -> Identifier:
     """Split ``db.table`` at dots that are not inside backticks.
 
-    A part in backticks may hold anything; two backticks stand for one, as in Spark SQL.
-    Outside backticks every character but dot and backtick is taken as it stands, so that
-    names with spaces, quotes or Unicode work unquoted and SQL put into a name is only an
+    A part in backticks may contain anything; two backticks stand for one, as in Spark SQL.
+    Outside backticks every character but dot and backtick is kept, so that
+    names with spaces, quotes or Unicode work unquoted, and SQL put into a name is only an
     odd name. Raises :class:`~icekit.errors.InvalidName` for an empty part, an open
     backtick or a missing namespace.
     """
@@ -35,15 +35,15 @@ def parse_identifier(text: str) -> Identifier:
             end = _end_of_plain_part(text, position)
             part, position = text[position:end], end
         if not part or _NO_LETTER.search(part):
-            raise InvalidName(f"{text!r} is not a table name; write it as namespace.table, with odd parts in backticks.")
+            raise InvalidName(f"{text!r} is not a table name. Write it as namespace.table, with odd parts in backticks.")
         parts.append(part)
         if position == len(text):
             break
         if text[position] != ".":
-            raise InvalidName(f"{text!r} is not a table name; put a dot between its parts, as in db.`odd name`.")
+            raise InvalidName(f"{text!r} is not a table name. Put a dot between its parts, as in db.`odd name`.")
         position += 1
     if len(parts) < 2:
-        raise InvalidName(f"{text!r} names no namespace; write it as namespace.table.")
+        raise InvalidName(f"{text!r} has no namespace. Write it as namespace.table.")
     return tuple(parts)
 
 
@@ -53,7 +53,7 @@ def _quoted_part(text: str, start: int) -> tuple[str, int]:
     while True:
         end = text.find("`", position)
         if end < 0:
-            raise InvalidName(f"{text!r} has an open backtick; close it, and write a backtick inside a name twice.")
+            raise InvalidName(f"{text!r} has an open backtick. Close it, and write a backtick inside a name twice.")
         part += text[position:end]
         if text[end + 1 : end + 2] != "`":
             return part, end + 1
@@ -95,7 +95,7 @@ def literal(value: str | int | float | bool | dt.datetime | None) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
-        # Spark puts the value of a setting in the place of ${name} before it parses.
+        # Spark replaces ${name} with the value of a setting before it parses.
         escaped = escaped.replace("${", "\\u0024{")
         return f"'{escaped}'"
     return repr(value)
@@ -116,15 +116,15 @@ def call(catalog: str, procedure: str, **arguments: Argument) -> str:
 
 
 def rewrite_data_files(catalog: str, *, options: Mapping[str, str], **arguments: Argument) -> str:
-    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that no row comes back that a writer deletes meanwhile; see :func:`renewing`."""
+    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that rows that a writer deletes meanwhile cannot come back; see :func:`renewing`."""
     return call(catalog, "rewrite_data_files", **arguments, options=renewing(options))
 
 
 def renewing(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of ``rewrite_data_files`` by which what it writes gets a new sequence number.
+    """Options of ``rewrite_data_files`` that give its output a new sequence number.
 
-    With an old one, Iceberg's default, the commit can drop equality deletes of the meantime that
-    apply to it (:mod:`icekit.engine.bridge`). With a new one they are a conflict: the call fails, and is run again.
+    With an old one, Iceberg's default, the commit can drop equality deletes that were committed meanwhile and
+    apply to its output (:mod:`icekit.engine.bridge`). With a new one they are a conflict: the call fails, and has to be repeated.
     """
     return {**options, "use-starting-sequence-number": "false"}
 
@@ -168,7 +168,7 @@ _QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\
 
 
 def unquoted(text: str) -> str:
-    """What stands in a text outside quotes and backticks; each quoted part is left as a pair of quotes."""
+    """The parts of a text outside quotes and backticks; each quoted part is replaced by a pair of quotes."""
     return _QUOTED.sub("''", text)
 
 
@@ -178,6 +178,6 @@ def without_texts(text: str) -> str:
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """Split a text at its semicolons, those inside quotes and backticks left alone; empty parts are dropped."""
+    """Split a text at its semicolons, except those inside quotes and backticks; drops empty parts."""
     parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)
     return tuple(part.strip() for part in parts if part.strip())

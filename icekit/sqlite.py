@@ -1,6 +1,6 @@
-"""Keep records in a SQLite file that is icekit's own: one transaction a call, and nothing is written over that is somebody else's.
+"""Keep records in icekit's own SQLite file: one transaction per call; never overwrites a file that is not icekit's.
 
-A write is tried again while others are in its way.
+A write is retried while other writers are in the way.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class NotOurs(sqlite3.DatabaseError):
 
 
 class NewerSchema(sqlite3.DatabaseError):
-    """The file was written by a later icekit."""
+    """The file was written by a newer icekit."""
 
 
 class EarlierSchema(NotOurs):
-    """The file was written by an icekit whose schema is not read any more."""
+    """The file was written by an icekit whose schema is no longer supported."""
 
 
 class SqliteFile(ABC):
     """A file on a local disk, for the threads and processes of one machine.
 
-    Every call is one transaction on a connection of its own: nothing is shared between threads or over
-    a fork, and a process killed at any moment leaves what it had committed. Reading makes no file, and
-    needs no right to write it. What cannot be used raises :meth:`unusable`.
+    Every call is one transaction on its own connection: nothing is shared between threads or across
+    a fork, and a process killed at any moment leaves what it had committed. Reading creates no file, and
+    needs no write permission. Problems raise :meth:`unusable`.
     """
 
     #: Marks the file as this kind, in SQLite's own header.
@@ -75,7 +75,7 @@ class SqliteFile(ABC):
         return self._patiently(transaction, writing=False)
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work in one immediate transaction; the file and its folder are made if need be."""
+        """Do work in one immediate transaction; creates the file and its folder if necessary."""
 
         def transaction() -> T:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=self.FOLDER_MODE)
@@ -118,7 +118,7 @@ class SqliteFile(ABC):
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         if version < self.OLDEST:
-            raise EarlierSchema(f"schema {version} is an earlier icekit's, and is not read any more")
+            raise EarlierSchema(f"schema {version} was written by an earlier icekit and is no longer supported")
         return int(version)
 
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:

@@ -1,4 +1,4 @@
-"""Write to the terminal from one place, where no name or message can command it, and keep other programs' noise away from it."""
+"""Write to the terminal from one module, so that no name or message can send it control characters, and keep other programs' noise away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from icekit.secrets import own_words
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-#: How long a terminal stays silent, in seconds, before it is told what is waited for.
+#: Seconds that a terminal may stay silent before it shows what icekit is waiting for.
 PATIENCE = 10.0
 _last_written = 0.0
 # What is waited for, and since when; the innermost comes last.
@@ -27,7 +27,7 @@ _waiting: list[tuple[str, float]] = []
 
 
 def harmless(text: str) -> str:
-    """Replace what a terminal would obey, or XML has no place for."""
+    """Replace characters that a terminal would act on, or that XML does not allow."""
     return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -76,9 +76,9 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE) -> Iterator[None]:
-    """Say on standard error what is waited for, whenever nothing was said for so many seconds; only at a terminal.
+    """Print on standard error what icekit is waiting for, whenever nothing was printed for some seconds; only at a terminal.
 
-    ``at_once`` also says it now. Of waits inside each other the innermost is named.
+    ``at_once`` also prints it now. Of nested waits the innermost is named.
     """
     stream = sys.stderr
     if stream is None or not stream.isatty():
@@ -116,7 +116,7 @@ def _watch(terminal: TextIO, is_over: threading.Event, patience: float) -> None:
                 write(harmless(f"icekit: {what}… {now - since:.0f} s\n"), terminal)
 
 
-# --- Keep off the terminal what child processes print while they start, and what PySpark logs of an error that is caught
+# --- Keep off the terminal what child processes print while they start, and what PySpark logs about a caught error
 
 
 @contextlib.contextmanager

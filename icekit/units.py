@@ -1,4 +1,4 @@
-"""Write figures for people: sizes, counts, shares, times."""
+"""Format figures for people: sizes, counts, shares, times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def size(size_in_bytes: float) -> str:
 
 
 def stated(size_in_bytes: int) -> str:
-    """A size that somebody has stated, in the family of units that they did: ``1 GB`` and ``1 GiB`` are said as they are.
+    """A size that a person has given, in that person's family of units: ``1 GB`` and ``1 GiB`` are printed as they were given.
 
     The family is the one that says the number exactly and shortest; where neither does (up to three places) it is as :func:`size` says.
     """
@@ -55,7 +55,7 @@ def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
 
 
 def span(milliseconds: float) -> str:
-    """A length of time in its largest fitting unit: ``3 days``, ``40 minutes``."""
+    """A duration in its largest fitting unit: ``3 days``, ``40 minutes``."""
     seconds = milliseconds / 1000
     for unit, length in _SPANS:
         if seconds >= length:
@@ -69,7 +69,7 @@ def raised(sentence: str) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """What something took, in two digits or whole seconds, as no two runs agree in more: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``."""
+    """A duration with two digits or in whole seconds, because repeated runs do not agree more closely: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``."""
     if seconds < 0.095:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
@@ -86,7 +86,7 @@ def moment(milliseconds: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut out the middle of a text that is too long: both ends of a partition path tell it apart."""
+    """Cut out the middle of a long text: both ends of a partition path identify it."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -94,7 +94,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Tie figures to their units, so that no line ends between them."""
+    """Join figures to their units with no-break spaces."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 

@@ -64,16 +64,16 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
         ("schedule run policy.yaml", "A pass of a policy needs filelock"),
         ("schedule run telling.yaml", "A policy with `notify` needs apprise"),
         ("schedule check telling.yaml", "A policy with `notify` needs apprise"),
-        ("schedule run policy.yaml --junit j.xml", "A file of JUnit XML needs junitparser"),
-        ("report db.t --junit j.xml", "A file of JUnit XML needs junitparser"),
-        ("report db.t --prometheus p.prom", "A file for Prometheus needs prometheus_client"),
+        ("schedule run policy.yaml --junit j.xml", "Writing JUnit XML needs junitparser"),
+        ("report db.t --junit j.xml", "Writing JUnit XML needs junitparser"),
+        ("report db.t --prometheus p.prom", "Writing metrics for Prometheus needs prometheus_client"),
     ],
 )
 def test_a_command_says_which_extra_it_needs_before_it_does_anything(
     plain: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command.split()) == 2
-    assert capsys.readouterr().err == f"icekit: {said}, which is not installed; run `pip install 'icekit[schedule]'`.\n"
+    assert capsys.readouterr().err == f"icekit: {said}, which is not installed. Run `pip install 'icekit[schedule]'`.\n"
     assert not any((plain / name).exists() for name in ("out", "reports"))
 
 

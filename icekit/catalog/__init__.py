@@ -1,4 +1,4 @@
-"""Where tables come from: the embedded lake, a profile, or the Spark session that is there."""
+"""Where tables come from: the embedded lake, a profile, or an existing Spark session."""
 
 from icekit.catalog.lake import EMBEDDED, Lake, connect
 

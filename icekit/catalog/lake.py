@@ -1,4 +1,4 @@
-"""Connect one catalog for both engines: Spark for large work, pyiceberg without a JVM; work on it within a deadline, and let go of it."""
+"""Connect to one catalog for both engines: Spark for large work, PyIceberg without a JVM; work on it with a time limit, and close it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ L = TypeVar("L", bound="Lake")
 
 
 class Lake:
-    """A catalog and the two ways to reach it.
+    """A catalog and the two ways to access it.
 
-    ``tables`` answers without a JVM where it can; ``spark`` starts Spark (or borrows the
-    running session) the first time it is asked for. A session that icekit did not start is
+    ``tables`` answers without a JVM where possible; ``spark`` starts Spark (or borrows the
+    running session) on first use. A session that icekit did not start is
     used as it is and never stopped.
     """
 
@@ -44,7 +44,7 @@ class Lake:
         self.tables = tables
         self._conf = conf
         self._borrowed = borrowed
-        #: What must be undone before the lake is gone, such as clones.
+        #: Clean-up to do before the lake is closed, such as dropping clones.
         self.until_closed = contextlib.ExitStack()
         # Clones must go before pyspark's own exit handler takes the session away; it was registered first and runs last.
         atexit.register(self.until_closed.close)
@@ -54,20 +54,20 @@ class Lake:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session with this catalog configured."""
+        """The Spark session, with this catalog configured."""
         if self._borrowed is not None:
             if self._conf is not None:
                 session.add_catalog(self._borrowed, self._conf)
             return self._borrowed
         if self._conf is None:
-            raise SparkUnavailable(f"Catalog {self.name!r} lives in a Spark session that is gone; pass the session to connect().")
+            raise SparkUnavailable(f"Catalog {self.name!r} belonged to a Spark session that is gone. Pass a new session to connect().")
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
         return session.own_session(self._conf)
 
     @property
     def spark_is_running(self) -> bool:
-        """Tell whether using Spark now would start nothing."""
+        """Whether Spark can be used now without starting it."""
         return self._borrowed is not None or "spark" in self.__dict__
 
     def session_conf(self) -> Mapping[str, str] | None:
@@ -80,16 +80,16 @@ class Lake:
         return found | {k: str(v) for k in EXECUTOR_SETTINGS if (v := self._borrowed.conf.get(k, None)) is not None}
 
     def identifier(self, table: str) -> Identifier:
-        """Parse a table name; a leading catalog name is allowed and taken off."""
+        """Parse a table name; a leading catalog name is allowed and removed."""
         parts = parse_identifier(table)
         return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
 
     def match(self, patterns: Iterable[str], unmatched: list[str] | None = None) -> list[Identifier]:
-        """The tables that names or globs (``db.*``) stand for, in order, without repeats.
+        """The tables that match names or globs (``db.*``), in order, without repeats.
 
-        A plain name is taken at its word; a glob that matches nothing raises
-        :class:`~icekit.errors.TableNotFound`. With a list for them, what is to be said of such globs
-        is put there, and it raises only where nothing at all was found.
+        A plain name is not checked; a glob that matches nothing raises
+        :class:`~icekit.errors.TableNotFound`. With a list for them, sentences about such globs
+        are added to it, and the method raises only if nothing at all was found.
         """
         found: dict[Identifier, None] = {}
         lost: list[str] = []
@@ -116,7 +116,7 @@ class Lake:
         return (self.name, *table)
 
     def close(self) -> None:
-        """Let go of both engines; stops the Spark session only if icekit started it."""
+        """Close both engines; stops the Spark session only if icekit started it."""
         self.until_closed.close()
         self.tables.close()
         if "spark" in self.__dict__ and session.is_own(self.spark):
@@ -164,7 +164,7 @@ def _profile(name: str) -> dict[str, str]:
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(f"pyiceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
+        raise ProfileError(f"PyIceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
     if properties is None:
         there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(
@@ -280,12 +280,12 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
 
 
 def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None) -> T:
-    """Do work on the lake in a thread of its own; raises :class:`DeadlineExceeded` after so many seconds (None: no limit).
+    """Do work on the lake in a separate thread; raises :class:`DeadlineExceeded` after this many seconds (None: no limit).
 
-    The time in which Spark starts is not the work's, and does not count.
+    The time to start Spark does not count.
 
-    Who stops waiting, by then or by Ctrl-C, has its Spark work cancelled by a tag on its jobs; it gets no Spark any
-    more, and what does without cannot be stopped: its thread is left behind, and ends with what it was waiting for or
+    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled by a tag on its jobs, and the work gets no Spark
+    any more. Work without Spark cannot be stopped: its thread is left behind, and ends with what it was waiting for or
     with the process.
     """
     tag, waited = interrupting.new_tag(), waited or Waited()
@@ -345,10 +345,10 @@ _PREFIX = "spark.sql.catalog."
 
 
 def known_catalogs(spark: SparkSession | None = None) -> tuple[str, ...]:
-    """The embedded lake, the profiles of pyiceberg's configuration, and Iceberg catalogs of the session given or running.
+    """The embedded lake, the profiles in PyIceberg's configuration, and Iceberg catalogs of the given or running session.
 
-    Each is a name that :func:`icekit.connect` takes. A configuration that cannot be read adds
-    none: connecting to a profile says what is wrong with it.
+    Each is a name that :func:`icekit.connect` accepts. An unreadable configuration adds
+    none: connecting to a profile reports the error.
     """
     from pyiceberg.utils.config import Config
 

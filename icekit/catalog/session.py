@@ -1,8 +1,8 @@
-"""Translate a pyiceberg catalog profile into Spark's settings, and start, or borrow, the Spark session; nothing else in icekit makes one.
+"""Translate a PyIceberg catalog profile into Spark settings, and start, or borrow, the Spark session; nothing else in icekit creates one.
 
-pyiceberg's own configuration is the one profile; nothing is configured twice. Keys that
-mean the same carry over, keys that mean nothing to Spark are left, and every other key is
-refused by name: a setting that silently did nothing would be worse.
+PyIceberg's own configuration is the only profile; nothing is configured twice. Keys that
+mean the same are translated, keys that mean nothing to Spark are ignored, and every other key is
+rejected by name: a setting without effect would be worse.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class SparkCatalogConf:
 def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     """Derive Spark's settings for the profile ``name``.
 
-    Keys starting with ``spark.`` are handed to Spark as they are, without that prefix:
-    the way out for what has no equal in pyiceberg. Raises
+    Keys starting with ``spark.`` are passed to Spark without that prefix:
+    use them for settings without an equivalent in PyIceberg. Raises
     :class:`~icekit.errors.ProfileError` naming each key that cannot be translated.
     """
     kind = catalog_type(name, properties)
@@ -107,7 +107,7 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
         hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
         raise ProfileError(
             f"Profile {name!r} has keys with no Spark equivalent: {', '.join(sorted(refused))}{hints or '.'} "
-            f"Remove them, or write what Spark needs as spark.<key>."
+            f"Remove them, or give the Spark setting as spark.<key>."
         )
     if "client.assume-role.arn" in settings:
         settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
@@ -127,10 +127,10 @@ def catalog_type(name: str, properties: Mapping[str, str]) -> str:
         inferred = "sql"
     kind = properties.get("type", inferred)
     if kind not in {"rest", "sql", "hive", "glue"}:
-        stated = f"type {kind!r}" if kind else "neither a type nor a uri that tells it"
+        stated = f"type {kind!r}" if kind else "neither a type nor a uri that implies it"
         raise ProfileError(f"Profile {name!r} has {stated}; set type to rest, sql, hive or glue.")
     if kind != "glue" and not uri:
-        raise ProfileError(f"Profile {name!r} is of type {kind} and has no uri; add one.")
+        raise ProfileError(f"Profile {name!r} is of type {kind} and has no uri. Add one.")
     return kind
 
 
@@ -143,7 +143,9 @@ def _catalog_settings(name: str, kind: str, properties: Mapping[str, str]) -> tu
         return {"type": kind, "uri": uri}, packages
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme not in JDBC_DRIVERS:
-        raise ProfileError(f"Profile {name!r} uses {scheme!r}; Spark's JDBC catalog works here with {', '.join(JDBC_DRIVERS)}.")
+        raise ProfileError(
+            f"Profile {name!r} uses {scheme!r}, but icekit supports Spark's JDBC catalog only with {', '.join(JDBC_DRIVERS)}."
+        )
     settings = {"type": "jdbc", "jdbc.schema-version": "V1"}
     if scheme == "sqlite":
         settings["uri"] = f"jdbc:sqlite:file:{uri.partition('://')[2].removeprefix('/')}?busy_timeout=30000"
@@ -223,7 +225,7 @@ _starting = threading.Lock()
 
 
 def running_session() -> SparkSession | None:
-    """The session that is there (notebook, EMR, Databricks, Connect), or None; starts nothing."""
+    """The existing session (notebook, EMR, Databricks, Connect), or None; starts nothing."""
     import sys
 
     if "pyspark" not in sys.modules:
@@ -288,11 +290,11 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
 
 def own_settings(text: str) -> dict[str, str]:
     """What ``ICEKIT_SPARK_CONF`` says."""
-    form = "ICEKIT_SPARK_CONF is key=value, separated by spaces and quoted as in a shell"
+    form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
     try:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
     except ValueError as error:
-        raise SparkUnavailable(f"{form}; what it holds cannot be read: {error}.") from None
+        raise SparkUnavailable(f"{form}; its value cannot be parsed: {error}.") from None
     for key, equals, value in pairs:
         if not key or not equals:
             raise SparkUnavailable(f"{form}; {key + equals + value!r} has no = after a key.")
@@ -315,7 +317,7 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
                 said = scrub(str(error)).strip()
                 cause = re.findall(r"^: \S+?: (.+)$", said, re.M)
                 raise SparkUnavailable(
-                    f"Spark refuses the setting {key}: {(cause or said.splitlines())[0][:300].rstrip('.')}. Correct it (ICEKIT_SPARK_CONF).",
+                    f"Spark rejects the setting {key}: {(cause or said.splitlines())[0][:300].rstrip('.')}. Correct it (ICEKIT_SPARK_CONF).",
                     detail=said,
                 ) from None
 
@@ -376,7 +378,7 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
-            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check its profile and the network.", detail=str(error)
+            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the profile and the network.", detail=str(error)
         ) from None
     finally:
         if before.isDefined():
@@ -394,12 +396,12 @@ def require_java() -> None:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not java or not os.access(java, os.X_OK):
         raise SparkUnavailable(
-            "Spark needs Java 17 to 22 and none was found; install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
+            "Spark needs Java 17 to 22 but none was found. Install one (apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
         )
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', answer)
     if version and not 17 <= int(version[1]) <= 22:
-        raise SparkUnavailable(f"Spark 4 needs Java 17 to 22 and {java} is Java {version[1]}; set JAVA_HOME to one of those.")
+        raise SparkUnavailable(f"Spark 4 needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a supported version.")
 
 
 def _is_alive(spark: SparkSession) -> bool:

@@ -1,8 +1,8 @@
-"""Find the tables of each kind of catalog, read their bytes, and say what helps when that fails.
+"""Find the tables of each kind of catalog, read their files, and say what to do when that fails.
 
-Each kind answers the same questions: which tables are there, where is this one's current
-metadata, and what are the bytes at a location. The embedded lake and a pyiceberg profile need
-no JVM for it; a catalog known only to a Spark session does.
+Each kind answers the same questions: which tables exist, where is a table's current
+metadata, and what are the bytes at a location. The embedded lake and a PyIceberg profile need
+no JVM for this; a catalog known only to a Spark session does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TableSource:
 
 
 class Tables(Protocol):
-    """What every kind of catalog can tell about its tables."""
+    """The interface of every kind of catalog."""
 
     def names(self) -> list[Identifier]:
         """Every table of the catalog, sorted."""
@@ -60,7 +60,7 @@ class Tables(Protocol):
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 def read_local(location: str) -> bytes:
@@ -79,15 +79,15 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         return within(60, read)
     except FileNotFoundError:
         raise MetadataUnreadable(
-            f"{location} is gone, and the table cannot be read without it; restore it, or roll the catalog back to an older metadata file."
+            f"{location} is missing, and the table cannot be read without it. Restore the file, or point the catalog at an older metadata file."
         ) from None
     except PermissionError:
-        raise PermissionDenied(f"Reading {location} is not permitted; ask for read access to the table's location.") from None
+        raise PermissionDenied(f"Reading {location} is not permitted. Ask for read access to the table's location.") from None
     except (OSError, ValueError) as error:
         # pyarrow and fsspec have no class for it.
         if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
             raise PermissionDenied(
-                f"Reading {location} is not permitted ({first_line(error)}); check the profile's keys, or ask for read access.",
+                f"Reading {location} is not permitted ({first_line(error)}). Check the profile's keys, or ask for read access.",
                 detail=trace(error),
             ) from None
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
@@ -138,7 +138,7 @@ class EmbeddedTables:
     def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
         database = self.path / "catalog.db"
         if not database.exists():
-            raise TableNotFound(f"There is no embedded lake at {self.path}; build the lab with `make lab`, or set ICEKIT_LAKE.")
+            raise TableNotFound(f"There is no embedded lake at {self.path}. Build the lab with `make lab`, or set ICEKIT_LAKE.")
 
         def rows(mode: str) -> list[tuple[str, ...]]:
             with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS)) as connection:
@@ -237,8 +237,8 @@ class SessionTables:
             return within(seconds, question)
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s; check its uri and the network, and the table's metadata file: "
-                "Iceberg reads a damaged one again and again."
+                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its uri and the network, and the table's metadata file: "
+                "Iceberg keeps retrying a damaged one."
             ) from None
 
     def source(self, table: Identifier) -> TableSource:
@@ -322,12 +322,12 @@ class ProfileTables:
             raise
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer within {seconds:.0f} s; check its uri and the network."
+                f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
             _remember_sent(error)
             raise PermissionDenied(
-                f"Catalog {self.name!r} refuses: {first_line(error)}. Check the profile's credential or token."
+                f"Catalog {self.name!r} refused access: {first_line(error)}. Check the profile's credential or token."
             ) from None
         except Exception as error:
             _remember_sent(error)
@@ -335,7 +335,7 @@ class ProfileTables:
                 raise
             if damage := _damage(error):
                 raise MetadataUnreadable(
-                    f"Catalog {self.name!r} gives metadata that is damaged: {damage}; restore it, or point the catalog at the metadata file before it (register_table).",
+                    f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the metadata file, or point the catalog at the previous one (register_table).",
                     detail=trace(error),
                 ) from None
             raise CatalogUnreachable(

@@ -1,4 +1,4 @@
-"""Reach Iceberg's own classes and the session's settings in the JVM; the one place that knows whether there is a bridge (Spark Connect has none)."""
+"""Reach Iceberg's own classes and the session's settings in the JVM; the only module that knows whether there is a bridge (Spark Connect has none)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def has_bridge(spark: SparkSession) -> bool:
-    """Tell whether the session gives access to its JVM (Spark Connect does not)."""
+    """Whether the session gives access to its JVM (Spark Connect does not)."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def load_table(spark: SparkSession, name: Identifier) -> Any:
-    """The table (named with its catalog) as Iceberg's Java API knows it; needs the bridge."""
+    """The table (named with its catalog) as an object of Iceberg's Java API; needs the bridge."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
 
 
 def load_now(spark: SparkSession, name: Identifier) -> Any:
-    """The table as :func:`load_table` gives it, at what others have committed up to now."""
+    """The table as from :func:`load_table`, at the latest commit."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return load_table(spark, name)
 
 
 def iceberg_version(spark: SparkSession, catalog: str) -> str:
-    """The version of Iceberg that the session reads and writes a catalog with."""
+    """The version of Iceberg with which the session reads and writes a catalog."""
     if has_bridge(spark):
         return str(getattr(spark._jvm, "org.apache.iceberg.IcebergBuild").version())
     row = spark.sql(f"SELECT {identifier(catalog)}.system.iceberg_version()").first()
@@ -57,17 +57,17 @@ def write_bytes(io: Any, location: str, content: bytes) -> None:
 
 
 def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
-    """The metadata JSON of a table that :func:`load_table` gave, as it was loaded or refreshed."""
+    """The metadata JSON of a table from :func:`load_table`, as it was loaded or refreshed."""
     parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
     loaded: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
     return loaded
 
 
 def elements(collection: Any) -> Iterator[Any]:
-    """What a Java or Scala collection, or an array, holds.
+    """The items of a Java or Scala collection, or of an array.
 
-    Python's own loop ends by an exception of the JVM, and PySpark asks the JVM a dozen times
-    what kind of exception that is (37 ms, measured).
+    Python's own loop ends with an exception of the JVM, and PySpark asks the JVM a dozen times
+    which kind of exception that is (37 ms, measured).
     """
     if type(collection).__name__ == "JavaArray":
         yield from (collection[place] for place in range(len(collection)))
@@ -92,23 +92,23 @@ def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java_list(spark, values)).toSeq()
 
 
-# --- Read what a session has set, lend it settings or a current catalog for a while, and let a thread work in it
+# --- Read a session's settings, change settings or the current catalog temporarily, and let a thread work in the session
 
 
 def session_value(spark: SparkSession, name: str) -> str | None:
-    """A session's setting as a text; None where it is not set and has no default."""
+    """A session's setting as a string; None if it is not set and has no default."""
     value = spark.conf.get(name, None)
     return None if value is None else str(value)
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Tell whether the session tells names apart by their case."""
+    """Whether names in the session are case-sensitive."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 @contextlib.contextmanager
 def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Lend a session some settings for a while; what it had before comes back."""
+    """Change some settings of a session temporarily; the old values are restored."""
     before = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():
@@ -124,7 +124,7 @@ def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
-    """Make a catalog the current one for a while; without the bridge nothing is changed."""
+    """Make a catalog the current one temporarily; does nothing without the bridge."""
     if not has_bridge(spark):
         yield
         return
@@ -150,7 +150,7 @@ def make_active(spark: SparkSession) -> None:
 
 
 def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
-    """Let a thread have a JVM thread of its own, with this session's local properties."""
+    """Give a Python thread its own JVM thread, with this session's local properties."""
     if not has_bridge(spark):
         return work
     from pyspark import inheritable_thread_target
@@ -158,23 +158,23 @@ def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
     return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
 
 
-# --- Refuse the commit of a rewrite that would drop deletes newer than what it rewrites
+# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites
 
 
-# What a rewrite writes has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality
+# The output of a rewrite has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality
 # deletes that a stream commits meanwhile apply to it too, and are no conflict. But each commit drops the delete files
-# older than every data file that it leaves in place, and what it adds itself is not counted: MergingSnapshotProducer.apply
-# (1.12.0, by its bytecode) takes the least sequence number of the manifests that were there, files that it replaces
-# left out, for ManifestFilterManager.dropDeleteFilesOlderThan, and looks at its new manifests after that (apache/iceberg
-# pull request 10962 is open). Whether an older file stays is settled on the state that is committed on: another
-# writer may replace the last one while the rewrite runs, so that no look before it, and no margin of files, tells. A file
-# of ours that is never replaced would be one more commit and one more file in a person's table, and others may drop it too.
-# With a new number (``false``) every equality delete of the meantime over a replaced file is a conflict: safe, but next to
-# a stream that reaches all partitions no rewrite ends. A look after the commit comes late: readers have seen the rows.
-# So the commit itself is looked at, before the catalog takes it: TableOperations.commit is given the new snapshot whole,
-# with its manifests, and on a conflict is given the next one that was made. Java refuses, so that all other exceptions
-# reach Iceberg as they are (one that is not known to have failed must not have its files deleted), by a class of 30 lines
-# that Janino compiles, the compiler that Spark's own code generation runs on.
+# older than every data file that it leaves in place, and does not count the files that it adds: MergingSnapshotProducer.apply
+# (1.12.0, according to its bytecode) takes the lowest sequence number of the existing manifests, without the files that it replaces,
+# for ManifestFilterManager.dropDeleteFilesOlderThan, and considers its new manifests only afterwards (apache/iceberg
+# pull request 10962 is open). Whether an older file stays is decided on the state that the commit is based on: another
+# writer may replace the last one while the rewrite runs, so no check before the commit, and no margin of files, is enough. A file
+# of ours that is never replaced would add a commit and a file to a person's table, and others may drop it too.
+# With a new number (``false``), every equality delete committed meanwhile for a replaced file is a conflict: safe, but next to
+# a stream that reaches all partitions no rewrite ever succeeds. A check after the commit is too late: readers have seen the rows.
+# So the commit itself is checked before the catalog receives it: TableOperations.commit gets the complete new snapshot
+# with its manifests, and after a conflict the next one. The check is in Java, so that all other exceptions
+# reach Iceberg unchanged (the files of a commit that may have succeeded must not be deleted): a class of 30 lines,
+# compiled with Janino, the compiler of Spark's own code generation.
 _NAME = "icekit.GuardedOperations"
 _SOURCE = """
 package icekit;
@@ -230,7 +230,7 @@ public class GuardedOperations implements TableOperations {
 
 
 def guarded(jvm: Any, table: Any) -> Any | None:
-    """The table (as Iceberg's API knows it), which refuses commits that drop deletes of what they add; None where none can be made."""
+    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible."""
     try:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(table.getClass().getClassLoader())
@@ -240,4 +240,4 @@ def guarded(jvm: Any, table: Any) -> Any | None:
         given.add(table.operations())
         return jvm.org.apache.iceberg.BaseTable(constructor.newInstance(given.toArray()), table.name(), table.reporter())
     except Exception:
-        return None  # a JVM that lets nothing be compiled, or a table that is not Iceberg's own
+        return None  # the JVM allows no compilation, or the table class is not Iceberg's own

@@ -1,4 +1,4 @@
-"""Read from a session what runs its tasks: cores and heap, of all executors and of one."""
+"""Read from a session the size of its cluster: cores and heap, of all executors and of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What runs the tasks: cores in all, cores and heap bytes of one executor, and where the figures come from."""
+    """The resources that run tasks: cores in total, cores and heap bytes of one executor, and the source of the figures."""
 
     cores: int
     cores_per_executor: int
@@ -51,12 +51,12 @@ class Cluster:
 
     @property
     def task_heap_bytes(self) -> int:
-        """One task's share of an executor's whole heap."""
+        """One task's share of an executor's full heap."""
         return self.heap_bytes // self.tasks_per_executor
 
 
 def cluster_of(spark: SparkSession) -> Cluster:
-    """Read the cores and the heap that are really there: of the JVM's context, or the settings under Spark Connect."""
+    """Read the actual cores and heap: from the JVM's context, or from the settings with Spark Connect."""
     if has_bridge(spark):
         context: Any = spark.sparkContext
         java = context._jsc.sc()
@@ -67,7 +67,7 @@ def cluster_of(spark: SparkSession) -> Cluster:
             heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
             return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
         executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-        # Told by the executors where they are told their cores: somebody may have set spark.default.parallelism.
+        # Derived from the executors if they report their cores: spark.default.parallelism may have been set.
         told = context.getConf().get("spark.executor.cores")
         per_executor = int(told or max(cores // executors, 1))
         heap = memory_bytes(context.getConf().get("spark.executor.memory", "1g"))
@@ -76,7 +76,9 @@ def cluster_of(spark: SparkSession) -> Cluster:
     per_executor = int(spark.conf.get("spark.executor.cores", "1") or 1)
     executors = int(spark.conf.get("spark.executor.instances", "1") or 1)
     heap = memory_bytes(spark.conf.get("spark.executor.memory", "1g") or "1g")
-    return Cluster(per_executor * executors, per_executor, heap, "the settings of the session; Spark Connect does not tell what is there")
+    return Cluster(
+        per_executor * executors, per_executor, heap, "the settings of the session; Spark Connect does not report actual resources"
+    )
 
 
 def memory_bytes(text: str) -> int:
@@ -89,7 +91,7 @@ def memory_bytes(text: str) -> int:
 class Executor:
     """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``.
 
-    ``delete_cache`` tells whether reads use Iceberg's executor cache of delete files, as they
+    ``delete_cache`` says whether reads use Iceberg's executor cache of delete files, as they
     do unless a session turns it off.
     """
 
@@ -100,11 +102,11 @@ class Executor:
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.heap_bytes < 1 or self.task_cpus < 1:
-            raise ParameterError(f"An executor has at least one core, some heap and one core a task, not {self!r}.")
+            raise ParameterError(f"An executor needs at least one core, some heap and one core per task, not {self!r}.")
 
     @property
     def tasks(self) -> int:
-        """Tasks that run at once; one at least."""
+        """Tasks that run at once; at least one."""
         return max(1, self.cores // self.task_cpus)
 
     def __str__(self) -> str:
@@ -115,12 +117,12 @@ class Executor:
         """Read ``2 cores 4g``, or ``4 cores, 16 GB, 2 cpus per task``; sizes are binary, as Spark's."""
         found = _TEXT.fullmatch(text)
         if not found:
-            raise ParameterError(f"{text!r} is not an executor; write it as '2 cores 4g'.")
+            raise ParameterError(f"{text!r} is not an executor. Write it as '2 cores 4g'.")
         return cls(int(found[1]), size_in_bytes(f"{found[2]} {found[3]}iB"), int(found[4] or 1))
 
     @classmethod
     def of_settings(cls, conf: Mapping[str, str]) -> Executor:
-        """The executor that a session's settings ask for, with Spark's defaults (1 core and 1 GiB; in local mode the driver's heap)."""
+        """The executor in a session's settings, with Spark's defaults (1 core and 1 GiB; in local mode the driver's heap)."""
         task_cpus = int(conf.get("spark.task.cpus", "1"))
         if found := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
             cores = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)

@@ -1,4 +1,4 @@
-"""Say what an error of Spark, of its JVM or of Iceberg means, in a sentence and as a kind of failure; and which errors came from outside icekit."""
+"""Translate errors of Spark, of its JVM or of Iceberg into a sentence and a kind of failure; and recognize errors that came from outside icekit."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from icekit.errors import (
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
-#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: it
-#: was too large for the cluster, and a smaller one may succeed. ``other``: trying again is no use.
+#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: the work
+#: was too large for the cluster, and smaller parts may succeed. ``other``: trying again does not help.
 FailureKind = Literal["conflict", "capacity", "other"]
 
-# What Iceberg's and Spark's exceptions mean to a person; matched against class names, and
-# against messages only where no class tells.
+# The meaning of Iceberg's and Spark's exceptions; matched against class names, and
+# against messages only if the class is not enough.
 _MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
 _MISSING_FILE = re.compile(r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
 _FORBIDDEN = re.compile(
@@ -74,16 +74,16 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
         near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
-    return TableNotFound(f"There is no table {name}{near or '; list them with `icekit admin tables`.'}")
+    return TableNotFound(f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}")
 
 
 def view_given(table: Identifier) -> NotATable:
     """The error for a view."""
-    return NotATable(f"{display_name(table)} is a view; give one of the tables that it reads.")
+    return NotATable(f"{display_name(table)} is a view. Give one of the tables that the view reads.")
 
 
 def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:
-    """Turn what Spark or the JVM raised into one sentence; unknown errors come back as they are."""
+    """Turn an error from Spark or the JVM into one sentence; unknown errors are returned unchanged."""
     text = scrub(str(error))
     name = display_name(table[1:])
     first = reason(error)
@@ -91,38 +91,38 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
         return error
     if _NO_FILE_SYSTEM.search(text):
         return SparkUnavailable(
-            f"Spark has no Hadoop file system for the location of {name} ({first}); "
-            "configure a pyiceberg profile of the catalog under another name, or add hadoop-aws (or its like) to the session.",
+            f"Spark has no Hadoop file system for the location of {name} ({first}). "
+            "Configure a PyIceberg profile of the catalog under another name, or add hadoop-aws (or the library for your storage) to the session.",
             detail=text,
         )
     if "Unable to load region" in text:
-        return CatalogUnreachable(f"Spark knows no AWS region for {name}; set s3.region in the profile, or AWS_REGION.", detail=text)
+        return CatalogUnreachable(f"Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.", detail=text)
     if _NOT_ICEBERG.search(text):
-        return NotATable(f"{name} is a view or not an Iceberg table; give an Iceberg table.", detail=text)
+        return NotATable(f"{name} is a view or not an Iceberg table. Give an Iceberg table.", detail=text)
     if _MISSING_TABLE.search(text):
         known: list[Identifier] = []
         with contextlib.suppress(Exception):
             known = names() if names else []
         return not_found(table[1:], known)
     if _FORBIDDEN.search(text):
-        return PermissionDenied(f"Reading {name} is not permitted; ask for read access to its catalog and location.", detail=text)
+        return PermissionDenied(f"Reading {name} is not permitted. Ask for read access to its catalog and location.", detail=text)
     if _MISSING_FILE.search(text):
         gone = re.search(r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)", text)
         what = gone[1] if gone else "a file of its metadata"
         return MetadataUnreadable(
-            f"{what} is gone, and {name} cannot be read without it; restore it, or roll back to a snapshot before it.", detail=text
+            f"{what} is missing, and {name} cannot be read without it. Restore the file, or roll back to an earlier snapshot.", detail=text
         )
     if _UNREACHABLE.search(text):
-        return CatalogUnreachable(f"The catalog of {name} cannot be reached by Spark; check its uri and the network.", detail=text)
+        return CatalogUnreachable(f"Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.", detail=text)
     if _CORRUPT.search(text):
         return MetadataUnreadable(
-            f"A metadata file of {name} is corrupt ({first}); restore it, or roll back to a snapshot before it.", detail=text
+            f"A metadata file of {name} is corrupt ({first}). Restore the file, or roll back to an earlier snapshot.", detail=text
         )
     return error
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
-    """What Spark and the JVM raise, for an ``except`` that goes on with :func:`reason`."""
+    """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -130,12 +130,12 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 
 def is_of_engine(error: BaseException) -> bool:
-    """Tell whether Spark or the bridge to its JVM raised it; imports neither."""
+    """Whether Spark or the bridge to its JVM raised it; imports neither."""
     return any(kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__)
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in a line without secrets: the innermost of Java's exceptions that says something, as the outer ones seldom do."""
+    """The cause in one line without secrets: the innermost Java exception with a message, because the outer ones say little."""
     text = scrub(str(error)).strip()
     # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors say only the outermost.
     causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or _causes(error)[1:]
@@ -155,9 +155,9 @@ def first_sentence(error: BaseException) -> str:
 
 
 def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
-    """What Spark has against a person's own SQL, in a clause without its codes: a name that is not there with the nearest ones.
+    """Spark's objection to a person's own SQL, as a clause without codes: a missing name comes with the nearest ones.
 
-    ``columns`` are those that there are; without them the nearest are those that Spark names.
+    ``columns`` are the existing columns; without them the nearest are those that Spark names.
     """
     said = first_sentence(error)
     code, given = condition_of(error), _parameters(error)
@@ -171,7 +171,7 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
     if code.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         return f"there is no table or view {_plain(given.get('relationName', ''))}"
     if code.startswith("UNSUPPORTED_MERGE_CONDITION.SUBQUERY"):
-        return "Spark takes no subquery in a condition of a MERGE"
+        return "Spark does not allow a subquery in a condition of a MERGE"
     if code.startswith("PARSE_SYNTAX_ERROR") and (place := re.search(r"\(line (\d+), pos (\d+)\)", str(error))):
         return f"{said} in line {place[1]}, column {int(place[2]) + 1}"
     return said
@@ -219,23 +219,23 @@ def _causes(error: BaseException) -> list[str]:
     return found
 
 
-# --- Tell what went wrong outside icekit (disk, memory, catalog, engine) from its own bugs, and name it
+# --- Distinguish failures outside icekit (disk, memory, catalog, engine) from its own bugs, and name them
 
 
-_ANOTHER = "choose another place"
-# What a disk answers, and what to do about it; the others are said in the system's own words.
+_ANOTHER = "choose another path"
+# Errors of a disk, and what to do about them; other errors keep the system's own words.
 _DISK = {
     errno.ENOSPC: ("cannot be written: no space is left on its disk", f"free some, or {_ANOTHER}"),
     errno.EDQUOT: ("cannot be written: the disk quota is used up", f"free some, or {_ANOTHER}"),
-    errno.EFBIG: ("cannot be written: it would be larger than is allowed here", f"raise the limit (ulimit -f), or {_ANOTHER}"),
+    errno.EFBIG: ("cannot be written: it would be larger than the limit", f"raise the limit (ulimit -f), or {_ANOTHER}"),
     errno.EROFS: ("cannot be written: its disk is read-only", _ANOTHER),
-    errno.EACCES: ("may not be written or read", f"{_ANOTHER}, or ask for access"),
-    errno.EPERM: ("may not be written or read", f"{_ANOTHER}, or ask for access"),
-    errno.ENOENT: ("does not exist, or cannot be made there", f"check the name, or {_ANOTHER}"),
+    errno.EACCES: ("cannot be written or read: permission denied", f"{_ANOTHER}, or ask for access"),
+    errno.EPERM: ("cannot be written or read: permission denied", f"{_ANOTHER}, or ask for access"),
+    errno.ENOENT: ("does not exist, or cannot be created", f"check the name, or {_ANOTHER}"),
     errno.ENOTDIR: ("is not a folder", _ANOTHER),
     errno.EEXIST: ("is not a folder", _ANOTHER),
-    errno.EISDIR: ("is a folder, where a file is needed", "give another name"),
-    errno.ENAMETOOLONG: ("is too long a name for a file", "give a shorter one"),
+    errno.EISDIR: ("is a folder, but a file is needed", "give another name"),
+    errno.ENAMETOOLONG: ("is too long for a file name", "give a shorter one"),
 }
 _LONGEST = 200
 _PACKAGE = Path(__file__).parents[1]
@@ -251,14 +251,14 @@ _OF_ENGINE = (
     (
         r"No space left on device|DiskSpaceExceeded|Disk quota exceeded",
         "Spark has no space left on a disk",
-        "free some, or set spark.local.dir",
+        "free some space, or set spark.local.dir",
     ),
     (r"Read-only file system", "Spark cannot write to a disk", "set spark.local.dir, or the table's location, to one that can be written"),
-    (r"OutOfMemoryError|SparkOutOfMemory", "Spark ran out of memory", "give it more (spark.driver.memory in ICEKIT_SPARK_CONF)"),
+    (r"OutOfMemoryError|SparkOutOfMemory", "Spark ran out of memory", "give it more memory (spark.driver.memory in ICEKIT_SPARK_CONF)"),
     (
         r"Cannot find catalog plugin class|ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError",
         "Spark lacks a class of Iceberg or of the storage, or has two versions of it",
-        "let it fetch the packages (spark.jars.packages), or add the jars to the session",
+        "let Spark fetch the packages (spark.jars.packages), or add the jars to the session",
     ),
     (
         r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ (?:should|must)|IllegalArgumentException: \S*spark\.",
@@ -269,7 +269,7 @@ _OF_ENGINE = (
 
 
 def outside(error: BaseException) -> IcekitError | None:
-    """What went wrong, in one sentence with the next step; None where only icekit itself can be at fault."""
+    """What went wrong, in one sentence with the next step; None if only icekit itself can be at fault."""
     if isinstance(error, IcekitError):
         return error
     modules = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
@@ -277,27 +277,27 @@ def outside(error: BaseException) -> IcekitError | None:
         return _of_engine(error)
     if any(module in _REACHING for module in modules):
         return CatalogUnreachable(
-            f"The catalog or its storage failed ({type(error).__name__}: {first_line(error)}); check the profile and the network.",
+            f"The catalog or its storage failed ({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
             detail=trace(error),
         )
     if isinstance(error, _CLIENTS) or (isinstance(error, OSError) and error.errno in _OF_NETWORK):
         return CatalogUnreachable(
-            f"The catalog, its storage or another server cannot be reached ({type(error).__name__}: {first_line(error)}); check the profile and the network.",
+            f"The catalog, its storage or another server cannot be reached ({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
             detail=trace(error),
         )
     if isinstance(error, OSError):
         return None if _is_packaged(error) else _of_system(error)
     if isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorname", "").startswith(_OF_FILE):
-        return DiskUnusable(f"An SQLite file cannot be used: {first_line(error)}; check its disk and its rights.", detail=trace(error))
+        return DiskUnusable(f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its permissions.", detail=trace(error))
     if isinstance(error, RuntimeError) and re.match("Could not determine home directory|Symlink loop", str(error)):
-        return DiskUnusable(f"A path that was given leads nowhere: {first_line(error)}; check it (the name after ~, and links).")
+        return DiskUnusable(f"A given path is invalid: {first_line(error)}. Check the path (the name after ~, and links).")
     if isinstance(error, MemoryError):
-        return DiskUnusable("There is not enough memory on this machine; free some, or look at fewer tables at once (--jobs).")
+        return DiskUnusable("This machine has not enough memory. Free some, or process fewer tables at once (--jobs).")
     return None
 
 
 def _is_packaged(error: OSError) -> bool:
-    """Whether it is one of icekit's own files that is missing."""
+    """Whether the missing file is one of icekit's own."""
     return isinstance(error, FileNotFoundError) and error.filename is not None and _PACKAGE in Path(str(error.filename)).parents
 
 
@@ -305,12 +305,12 @@ def _of_system(error: OSError) -> IcekitError:
     detail = trace(error)
     if isinstance(error, ConnectionError):
         return SparkUnavailable(
-            f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process or the catalog is gone; try again.",
+            f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process or the catalog is gone. Try again.",
             detail=detail,
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return DiskUnusable(
-            "Too many files are open at once; raise the limit (ulimit -n), or look at fewer tables at once (--jobs).", detail=detail
+            "Too many files are open at once. Raise the limit (ulimit -n), or process fewer tables at once (--jobs).", detail=detail
         )
     name = "A file or folder" if error.filename is None else str(error.filename)
     name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
@@ -330,7 +330,7 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         return None
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(
-            "Spark's process has ended, or does not answer; try again, with more memory if it ran out of it.", detail=trace(error)
+            "Spark's process has ended, or does not answer. Try again, with more memory if Spark ran out of memory.", detail=trace(error)
         )
     said = reason(error)
     for pattern, what, then in _OF_ENGINE:

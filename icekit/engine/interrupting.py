@@ -1,4 +1,4 @@
-"""End work when it is asked to, by a person, a scheduler's signal or the clock, and cancel what Spark does for it by a tag on its jobs."""
+"""End work on request of a person, a scheduler's signal or the clock, and cancel its Spark jobs by a tag."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Ending:
         _hush()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where it was asked and has not come through.
+        """Raise KeyboardInterrupt if it was requested but has not been raised yet.
 
         Python drops what is raised while it collects garbage, and what is raised in a callback of another library
         may become that library's own error.
@@ -63,7 +63,7 @@ class Ending:
             raise KeyboardInterrupt
 
     def takes(self, error: BaseException) -> bool:
-        """Tell whether an error is part of ending.
+        """Whether an error is part of ending.
 
         Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole group), or a call to it
         may have been cut short. py4j then raises Py4JNetworkError or Py4JError, a plain
@@ -159,7 +159,7 @@ def handler_kept() -> Iterator[None]:
 # --- Ask work to end, and cancel what Spark does for it, by a tag on its jobs; the one place that knows how
 
 
-#: Seconds between two looks at whether somebody asked, and between two requests to cancel.
+#: Seconds between checks for a request to stop, and between requests to cancel.
 POLL_SECONDS = 0.2
 
 
@@ -213,11 +213,11 @@ Reason = Literal["person", "clock", "claim"]
 
 
 class Stopped(Exception):
-    """Somebody asked the work to stop; what was committed stays."""
+    """Work was asked to stop; commits stay."""
 
 
 class Stop:
-    """Asks work to end: when somebody does (the first Ctrl-C, a button), or after so many seconds (None: never by itself)."""
+    """Asks work to end: on request (the first Ctrl-C, a button), or after some seconds (None: never by itself)."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._event = threading.Event()
@@ -226,30 +226,30 @@ class Stop:
 
     @property
     def reason(self) -> Reason | None:
-        """Who asked; None as long as nobody did."""
+        """Who asked; None as long as nobody has."""
         return self._reason or ("clock" if self._is_over() else None)
 
     def set(self, reason: Reason = "person") -> None:
-        """Ask to stop: groups in flight are given up, what is committed stays. A person's word stands above the others."""
+        """Ask to stop: running groups are abandoned, commits stay. A person's request overrides the others."""
         if self.reason is None or reason == "person":
             self._reason = reason
         self._event.set()
 
     @property
     def is_set(self) -> bool:
-        """Tell whether somebody asked, or the time is over."""
+        """Whether a stop was requested, or the time is up."""
         return self._event.is_set() or self._is_over()
 
     def _is_over(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
 
     def check(self) -> None:
-        """Raise :class:`Stopped` where somebody asked."""
+        """Raise :class:`Stopped` if a stop was requested."""
         if self.is_set:
             raise Stopped
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not after somebody asked; raises :class:`Stopped`."""
+        """Wait, but not after a request to stop; raises :class:`Stopped`."""
         left = seconds if self._ends is None else min(seconds, self._ends - time.monotonic())
         self._event.wait(max(0.0, left))
         self.check()

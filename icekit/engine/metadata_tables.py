@@ -1,4 +1,4 @@
-"""Read a table's metadata tables as the table is now: the one place that names them in a query."""
+"""Read the current state of a table's metadata tables: the only module that names them in a query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTENT = "data_file.content + 0"
 def metadata_table(spark: SparkSession, table: Identifier, name: str, snapshot_id: int | None = None) -> DataFrame:
     """A metadata table (``entries``, ``all_files`` …) of a table that is named with its catalog; ``snapshot_id`` reads that snapshot.
 
-    What the session's catalog has cached is refreshed first: an older copy of the table does not
+    First refreshes the session catalog's cache: a stale copy of the table does not
     know a newer snapshot, and Iceberg then reads ``VERSION AS OF`` as empty, without an error.
     """
     return spark.sql(f"SELECT * FROM {metadata_table_sql(spark, table, name, snapshot_id)}")
@@ -34,7 +34,7 @@ def metadata_table_sql(spark: SparkSession, table: Identifier, name: str, snapsh
 
 
 def spread(files: DataFrame, most: int) -> list[str]:
-    """At most so many of the paths in ``file_path``, from all over: in the order of a hash, so that each run takes the same."""
+    """At most this many of the paths in ``file_path``, in the order of a hash, so that each run takes the same ones."""
     return [
         str(row[0]) for row in files.selectExpr("file_path", "xxhash64(file_path) AS h").orderBy("h", "file_path").limit(most).collect()
     ]

@@ -1,4 +1,4 @@
-"""Ask Spark and Iceberg's own planners, in the JVM, what a statement, a scan or a rewrite would take; nothing is read or written."""
+"""Ask Spark's and Iceberg's own planners, in the JVM, what a statement, a scan or a rewrite would take; reads and writes no data."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MAX_FILES_LOOKED_AT = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedRewrite:
-    """What the planner would rewrite now: groups, files and bytes in, files out; a rollup, whatever the table's size.
+    """The planner's answer for a rewrite: groups, files and bytes in, files out; a rollup, whatever the table's size.
 
-    ``delete_files`` counts the delete files over them, each beside each of its data files; None
-    where it was not asked, or there are too many to ask.
+    ``delete_files`` counts the delete files that apply, once for each data file; None
+    if not requested, or if there are too many.
     """
 
     groups: int
@@ -41,10 +41,10 @@ class PlannedRewrite:
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """What a scan opens, by Iceberg's own planning: a delete file counts once for each data file it is opened beside.
+    """What a scan opens, according to Iceberg's own planning: a delete file counts once for each data file it applies to.
 
-    ``manifests`` are the data manifests that planning read, ``skipped_manifests`` those that their
-    partition ranges ruled out, ``seconds`` what planning took.
+    ``manifests`` are the data manifests that planning read, ``skipped_manifests`` those ruled out by their
+    partition ranges, ``seconds`` the time of planning.
     """
 
     data_files: int
@@ -55,12 +55,12 @@ class PlannedScan:
     seconds: float = 0.0
 
     def share_of(self, total_bytes: int) -> float:
-        """The share of so many bytes that is opened."""
+        """The share of this many bytes that is opened."""
         return self.data_bytes / max(total_bytes, 1)
 
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
-    """A ``where`` as Iceberg's procedures turn it into an Iceberg expression; ``name`` has its catalog."""
+    """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``name`` has its catalog."""
     jvm: Any = spark._jvm
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, identifier(*name), where)
@@ -70,7 +70,7 @@ def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
 def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) -> PlannedScan:
     """Plan a scan of a table (named with its catalog) and count what it opens; one call, however many files.
 
-    ``where`` is SQL that Iceberg can take as a filter; errors are Spark's own.
+    ``where`` is SQL that Iceberg accepts as a filter; errors are Spark's own.
     """
     jvm: Any = spark._jvm
     loaded = load_now(spark, table)
@@ -186,7 +186,7 @@ def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
         return query
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {complaint(error)}; fix it, or what it reads.",
+            f"Spark cannot plan the statement: {complaint(error)}. Fix the statement, or the tables that it reads.",
             detail=scrub(str(error)),
         ) from None
 

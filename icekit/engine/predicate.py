@@ -1,9 +1,9 @@
-"""Read a condition that a person states: one boolean expression over a table's columns, as Spark's own parser reads it.
+"""Read a condition from a person: one boolean expression over a table's columns, as Spark's own parser reads it.
 
 Every predicate from outside (``--where``, ``--filter``, a policy, a notebook, a call) comes through
-:func:`read_predicate` before it goes anywhere. What passes means the same wherever it is put: it is complete
-by itself, so it cannot close the parenthesis it stands in or go on as another clause, and its value depends
-on nothing but the row and, where it says so, the date and time. Columns that Iceberg adds to each row, such as ``_file``, are taken too.
+:func:`read_predicate` before it is used. An accepted predicate means the same wherever it is inserted: it is complete
+by itself, so it cannot close a surrounding parenthesis or continue as another clause, and its value depends
+only on the row and, if it says so, the date and time. Columns that Iceberg adds to each row, such as ``_file``, are accepted too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OF_SESSION = re.compile(
     r"(?<![\w.])(?:(?:current_(?:user|catalog|schema|database|timezone)|session_user|user)\s*\(|(?:current_user|session_user|user)\b)", re.I
 )
 _OF_SEVERAL_ROWS = "it has an aggregate, a window function or a generator, which has no value for a single row"
-_SUBQUERY = "it has a subquery, and a filter is asked of each row of this table alone; write the values in its place"
+_SUBQUERY = "it has a subquery, but a filter may use only the row; write the values instead"
 # Why Spark refuses a filter, by what its error's name begins with.
 _REASONS = {
     "INVALID_WHERE_CONDITION": _OF_SEVERAL_ROWS,
@@ -53,13 +53,13 @@ _REASONS = {
     "UNSUPPORTED_GENERATOR": _OF_SEVERAL_ROWS,
     # Only a subquery names a table.
     "TABLE_OR_VIEW_NOT_FOUND": _SUBQUERY,
-    "UNBOUND_SQL_PARAMETER": "it has a parameter marker, whose value is not known here; write the value in its place",
+    "UNBOUND_SQL_PARAMETER": "it has a parameter marker, whose value is unknown here; write the value instead",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition over a table's columns that stands by itself; ``text`` is as it was stated.
+    """A condition over a table's columns that is complete by itself; ``text`` is the original.
 
     ``columns`` are the top-level columns it reads, None where Spark does not say (Connect).
     """
@@ -74,14 +74,14 @@ class Predicate:
 
 
 def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str = "filter") -> Predicate:
-    """Check that a text is one boolean expression over the columns of a frame, of which no row is read.
+    """Check that a text is one boolean expression over the columns of a frame; reads no row.
 
-    Refused: what Spark's parser does not take as one complete expression, a name for it (``AS``), comments and
-    ``${…}`` (either would change what stands next to it, or be changed by a setting), what is not boolean,
-    subqueries (a filter is of this table's rows alone), aggregates, window functions and generators (they have no
-    value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), names that a table
-    is put before (it has another name on a clone), and what only the session knows: its variables and functions (which Spark
-    Connect does not tell), ``current_user()`` and the like. ``now()`` and ``current_date()`` are taken. ``what`` names the text in the error.
+    Rejected: anything that Spark's parser does not accept as one complete expression, an alias (``AS``), comments and
+    ``${…}`` (they could change the text around them, or be changed by a setting), non-boolean expressions,
+    subqueries (a filter may use only this table's rows), aggregates, window functions and generators (they have no
+    value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), column names with a
+    table qualifier (a clone has another name), and anything only the session knows: its variables and functions (Spark
+    Connect does not report these), ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted. ``what`` names the text in the error.
 
     Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
     """
@@ -124,20 +124,18 @@ def _wrong_with_text(text: object) -> str | None:
     if not text.strip():
         return "it is empty"
     if len(text) > LONGEST:
-        return f"it has {len(text):,} characters, and Spark plans more than {LONGEST:,} too slowly; use ranges, or several filters"
+        return f"it has {len(text):,} characters, and Spark is too slow above {LONGEST:,}; use ranges, or several filters"
     if (depth := _depth(bare := unquoted(text))) > DEEPEST:
-        return f"it is nested {depth:,} times, and Spark reads more than {DEEPEST:,} too slowly; take parentheses out"
+        return f"it is nested {depth:,} times, and Spark is too slow above {DEEPEST:,}; remove parentheses"
     # The sign of a number is not an operator.
     if (operators := len(_OPERATOR.findall(re.sub(r"(?<=[(,])\s*-\s*(?=\d)", "", bare)))) > MOST_OPERATORS:
-        return (
-            f"it has {operators:,} operators, and Spark plans more than {MOST_OPERATORS:,} too slowly; use IN, ranges, or several filters"
-        )
+        return f"it has {operators:,} operators, and Spark is too slow above {MOST_OPERATORS:,}; use IN, ranges, or several filters"
     if found := _CONTROL.search(text):
         return f"it has a control character ({found[0]!r})"
     if re.search(r"--|/\*", unquoted(text)):
         return "it has a comment (-- or /*); leave it out"
     if "${" in text:
-        return "Spark puts a setting's value in the place of ${…}; write the value itself, and a dollar sign in a text as \\u0024"
+        return "Spark replaces ${…} with the value of a setting; write the value itself, and a dollar sign in a string as \\u0024"
     return None
 
 
@@ -160,10 +158,10 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
         first = path[1].strip("`").replace("``", "`")
         # A function of a catalog has its name before it.
         if first.lower() not in known and not bare[path.end() :].lstrip().startswith("("):
-            return f"{path[0]} names a table or what only the session knows, and there is no column {first}; write the column alone"
+            return f"{path[0]} names a table or something of the session, and there is no column {first}; write only the column name"
     for word in _OF_SESSION.finditer(unquoted(text)):
         if word[0].endswith("(") or word[0].lower() not in known:
-            return f"it has {word[0].rstrip('( ')}, which is of the session and not of the row; write the value in its place"
+            return f"it has {word[0].rstrip('( ')}, which belongs to the session and not to the row; write the value instead"
     return None
 
 
@@ -178,7 +176,7 @@ def _parse(spark: SparkSession, rows: DataFrame, text: str) -> None:
 
 def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, text: str) -> str | None:
     """What the value depends on besides the row; None if on nothing."""
-    random = "it has another value each time it is asked, as rand() and uuid() have"
+    random = "its value changes each time it is evaluated, as with rand() and uuid()"
     if has_bridge(spark):
         from py4j.protocol import Py4JError
 
@@ -193,7 +191,7 @@ def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, tex
             # Not every Spark has all of them.
             with contextlib.suppress(Py4JError):
                 if condition.containsPattern(getattr(patterns, pattern)()):
-                    return "it has a variable or a function of the session, which is not there elsewhere; write the value in its place"
+                    return "it has a variable or a function that only this session has; write the value instead"
         # Works out what is constant in it, such as a text compared with a number that is not a number.
         query_of_frame(found).optimizedPlan()
         return None
@@ -231,7 +229,7 @@ def _why(error: Any, columns: Sequence[str]) -> str:
 
     said, code = complaint(error, columns), condition_of(error)
     if isinstance(error, ParseException):
-        return f"Spark's parser does not take it as one expression ({said})"
+        return f"Spark's parser does not accept it as one expression ({said})"
     if "NOT_BOOLEAN" in code:
         return f"it is not true or false for a row ({said})"
     return next((why for start, why in _REASONS.items() if code.startswith(start)), said)
@@ -409,7 +407,7 @@ def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
         with quiet_errors():
             return getattr(session.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        raise StatementRefused(f"Spark cannot parse the statement: {complaint(error)}; fix it and try again.", detail=str(error)) from None
+        raise StatementRefused(f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again.", detail=str(error)) from None
 
 
 def with_variables(spark: SparkSession, sql: str) -> str:
@@ -425,7 +423,9 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
     if session.sessionState().catalog().isTempView(scala_seq(spark, parts)):
-        raise StatementRefused(f"{display_name(parts)} is a temporary view, which cannot be written to; give the Iceberg table behind it.")
+        raise StatementRefused(
+            f"{display_name(parts)} is a temporary view, which cannot be written to. Give the Iceberg table that the view reads."
+        )
     try:
         found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session, java_list(spark, parts))
         name: Identifier = (str(found.catalog().name()), *map(str, found.identifier().namespace()), str(found.identifier().name()))
@@ -440,9 +440,9 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
                 raise (problem if isinstance(problem, IcekitError) else _unknown(table, problem)) from None
             continue
         if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
-            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to; give the table itself.")
+            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to. Give the table itself.")
         return table, branch
-    raise StatementRefused(f"{display_name(parts)} names no table and no branch of one; check its name.")
+    raise StatementRefused(f"{display_name(parts)} is neither a table nor a branch of one. Check the name.")
 
 
 def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
@@ -454,5 +454,5 @@ def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
 
 def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
     return StatementRefused(
-        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}); check its name and catalog.", detail=str(problem)
+        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}). Check its name and catalog.", detail=str(problem)
     )

@@ -1,4 +1,4 @@
-"""Run the diagnosis notebook unattended, on many tables at once: HTML, JSON, an index, an exit status; what is done is kept."""
+"""Run the diagnosis notebook unattended on many tables at once: HTML, JSON, an index, an exit status; finished tables survive an interruption."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from icekit.sql import Identifier, display_name
 from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
 
-# --- Work on many tables at once: threads that observe, threads that draw, and a row for each table as it is done
+# --- Work on many tables at once: threads that observe, threads that render, and a row for each finished table
 
 
 T = TypeVar("T")
 
-#: How long a thread waits, in seconds, before it looks whether it was told to stop.
+#: Seconds that a thread waits before it checks for a request to stop.
 _PATIENCE = 0.5
-#: How long it is waited for, in seconds, when it was told; what is stuck is left behind.
+#: Seconds to wait for threads after a request to stop; stuck threads are left behind.
 _LEAVE = 5.0
-# That a kernel is given to start and import what notebooks do.
+# Seconds that a kernel gets to start and import what notebooks need.
 _START = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A table whose facts are there and whose notebook is to be run."""
+    """A table whose facts are collected and whose notebook has to run."""
 
     name: Identifier
     facts_file: Path
@@ -59,10 +59,10 @@ class _Observed:
 
 
 class Workers:
-    """Threads that report on tables; use it in a ``with`` block, which ends them and their kernels.
+    """Threads that report on tables; use it in a ``with`` block, which ends the threads and their kernels.
 
-    ``history_of`` gives the file of what is remembered of a table, or an empty text; it is asked by one thread at a time.
-    ``known`` gives the facts of tables that were observed before, and keeps those that are now.
+    ``history_of`` returns the file with a table's history, or an empty string; one thread at a time calls it.
+    ``known`` has the facts of tables observed before, and stores new ones.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Workers:
         self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
         self._kernels = Kernels(reuse=not options.fresh_kernels)
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
-        # Daemons: a storage that does not answer must not keep the process.
+        # Daemons: storage that does not answer must not keep the process alive.
         workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(KERNELS, self._count)
         self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
 
@@ -101,7 +101,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopped.set()
         if kind is not None:
-            # Whoever interrupts does not want to wait for the notebooks at work.
+            # A user who interrupts does not want to wait for running notebooks.
             self._kernels.kill()
         for thread in self._threads:
             thread.join(timeout=_LEAVE)
@@ -109,7 +109,7 @@ class Workers:
             self._scratch.cleanup()
 
     def rows(self) -> Iterator[Row]:
-        """The row of each table, as it is done."""
+        """The row of each table, as the table is finished."""
         for _ in range(self._count):
             yield self._done.get()
 
@@ -172,7 +172,7 @@ class Workers:
         )
 
     def _guarded(self, name: Identifier, step: Callable[[Identifier], T]) -> T | Row:
-        """Take a step for one table; whatever goes wrong becomes its row."""
+        """Do one step for a table; any failure becomes its row."""
         table, started = display_name(name), time.monotonic()
         try:
             return step(name)
@@ -189,7 +189,7 @@ class Workers:
             return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
 
     def _traced(self, table: str, problem: BaseException) -> str:
-        """Keep the whole of an error in a file, and say where; a disk that is full must not take the row too."""
+        """Save the complete error in a file, and name the file; a full disk must not lose the row too."""
         first = f"{type(problem).__name__}: {first_line(problem)}"
         try:
             kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
@@ -199,21 +199,21 @@ class Workers:
 
 
 def _start(kernel: Kernel) -> None:
-    """Start a kernel if it has not; what does not start fails again with its first notebook, where it becomes a row."""
+    """Start the kernel if it is not running; if it does not start, its first notebook fails and becomes a row."""
     # A cancelled task is no Exception.
     with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
         kernel.ready(imports())
 
 
-#: The index is written again when so many seconds have gone by,
+#: The index is written again after this many seconds,
 _INDEX_SECONDS = 2.0
-#: and so many times as long as writing it took: of thousands of tables it is not written all the time.
+#: and after this many times the seconds that writing it took, so that thousands of tables do not make it dominate.
 _INDEX_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A report that is part of something larger, which has ``before`` tables done of ``altogether``, and facts of some."""
+    """A report that is part of a larger run: ``before`` tables are done of ``altogether``, and some facts are known."""
 
     before: int
     altogether: int
@@ -223,14 +223,14 @@ class Part:
 def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> ReportRun:
     """Report on tables (names or globs); every report is written before the gate fails.
 
-    One connection, and one Spark session where one is needed, serve all tables. Facts are collected
-    here, of ``options.jobs`` tables at once, and handed to the notebooks, a few of which run at once in
-    kernels that are kept. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
+    One connection, and one Spark session if needed, serve all tables. Facts are collected
+    here, for ``options.jobs`` tables at once, and passed to the notebooks, a few of which run at once in
+    warm kernels. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
     gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
-    as anything is found, nor a history that cannot be written. When the run is interrupted (Ctrl-C, or a
-    signal to end) the tables that are done keep their reports, and ``index.html`` lists them. ``part``
-    numbers them on from what came before. Raises
-    :class:`~icekit.errors.IcekitError` only for what concerns them all: the profile, the catalog, a parameter.
+    as another table is found, nor a history that cannot be written. When the run is interrupted (Ctrl-C, or a
+    signal), finished tables keep their reports, and ``index.html`` lists them. ``part``
+    numbers them after earlier ones. Raises
+    :class:`~icekit.errors.IcekitError` only for problems of all tables: the profile, the catalog, a parameter.
     """
     chosen = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
@@ -246,7 +246,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
     before, altogether = (part.before, part.altogether) if part else (0, len(names))
     if begun.done:
-        progress(f"going on with run {begun.run_id}: {count(len(begun.done), 'table')} done already")
+        progress(f"resuming run {begun.run_id}: {count(len(begun.done), 'table')} already done")
     # The kernel's and papermill's own notes; what matters of them is in the rows.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     there = {row.table for row in begun.done}
@@ -298,12 +298,12 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
 
 
 def next_index(began: float, ended: float) -> float:
-    """When the index is written next, by when it was last: a small share of the run's time goes into it."""
+    """When to write the index next, given the last time: writing it takes a small share of the run."""
     return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
 def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
-    """Append what this run has observed, in one commit; returns what is to be said where that failed."""
+    """Append this run's observations in one commit; returns an error sentence if that failed."""
     if store is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Hold what a report was asked and what became of each table, keep it so that an interrupted run can go on, and write its pages and index."""
+"""Hold the options of a report and the result of each table, save them so that an interrupted run can resume, and write pages and index."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from icekit.units import about, count, percent, size
 
 #: Tables observed at once: each mostly waits for its catalog and storage, or for Spark.
 JOBS = 4
-#: Notebooks at once: each is a Python process that draws on one core.
+#: Notebooks at once: each is a Python process that uses one core.
 KERNELS = min(4, os.cpu_count() or 1)
 
-#: What became of a table, most serious first; the last four are what its findings say.
+#: The result of a table, most serious first; the last four are what its findings say.
 STATUSES = ("crashed", "timed out", "misconfigured", "critical", "warning", "info", "healthy")
-#: Those of a table that could be judged.
+#: Statuses of tables that could be diagnosed.
 JUDGED = frozenset(STATUSES[3:])
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a report is made; the defaults are the notebook's.
+    """The options of a report; the defaults are the notebook's.
 
-    ``history`` is where health is kept over time: empty for nowhere, ``table`` for the Iceberg
-    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is for one table,
+    ``history`` is where health is recorded over time: empty for nowhere, ``table`` for the Iceberg
+    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is the limit for one table,
     from its first byte to its page (None: no limit). ``jobs`` tables are observed at once.
-    ``resume`` goes on with the run that was interrupted in ``output``. ``fresh_kernels`` starts a
-    kernel for each notebook, as papermill does by itself.
+    ``resume`` continues the interrupted run in ``output``. ``fresh_kernels`` starts a
+    kernel for each notebook, as papermill does by default.
     """
 
     catalog: str = ""
@@ -77,10 +77,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One table of a run: what became of it, and where its page is.
+    """One table of a run: its result, and its page.
 
-    ``wins`` and ``health`` are None where the table could not be read. ``seconds`` are the table's own work, and
-    ``stages`` those of ``observe``, ``notebook`` and ``page``: waiting for a free thread, a kernel or Spark to start is in neither.
+    ``wins`` and ``health`` are None if the table could not be read. ``seconds`` are work on the table, and
+    ``stages`` the seconds of ``observe``, ``notebook`` and ``page``: neither includes waiting for a free thread, a kernel or Spark.
     """
 
     table: str
@@ -102,9 +102,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ReportRun:
-    """What a report run left: a row per table, the index, the exit status, and the id it is known by.
+    """The result of a report run: a row per table, the index, the exit status, and the run's id.
 
-    ``problems`` are of no table: globs that match nothing, a history that was not written.
+    ``problems`` belong to no table: globs that match nothing, a history that could not be written.
     """
 
     rows: tuple[Row, ...]
@@ -129,7 +129,7 @@ def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ())
     return max(found)
 
 
-# --- Keep what a run has done while it runs, so that an interrupted one can be gone on with
+# --- Save the progress of a run, so that an interrupted run can resume
 #
 # ``run.jsonl`` in the report's folder: one line for the run, then one for each table that is done,
 # appended when it is. A line that was cut short by a kill counts as not written.
@@ -141,7 +141,7 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class StartedReport:
-    """A run: its id, when it began, and the rows of tables that need not be done again."""
+    """A run: its id, when it began, and the rows of tables that are already done."""
 
     run_id: str
     started_ms: int
@@ -179,11 +179,11 @@ class Journal:
 
 
 def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime) -> StartedReport:
-    """A new run; with ``options.resume`` the one that was interrupted, if there is one.
+    """A new run; with ``options.resume`` the interrupted one, if there is one.
 
-    Its tables with a complete report are not done again; those that failed are. A run that
-    ended is not gone on with: a new one begins. Raises :class:`~icekit.errors.ParameterError` when the
-    interrupted run was asked something else.
+    Tables with a complete report are not done again; failed ones are. A finished
+    run is not resumed: a new one begins. Raises :class:`~icekit.errors.ParameterError` if the
+    interrupted run had other options.
     """
     new = StartedReport(f"{now:%Y%m%dT%H%M%SZ}-{random.token_hex(3)}", int(now.timestamp() * 1000))
     lines = _lines(path) if options.resume else []
@@ -192,7 +192,7 @@ def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime)
     if lines[0]["options"] != _asked(options):
         changed = sorted(key for key, value in _asked(options).items() if lines[0]["options"].get(key) != value)
         raise ParameterError(
-            f"The run that was interrupted in {path.parent} was asked otherwise ({', '.join(changed)}); go on with the same options, or leave out --continue."
+            f"The interrupted run in {path.parent} had other options ({', '.join(changed)}). Use the same options, or leave out --continue."
         )
     newest = {line["table"]: line for line in lines[1:] if "table" in line}
     rows = (_row(line, path.parent) for table, line in newest.items() if table in set(tables) and line["status"] in JUDGED)
@@ -200,7 +200,7 @@ def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime)
 
 
 def _asked(options: Options) -> dict[str, Any]:
-    """What decides a table's report; where and how fast it is made does not."""
+    """The options that affect a table's report; where and how fast it is made does not matter."""
     names = ("catalog", "ref", "collector", "storage", "history")
     asked: dict[str, Any] = {name: getattr(options, name) for name in names}
     return asked | {"thresholds": dict(options.thresholds), "filter_columns": list(options.filter_columns)}
@@ -220,7 +220,7 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _row(line: dict[str, Any], output: Path) -> Row | None:
-    """The row as it was; None if its files are not all there any more."""
+    """The row as it was saved; None if some of its files are missing."""
     page = output / (line["page"] or "")
     document = page.with_suffix(".json")
     if not line["page"] or not page.exists() or not document.exists():
@@ -256,11 +256,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-# --- Turn an executed notebook into one HTML file that opens offline, and tables into an index
+# --- Convert an executed notebook into one HTML file that opens offline, and tables into an index
 
 
 _OWN = threading.local()
-#: Cells with this tag explain, or are for somebody who runs the notebook; a page leaves them out.
+#: Cells with this tag teach, or are for a person who runs the notebook; a page leaves them out.
 TEACH = "teach"
 #: The section that a page begins with, unfolded.
 _FIRST = "Findings"
@@ -273,10 +273,10 @@ class _Section(NamedTuple):
 
 
 def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
-    """Export a notebook without its code into a page of our own: its findings, and the other sections folded under a sentence each.
+    """Export a notebook without its code into a page: its findings, and the other sections folded under one sentence each.
 
-    A section is what follows a cell that is a heading (``## …``). One that shows neither a table nor a picture is left
-    out. Of a notebook that ``failed``, or has no findings, everything is shown and unfolded: an error is in one of its sections.
+    A section is everything after a heading cell (``## …``). A section without a table or a picture is left
+    out. If a notebook ``failed``, or has no findings, everything is shown and unfolded, because an error may be in any section.
 
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
@@ -343,7 +343,7 @@ def without_widgets(notebook: Any) -> Any:
 
 _SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
 _SAID = {"warning": "with warnings", "info": "with notes"}
-#: Tables that the list of what got worse names; the rows have them all.
+#: Most tables named in the list of tables that got worse; the rows show all.
 _MOST_WORSE = 20
 #: Letters of a name that may be broken.
 _LONG = 24
@@ -352,10 +352,10 @@ _DASH = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """What an index shows of a run: its rows, and what is known beside them.
+    """The content of a run's index: its rows, and information about the run.
 
-    ``pending`` tables have no row yet; ``remembered`` is what is known of earlier runs; what got worse
-    since is judged by ``thresholds``, which are the run's; ``problems`` are of no table, and stand above them.
+    ``pending`` tables have no row yet; ``remembered`` holds earlier runs; ``thresholds`` decide which
+    tables got worse since then; ``problems`` belong to no table, and are shown above the tables.
     """
 
     rows: Sequence[Row]
@@ -368,7 +368,7 @@ class Index:
 
 
 class _Column(NamedTuple):
-    """``group`` stands over the columns beside each other that share it; one more is shown when somebody asks for it."""
+    """``group`` is a heading over adjacent columns; an ``is_more`` column is shown only on request."""
 
     name: str
     css: str = "n"
@@ -377,7 +377,7 @@ class _Column(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """A cell sorts by its value; one of which nothing is known sorts below 0."""
+    """A cell sorts by its value; an unknown value sorts below 0."""
 
     text: str = _DASH
     value: float = -1
@@ -446,7 +446,7 @@ def write_index(index: Index, path: Path) -> Path:
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: what could not be judged, then what a scan saves, what storage is freed, the most serious, by name."""
+    """The order of the index: unreadable tables, then scan savings, freed storage, severity, name."""
     grave, won = STATUSES.index(row.status), row.wins or Savings()
     return (grave if row.status not in JUDGED else len(STATUSES), -won.saved, -won.storage_bytes, grave, row.table)
 
@@ -456,7 +456,7 @@ _WORST, _FINDINGS = 3, 4
 
 
 def closing(run: ReportRun, catalog: str) -> str:
-    """What a run comes to, for a terminal: the verdict, the worst tables with their findings, and what to run next."""
+    """The closing words of a run for a terminal: the verdict, the worst tables with their findings, and what to run next."""
     lines = [_verdict(Counter(row.status for row in run.rows), len(run.rows))]
     worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
     width = max((len(row.table) for row in worst[:_WORST]), default=0)
@@ -491,7 +491,7 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
     if summed.orphan_files:
         held = _DASH if summed.orphan_bytes is None else _held(summed)
         boxes.append(_Box(held, "storage, of orphan files", f"{count(summed.orphan_files, 'file')}, where storage was listed"))
-    return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite for it", "of data files")]
+    return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite", "of data files, to save this")]
 
 
 def _cells(row: Row, index: Index) -> list[_Cell]:
@@ -548,7 +548,7 @@ def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> _Cell
     from markupsafe import Markup
 
     said = worse(before.last, row.health, limits) if row.health and before else ()
-    drawn = _sparkline(points, f"File opens that compaction would save, {len(points)} runs: {points[0]:,} at first, {points[-1]:,} now")
+    drawn = _sparkline(points, f"File opens that compaction would save, {len(points)} runs: first {points[0]:,}, now {points[-1]:,}")
     return _Cell("", len(said), note=Markup(drawn) + "; ".join(said))
 
 

@@ -1,4 +1,4 @@
-"""Observe a table within its time, execute the notebook on its facts in a kernel, and write its page."""
+"""Observe a table within its time limit, execute the notebook on its facts in a kernel, and write its page."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from icekit.sql import Identifier, display_name
 
 
 class TimedOut(IcekitError):
-    """A table that took longer than it was given."""
+    """A table took longer than its time limit."""
 
 
 class Observed(NamedTuple):
-    """Facts and findings of one table; ``waited`` are the seconds in which Spark was started, for all tables."""
+    """Facts and findings of one table; ``waited`` are seconds spent starting Spark, for all tables."""
 
     facts: TableFacts
     findings: Findings
@@ -90,9 +90,9 @@ def observed(
 
 
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
-    """What is said of a table that took too long, and what to do."""
+    """The error message for a table that took too long."""
     return TimedOut(
-        f"{display_name(name)} was not done within {seconds:,.0f} s; give it more with --timeout (`timeout:` in a policy), or report on it alone, with --collector spark if it is large."
+        f"{display_name(name)} was not done within {seconds:,.0f} s. Raise --timeout (`timeout:` in a policy), or report on this table alone, with --collector spark if it is large."
     )
 
 
@@ -112,11 +112,11 @@ def kept(facts: TableFacts, scratch: Path) -> Path:
 
 
 class FactsCache:
-    """Facts in files of a folder, for whoever asks for the same tables again; in memory are their names only.
+    """Facts in files of a folder, for later requests for the same tables; only their names are in memory.
 
-    Facts are good while the table's metadata file is the one that they were collected from: any commit, and any change of a
-    property, writes another. What lies in its storage changes without one (``remove_orphan_files`` commits nothing), so
-    whoever has run anything on a table calls :meth:`forget`. Without a folder nothing is kept. Threads may share it.
+    Facts are valid while the table's metadata file is the one they were collected from: every commit, and every change of a
+    property, writes a new file. Storage changes without a new one (``remove_orphan_files`` commits nothing), so
+    call :meth:`forget` after any action on a table. Without a folder nothing is saved. Threads may share it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -124,13 +124,13 @@ class FactsCache:
         self._at: dict[Identifier, tuple[str, bool]] = {}
 
     def forget(self, name: Identifier) -> None:
-        """Have a table's facts collected again."""
+        """Make the next call collect the table's facts again."""
         self._at.pop(name, None)
 
     def facts(self, lake: Lake, name: Identifier, collect: Callable[[], TableFacts], *, storage: bool = False) -> TableFacts:
-        """The facts of a table as it is now; they are collected if they are not known, or the table has moved.
+        """The facts of the current table; collected if they are unknown, or the table has changed.
 
-        ``storage`` asks for facts with what lies in the table's storage; others may have it too.
+        ``storage`` asks for facts about the table's storage; the result may include them anyway.
         """
         if self._folder is None:
             return collect()
@@ -166,9 +166,9 @@ _RESET = "get_ipython().reset(new_session=True)"
 
 
 class Kernel:
-    """One process that runs notebooks, one at a time; started when first used, and again when it has died.
+    """One process that runs notebooks, one at a time; started on first use, and again after it died.
 
-    It belongs to the thread that uses it; :meth:`kill` may be called by any.
+    It belongs to the thread that uses it; any thread may call :meth:`kill`.
     """
 
     def __init__(self, *, reuse: bool = True) -> None:
@@ -216,7 +216,7 @@ class Kernel:
                 client.kc.stop_channels()
 
     def kill(self) -> None:
-        """End the process at once; the notebook that runs in it fails."""
+        """End the process at once; its running notebook fails."""
         provisioner = getattr(self.manager, "provisioner", None)
         pid = getattr(provisioner, "pid", None)
         if pid:
@@ -404,8 +404,8 @@ def _scrubbed(notebook: Any) -> Any:
 
 
 def notebook_path() -> Path:
-    """Where the notebook is: beside the package in a checkout, under share/ when installed."""
+    """Where the notebook is: next to the package in a checkout, under share/ when installed."""
     for folder in (Path(__file__).parents[2] / "notebooks", Path(sys.prefix) / "share" / "icekit" / "notebooks"):
         if (folder / NOTEBOOK).exists():
             return folder / NOTEBOOK
-    raise MetadataUnreadable(f"The notebook {NOTEBOOK} is not installed; run from a checkout, or install icekit again.")
+    raise MetadataUnreadable(f"The notebook {NOTEBOOK} is not installed. Run icekit from a checkout, or reinstall it.")

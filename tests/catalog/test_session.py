@@ -119,7 +119,7 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
     [("spark.sql.shuffle.partitions", "abc"), ("spark.sql.shuffle.partitions", "-1"), ("spark.sql.session.timeZone", "Mars")],
 )
 def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
-    with pytest.raises(SparkUnavailable, match=f"Spark refuses the setting {key}: .*'{value}'"):
+    with pytest.raises(SparkUnavailable, match=f"Spark rejects the setting {key}: .*'{value}'"):
         check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
 
 

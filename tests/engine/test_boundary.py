@@ -233,7 +233,7 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
         status = main(["report", "db.t", "--output", str(tmp_path / "out")])
 
     assert status == 2
-    assert re.search(r"out/\S+ cannot be written: .*choose another place", capsys.readouterr().err)
+    assert re.search(r"out/\S+ cannot be written: .*choose another path", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("made", [lambda path: path.write_text(""), lambda path: (path / "run.jsonl.partial").mkdir(parents=True)])
@@ -261,13 +261,13 @@ def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place, tmp
         done = subprocess.run([sys.executable, "-m", "icekit", "look", "db.t"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
     assert done.returncode == 2
-    assert done.stderr == ("icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another place.\n")
+    assert done.stderr == ("icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another path.\n")
 
 
 def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.table()
 
-    assert "choose another place" in refused(capsys, "report", "db.t", "--output", "/proc/x")
+    assert "choose another path" in refused(capsys, "report", "db.t", "--output", "/proc/x")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_merge_to_review_that_cannot_be_used(table: Table, tmp_path: Path, cap
         merge.format(f"t.id = s.key AND {condition}"): said.replace("mean name", "mean t.name") for condition, said in CONDITIONS.items()
     }
     merges |= {
-        merge.format(f"t.id = s.key AND t.name IN (SELECT name FROM {name})"): "Spark takes no subquery in a condition of a MERGE",
+        merge.format(f"t.id = s.key AND t.name IN (SELECT name FROM {name})"): "Spark does not allow a subquery in a condition of a MERGE",
         "": "There is no statement to read",
     }
     for statement, said in merges.items():

@@ -23,7 +23,7 @@ from tests.compact.tables import Table
 COMPACT = Proposal(
     "compact", ("small_files",), "88 of 100 file opens of a full scan", "2 MiB to rewrite", "icekit compact db.t --execute", share=0.5
 )
-TUNE = Proposal("tune", ("small_files",), "a measurement says which setting would prevent this", "a trial", "icekit tune file-sizes db.t")
+TUNE = Proposal("tune", ("small_files",), "measures which setting prevents this", "a trial", "icekit tune file-sizes db.t")
 
 
 def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals:
@@ -33,7 +33,7 @@ def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals
 def test_the_verdict_comes_first_and_says_what_wins_most() -> None:
     assert proposals(findings=0).verdict == "db.t is healthy: nothing is worth doing."
     assert proposals(COMPACT, TUNE).verdict == ("db.t: 2 things are worth doing; compact gains most: 88 of 100 file opens of a full scan.")
-    assert proposals(TUNE, left_alone=4).verdict == "db.t: 1 thing is worth doing; compact waits for 4 partitions written lately."
+    assert proposals(TUNE, left_alone=4).verdict == "db.t: 1 thing is worth doing; compact waits for 4 partitions written recently."
     assert proposals(COMPACT).text().splitlines()[0] == proposals(COMPACT).verdict
 
 

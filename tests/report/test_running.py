@@ -241,7 +241,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
     thread.join(600)
 
     assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
-    assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, where a file is needed; give another name."
+    assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, but a file is needed; give another name."
     assert "its trace could not be kept" in (made["db.t01"].error or "")
     assert made["db.t02"].error == "CancelledError: the loop is closed; for details see db.t02.error.txt"
     assert made["db.t02"].wins is not None
