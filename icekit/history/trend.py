@@ -352,17 +352,28 @@ class Past:
         return better(self.runs[-2], self.runs[-1]) if len(self.runs) > 1 else ()
 
 
-def past(lake: Lake, facts: TableFacts, findings: Findings, where: str, thresholds: Thresholds | None = None, *, count: int = LAST) -> Past:
+def past(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings,
+    where: str,
+    thresholds: Thresholds | None = None,
+    *,
+    count: int = LAST,
+    before: Sequence[Health] | None = None,
+) -> Past:
     """The history of a table in ``where`` (``table``, a SQLite file; empty: none), with the current facts; writes nothing.
 
-    Has at most ``count`` earlier runs, and the actions in the compaction ledger that ended since the first of them.
+    Has at most ``count`` earlier runs, and the actions in the compaction ledger that ended since the first of them. ``before`` are
+    earlier runs that were read already.
     """
     # Imported here: reports import the history, and the savings come from reports.
     from icekit.compact.candidates import wins
 
     limits = thresholds or Thresholds()
     now = health(facts, findings, wins(facts, findings, limits), "now", limits)
-    before = remembered(where, lake, facts.name, count) if where else ()
+    if before is None:
+        before = remembered(where, lake, facts.name, count) if where else ()
     runs = tuple(same_table([*(h for h in before if h.observed_at_ms < now.observed_at_ms), now]))
     done = _maintained(lake, facts, runs[0].observed_at_ms) if where else ()
     return Past(facts.name, runs, done, limits, bool(where))

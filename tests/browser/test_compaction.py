@@ -34,8 +34,10 @@ def now(lake: Lake) -> TableFacts:
 
 def test_a_budget_that_moves_changes_what_is_bought_and_takes_the_plan_away(notebook: Driven) -> None:
     run = notebook.button(f"Run this plan on {TABLE}")
-    cell = notebook.cell("widgets.compaction(view")
-    expect(cell.get_by_text("It buys 3 of 5 candidates").or_(cell.get_by_text("It buys 2 of 5 candidates"))).to_be_visible()
+    cell = notebook.cell("widgets.compaction(")
+    expect(
+        cell.get_by_text("This budget covers 3 of 5 candidates").or_(cell.get_by_text("This budget covers 2 of 5 candidates"))
+    ).to_be_visible()
 
     budget = notebook.page.get_by_label("Budget", exact=True)
     budget.fill("20 files")
@@ -54,7 +56,7 @@ def planned(notebook: Driven) -> None:
     for text in ("20 files", "130 files"):
         budget.fill(text)
         budget.press("Enter")
-    expect(notebook.slider_told("Budget buys")).to_contain_text("own budget, 130 files")
+    expect(notebook.slider_told("Budget covers")).to_contain_text("own budget, 130 files")
     expect(run).to_be_disabled()
     notebook.button("Plan (dry run)").click()
     expect(run).to_be_enabled(timeout=PATIENCE)
@@ -65,12 +67,12 @@ def test_the_slider_writes_the_budget_and_goes_where_a_budget_is_written(noteboo
     budget = notebook.page.get_by_label("Budget", exact=True)
     budget.fill("130 files")
     budget.press("Enter")
-    expect(notebook.slider_told("Budget buys")).to_contain_text("own budget, 130 files")
+    expect(notebook.slider_told("Budget covers")).to_contain_text("own budget, 130 files")
 
-    notebook.move("Budget buys", "End", 1)
+    notebook.move("Budget covers", "End", 1)
 
     expect(budget).to_have_value("")
-    expect(notebook.slider_told("Budget buys")).to_have_text("all of 5 candidates")
+    expect(notebook.slider_told("Budget covers")).to_have_text("all of 5 candidates")
 
 
 def test_a_dry_run_runs_nothing_and_a_no_runs_nothing(notebook: Driven, table_lake: Lake) -> None:
@@ -92,7 +94,7 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
 ) -> None:
     planned(notebook)
     before = now(table_lake)
-    cell = notebook.cell("widgets.compaction(view")
+    cell = notebook.cell("widgets.compaction(")
     notebook.button(f"Run this plan on {TABLE}").click()
     notebook.button(f"Yes, run it on {TABLE}").click()
     # The second action waits there to be cancelled.
@@ -119,4 +121,4 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
     assert after.data.file_count < cancelled.data.file_count
     notebook.picture(screenshots, "lab-02_compact.png")
     if images:
-        notebook.pictured(images / "compact.png", "widgets.compaction(view", "widgets.compaction(view", 1700)
+        notebook.pictured(images / "compact.png", "widgets.compaction(", "widgets.compaction(", 1700)

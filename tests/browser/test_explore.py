@@ -32,7 +32,7 @@ def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
 
 
 def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven, screenshots: Path | None) -> None:
-    for name in ("Observe lab.small_files", "List tables", "Compare", "Back to the limits given"):
+    for name in ("Observe lab.small_files", "List tables", "Compare", "Reset limits"):
         expect(notebook.button(name)).to_be_visible()
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
     expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
@@ -44,20 +44,20 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     finding = cell.locator(".finding").filter(has_text="snapshots piling up")
     expect(finding).to_have_count(0)
 
-    notebook.move("Snapshots kept", "Home", 1)
+    notebook.move("Snapshots: from", "Home", 1)
 
     expect(finding).to_have_count(1)
-    expect(cell.get_by_text("New: snapshots piling up. Gone: none. To keep them: thresholds = {'snapshots': 1}")).to_be_visible()
+    expect(cell.get_by_text("New: snapshots piling up. Gone: none. To keep these limits: thresholds = {'snapshots': 1}")).to_be_visible()
     if images:
         notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
-    notebook.button("Back to the limits given").click()
+    notebook.button("Reset limits").click()
     expect(finding).to_have_count(0)
 
 
 def test_partitions_are_filtered_as_a_person_types(notebook: Driven) -> None:
     cell = notebook.cell("widgets.partitions(view)")
 
-    notebook.page.get_by_label("Partition holds").fill("01-05")
+    notebook.page.get_by_label("Partition contains").fill("01-05")
 
     expect(cell.get_by_text("1 partition of 5; the first 1 by most data files.")).to_be_visible()
     expect(cell.locator("tbody tr")).to_have_count(1)
@@ -70,7 +70,7 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
     for stop in ("List tables", "Table"):
         keys.press("Tab")
         assert stop in page.evaluate("() => document.activeElement.textContent || document.activeElement.labels?.[0]?.textContent"), stop
-    listed = page.get_by_label("Tables there are").locator("option")
+    listed = page.get_by_label("Tables", exact=True).locator("option")
     expect(listed).to_have_text(["lab.equality_deletes", "lab.skewed_small_files", "lab.small_files"])
     keys.press("ControlOrMeta+a")
     keys.type("DELETES")
@@ -135,7 +135,7 @@ def test_the_dark_theme_is_readable(notebook: Driven, screenshots: Path | None) 
     notebook.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
     notebook.picture(screenshots, "lab-01_diagnose-dark.png")
-    for label in ("Catalog", "Table", "Partition holds"):
+    for label in ("Catalog", "Table", "Partition contains"):
         text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
             "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
         )

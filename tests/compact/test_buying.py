@@ -45,11 +45,11 @@ def test_a_budget_of_ones_own_has_a_place_among_them_by_what_it_buys() -> None:
     labels = [label for label, _ in slider_steps(FOUND, "45 files", 2)]
     assert labels[2] == "own budget, 45 files: 2 of 4 candidates"
     assert labels[-1] == "all of 4 candidates"
-    assert slider_steps(FOUND, "lots", None)[0] == ("own budget, lots: it is no budget", "lots")
+    assert slider_steps(FOUND, "lots", None)[0] == ("own budget, lots: not a budget", "lots")
 
     one_of_them = slider_steps(FOUND)[1][1]
     assert slider_steps(FOUND, one_of_them, 2) == slider_steps(FOUND)
-    assert slider_steps((), "45 files", 0) == [("nothing is worth it", "45 files")]
+    assert slider_steps((), "45 files", 0) == [("nothing is worth rewriting", "45 files")]
 
 
 def test_a_slider_over_very_many_candidates_has_few_places() -> None:

@@ -4,7 +4,7 @@ from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose, compare_with
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.controls import View
-from icekit.show.widgets.explorers import follow, partitions, sizes_over_time, thresholds
+from icekit.show.widgets.explorers import follow, outlook, partitions, sizes_over_time, thresholds, trend
 
 __all__ = [
     "SWITCH",
@@ -14,8 +14,10 @@ __all__ = [
     "compaction",
     "compare_with",
     "follow",
+    "outlook",
     "partitions",
     "sizes_over_time",
     "thresholds",
+    "trend",
     "widgets_on",
 ]

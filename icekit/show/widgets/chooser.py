@@ -9,7 +9,7 @@ import ipywidgets as ipw
 from icekit.api import Lake, connect
 from icekit.catalog.lake import known_catalogs
 from icekit.catalog.tables import EmbeddedTables
-from icekit.diagnose.compare import Comparison, compare, comparison_html
+from icekit.diagnose.compare import Comparison, compare, comparison_html, side
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
@@ -41,9 +41,7 @@ __all__ = ["CURRENT", "Chooser", "choose", "observed", "refs_of"]
 CURRENT = "the current snapshot"
 #: Snapshots that are offered, the newest.
 SNAPSHOTS = 200
-_BELOW = (
-    "What is below follows; cells that plan, print or write still tell of the table before, until Run ▸ Run Selected Cell and All Below."
-)
+_BELOW = "The panels below show it now. Cells that plan, print or write still show the table before: to update them, use Run ▸ Run Selected Cell and All Below."
 
 
 def refs_of(facts: TableFacts) -> list[tuple[str, str]]:
@@ -86,13 +84,13 @@ class Chooser(Explorer):
         self.ref = labelled(
             ipw.Dropdown,
             "Snapshot",
-            "a branch, a tag or a snapshot of the table; known once the table was observed",
+            "a branch, a tag or a snapshot of the table; known once you have observed the table",
             options=[CURRENT],
             layout={"width": WIDER},
         )
         self.list_tables = button("List tables", "ask the catalog for the names of its tables; reads only", self._list)
         self.observe = button("Observe", "", self._observe, style="primary")
-        self.progress = Progress("nothing was changed, and the table in view is the one before.", [self.observe, self.list_tables])
+        self.progress = Progress("nothing was changed, and the same table stays in view.", [self.observe, self.list_tables])
         self.card = picture(self.static())
         self._show_refs()
         if isinstance(lake.tables, EmbeddedTables):
@@ -107,7 +105,7 @@ class Chooser(Explorer):
             self.table.box,
             self.ref,
             row(self.observe, self.progress.cancel),
-            self.progress.told,
+            self.progress.log,
             self.card,
         )
 
@@ -141,7 +139,7 @@ class Chooser(Explorer):
             view.look_at(lake, facts)
             return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
 
-        self.progress.run(f"Observing {table}", job, done, self._say_what)
+        self.progress.run(f"Observing {table}; until then the panels show {view.facts.name}", job, done, self._say_what)
 
     def _lake(self) -> Lake | None:
         """The catalog chosen; None, and a sentence, where there is no such.
@@ -151,7 +149,7 @@ class Chooser(Explorer):
         if self.catalog.value == self.view.lake.name:
             return self.view.lake
         found: list[Lake] = []
-        attempt(lambda: found.append(connect(self.catalog.value)), self.progress.told)
+        attempt(lambda: found.append(connect(self.catalog.value)), self.progress.log)
         return found[0] if found else None
 
     def _follow(self) -> None:
@@ -167,7 +165,7 @@ class Chooser(Explorer):
             if isinstance(lake.tables, EmbeddedTables):
                 self.table.offer([display_name(name) for name in lake.tables.names()])
 
-        attempt(list_own, self.progress.told)
+        attempt(list_own, self.progress.log)
         self._say_what()
 
     def _other_table(self) -> None:
@@ -180,7 +178,7 @@ class Chooser(Explorer):
     def _show_refs(self) -> None:
         """Offer what the table in view has; another table's snapshots are not known yet."""
         if not self._is_in_view():
-            self.ref.options = [(f"{CURRENT} (others are known once it was observed)", "")]
+            self.ref.options = [(f"{CURRENT} (others are known once you have observed the table)", "")]
             return
         options = [(CURRENT, ""), *refs_of(self.view.facts)]
         wanted = self.view.facts.ref or ""
@@ -200,14 +198,14 @@ class Chooser(Explorer):
         self.observe.description = f"Observe {table}" if table else "Observe"
         self.observe.disabled = not table or bool(held)
         self.observe.tooltip = (
-            f"{held} is under way; another table can be chosen when it has ended"
+            f"{held} is in progress; you can choose another table when it has ended"
             if held
-            else "read this table's metadata at this snapshot; writes nothing, and opens no data file"
+            else "read this table's metadata at this snapshot; this writes nothing and opens no data file"
         )
 
 
 def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop) -> TableFacts:
-    """Observe a table for an explorer: told and stoppable, cut at the limits in force."""
+    """Observe a table for an explorer: with progress, stoppable, and at the limits in force."""
     step = [0]
 
     def progress(read: int, of: int) -> None:
@@ -241,12 +239,17 @@ OLDEST = "oldest"
 
 
 class Comparer(Explorer):
-    """What is in view beside another snapshot or table: figures, differences, findings that came and went."""
+    """What is in view next to another snapshot or table: figures, differences, new and resolved findings.
+
+    A limit that moves judges both sides again. When another table or snapshot comes into view, a line says that the comparison is of the
+    one before.
+    """
 
     def __init__(self, view: View, before: str = "") -> None:
         super().__init__()
         self.view = view
         self.compared: Comparison | None = None
+        self._sides: tuple[TableFacts, TableFacts] | None = None
         self._why_not = "Nothing was compared: no snapshot, branch or tag to compare with was given."
         if before:
             self._compare_at_once(before)
@@ -267,16 +270,41 @@ class Comparer(Explorer):
         )
         self.ref = labelled(ipw.Dropdown, "at", "which snapshot, branch or tag of it", options=[(CURRENT, "")], layout={"width": WIDER})
         self.compare = button(
-            "Compare", "read the other side's metadata and set it before the table in view; writes nothing", self._compare, style="primary"
+            "Compare",
+            "read the other side's metadata and compare it with the table in view; writes nothing",
+            self._compare,
+            style="primary",
         )
         self.progress = Progress("nothing was changed.", [self.compare])
+        self.stale = picture()
         self.shown = picture(self.static())
         self._follow()
         chosen(self.other, self._offer_refs)
         self.view.on_change(self._follow)
-        return column(self.other, self.ref, row(self.compare, self.progress.cancel), self.progress.told, self.shown)
+        return column(self.other, self.ref, row(self.compare, self.progress.cancel), self.progress.log, self.stale, self.shown)
 
     def _follow(self) -> None:
+        self._judge_again()
+        self._offer_tables()
+
+    def _judge_again(self) -> None:
+        """Judge both sides by the limits in force; say so where the comparison is not of what is in view."""
+        self.stale.value = ""
+        if self._sides is None:
+            return
+        before, after = self._sides
+        if after is not self.view.facts:
+            shown = f"Stale: this compares {side(before)} with {side(after)}."
+            self.stale.value = note(f"{shown} To compare {side(self.view.facts)}, press Compare.", "warning")
+            return
+        try:
+            self._set(before)
+        except IcekitError as problem:
+            self.stale.value = note(f"Stale: this was judged by other limits. {problem}", "warning")
+        else:
+            self.shown.value = self.static()
+
+    def _offer_tables(self) -> None:
         if isinstance(self.view.lake.tables, EmbeddedTables):
             self.other.options = [display_name(name) for name in self.view.lake.tables.names()]
         self.other.value = self.view.facts.name
@@ -298,6 +326,7 @@ class Comparer(Explorer):
 
         def done(found: TableFacts) -> str:
             self._set(found)
+            self.stale.value = ""
             self.shown.value = self.static()
             return f"{found.name} was read in {found.seconds:.1f} s."
 
@@ -305,9 +334,10 @@ class Comparer(Explorer):
 
     def _set(self, before: TableFacts) -> None:
         self.compared = compare(before, self.view.facts, self.view.judged(before), self.view.findings)
+        self._sides = before, self.view.facts
 
     def _compare_at_once(self, before: str) -> None:
-        """What a notebook's parameter asks for, where reading it takes no time."""
+        """Compare with what a notebook's parameter names, if reading it takes no time."""
         facts = self.view.facts
         if before == OLDEST:
             commits = facts.history.commits
@@ -322,19 +352,19 @@ class Comparer(Explorer):
 
 
 def too_much_at_once(view: View) -> str:
-    """Why an explorer reads no other snapshot when its cell runs; empty where it may."""
+    """Why an explorer reads no other snapshot when its cell runs; empty if it may."""
     if not view.reads:
         return "this run reads nothing beyond the facts it was given."
     files = view.facts.data.file_count
     if files > LOCAL_FILES_BESIDE_SPARK:
-        return f"{files:,} data files take a while; press the button."
+        return f"reading {files:,} data files' metadata takes a while; press the button to start."
     try:
         view.lake.tables.source(view.facts.table)
     except IcekitError as problem:
-        return f"the catalog does not answer for it ({problem})"
+        return f"the catalog does not have it ({problem})"
     return ""
 
 
 def compare_with(view: View, before: str = "") -> Comparer:
-    """The table in view beside another side; ``before`` is a snapshot id, branch or tag, ``oldest``, or empty for nothing yet."""
+    """The table in view next to another side; ``before`` is a snapshot id, branch or tag, ``oldest``, or empty for nothing yet."""
     return Comparer(view, before)

@@ -1,4 +1,4 @@
-"""Move a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each by a button that says what it will do."""
+"""Move a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from icekit.show.widgets.controls import (
 from icekit.sql import Identifier, display_name
 from icekit.units import count, percent, size
 
-# --- Say in words and rows what budgets buy, and what a plan will do when it is run; no ipywidgets here
+# --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
 
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -54,11 +54,11 @@ LEFT = ("failed", "stopped", "pending")
 
 
 def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
-    """What budgets of some shares of all candidates' bytes buy; ``within`` plans for so many bytes."""
+    """What budgets of some shares of all candidates' bytes cover; ``within`` plans for so many bytes."""
     columns = {
         "budget_bytes": BYTES("budget"),
         "share": SHARE("of all bytes"),
-        "candidates": COUNT("candidates bought"),
+        "candidates": COUNT("candidates covered"),
         "of_candidates": COUNT("of"),
         "bytes_in": BYTES("reads"),
         "files_in": COUNT,
@@ -75,7 +75,7 @@ def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
         rows.append(
             (limit, share, what.candidates, what.of_candidates, p.bytes_in, p.files_in, p.files_out, what.file_opens_saved, what.share_won)
         )
-    return Grid("What other budgets would buy, estimated from facts", columns, rows)
+    return Grid("What other budgets would cover, estimated from facts", columns, rows)
 
 
 def budget_text(policy: Policy) -> str:
@@ -95,13 +95,13 @@ def with_budget(policy: Policy, budget: str) -> Policy:
 
 
 def slider_steps(found: Sequence[Candidate], own: str = "", buys: int | None = None) -> list[tuple[str, str]]:
-    """Places for a slider: the budget that buys the first so many candidates, at most twenty of them, and no limit at last.
+    """Places for a slider: budgets that cover the first so many candidates, at most twenty of them, and last no limit.
 
     ``own`` is a budget that a person wrote; where it is none of these, it has a place of its own,
-    among them by how many candidates it ``buys`` (None: it cannot be read).
+    among them by how many candidates it covers, ``buys`` (None: it cannot be read).
     """
     if not found:
-        return [("nothing is worth it", own)]
+        return [("nothing is worth rewriting", own)]
     places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
     steps = [
         (n, f"{n:,} of {len(found):,} candidates, {size(total)}", f"{total} B")
@@ -109,21 +109,21 @@ def slider_steps(found: Sequence[Candidate], own: str = "", buys: int | None = N
         if (total := sum(c.bytes_in for c in found[:n]))
     ]
     if own and own not in {budget for _, _, budget in steps}:
-        said = f"{buys:,} of {count(len(found), 'candidate')}" if buys is not None else "it is no budget"
+        said = f"{buys:,} of {count(len(found), 'candidate')}" if buys is not None else "not a budget"
         before = [step for step in steps if step[0] <= (buys or 0)]
         steps = [*before, (buys or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
     return [*((label, budget) for _, label, budget in steps), (f"all of {count(len(found), 'candidate')}", "")]
 
 
-def bought_told(what: Bought, plan: Plan) -> str:
-    """What a plan buys, in a sentence."""
+def coverage_sentence(what: Bought, plan: Plan) -> str:
+    """What a plan covers, in a sentence."""
     p = plan.prediction
     if not plan.actions:
-        return f"It buys none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+        return f"This budget covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
     won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
     return (
-        f"It buys {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
-        f"become {count(p.files_out, 'file')}, and a full scan saves {what.file_opens_saved:,} file opens{won}."
+        f"This budget covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
+        f"become {count(p.files_out, 'file')}, which saves a full scan {what.file_opens_saved:,} file opens{won}."
     )
 
 
@@ -133,7 +133,7 @@ def question(plan: Plan) -> str:
     procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
     return (
         f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
-        "commits each action, and proves that no row changed. The files that are replaced stay until their snapshots expire."
+        "commits each action, and proves that no row changed. The replaced files stay until their snapshots expire."
     )
 
 
@@ -143,31 +143,51 @@ def question_of_rest(outcome: Outcome) -> str:
     left = [a.action for a in outcome.actions if a.status in LEFT]
     files = sum(a.prediction.files_in for a in left)
     return (
-        f"Go on with run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has {count(len(left), 'action')} left, "
-        f"of {count(files, 'file')} at most, and does them as they were planned; what was committed is not done again."
+        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has {count(len(left), 'action')} left, "
+        f"of {count(files, 'file')} at most, and runs them as planned; what was committed is not run again."
     )
 
 
-def outcome_told(outcome: Outcome) -> tuple[str, str]:
-    """What a run came to, in a sentence and a kind of sentence."""
+def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
+    """The result of a run, in a sentence and a kind of sentence."""
     name = outcome.plan.name
     if outcome.status == "stopped":
-        return f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume would go on with it.", "warning"
+        return f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume runs the rest.", "warning"
     return f"{name}: {outcome.status}; every figure and the proof are below.", "critical" if outcome.exit_status else "fine"
 
+
+def ran_html(outcome: Outcome) -> str:
+    """A run by the controls: the plan that was run, folded, and its outcome."""
+    plan = f"<details><summary>The plan of this run</summary>{plan_html(outcome.plan)}</details>"
+    return f"{note(f'The last run on {outcome.plan.name}:')}{html.framed(plan)}{outcome_html(outcome)}"
+
+
+#: What is said under the controls until a cell below takes their outcome.
+BEHIND = "The cells below still show what was before this run. To show this run there: select the next cell, then Run ▸ Run Selected Cell and All Below."
 
 T = TypeVar("T")
 
 
 class CompactionExplorer(Explorer):
-    """What a budget buys, and the run of the plan it makes.
+    """What a budget covers, and the run of the plan it makes.
 
     While the budget moves, plans are made by arithmetic on facts; the button asks the engine's planner.
-    ``plan`` is the plan that the notebook has made, shown where there are no controls.
+    ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial`` says whether plans are
+    tried on a clone unless a person unticks it.
     """
 
-    def __init__(self, view: View, policy: Policy, *, ledger: str = "", limits: Limits | None = None, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        view: View,
+        policy: Policy,
+        *,
+        ledger: str = "",
+        limits: Limits | None = None,
+        plan: Plan | None = None,
+        trial: bool = False,
+    ) -> None:
         super().__init__()
+        self._tries = trial
         self.view, self.policy, self.ledger, self.limits = view, policy, ledger, limits or Limits()
         self.given = plan
         self.plan: Plan | None = None
@@ -178,7 +198,7 @@ class CompactionExplorer(Explorer):
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
     def static(self) -> str:
-        """What the plan buys beside all there is to buy, and what other budgets would, as a chart and a table."""
+        """What the plan covers of all candidates, and what other budgets would, as a chart and a table."""
         found = self.candidates()
         plan = self.given if self.given and self.given.table == self.view.facts.table else self.estimate(self.policy)
         chart = charts.candidates(self.view.facts, found, plan)._repr_html_()
@@ -198,11 +218,11 @@ class CompactionExplorer(Explorer):
         return self.estimate(dataclasses.replace(self.policy, budget_bytes=budget_bytes, budget_files=None, budget_minutes=None))
 
     def build(self) -> Any:
-        """The budget with what it buys, then the buttons, then what came of them."""
+        """The budget with what it covers, then the buttons, then what they did."""
         self.slider = labelled(
             ipw.SelectionSlider,
-            "Budget buys",
-            "candidates in the order in which a budget buys them",
+            "Budget covers",
+            "candidates, those that save most per byte first",
             options=[("all", "")],
             continuous_update=False,
         )
@@ -215,18 +235,18 @@ class CompactionExplorer(Explorer):
             continuous_update=False,
         )
         self.buys, self.said = picture(), picture()
-        self.planned, self.came = picture(), picture()
+        self.planned, self.behind, self.came = picture(), picture(), picture()
         self.trial = labelled(
             ipw.Checkbox,
             "Try it on a clone first",
             "runs the plan on a zero-copy clone, which is removed afterwards; the table is not changed",
-            value=False,
+            value=self._tries,
             indent=True,
         )
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning", disabled=True)
         self.again = button("Resume", "", self._confirm_rest, disabled=True)
-        self.progress = Progress("what was committed stays, the rest was not begun; the table is whole.")
+        self.progress = Progress("what was committed stays, and the rest was not started; the table is intact.")
         self.question = Question(self._settle)
         chosen(self.slider, self._slid)
         chosen(self.budget, self._show)
@@ -234,19 +254,28 @@ class CompactionExplorer(Explorer):
         self.view.on_hold(self._settle)
         self._follow()
         budget = (row(self.slider), row(self.budget), self.said, self.buys, self.trial)
-        run = (row(self.ask, self.go, self.again, self.progress.cancel), self.question.box, self.progress.told, self.planned, self.came)
+        run = (
+            row(self.ask, self.go, self.again, self.progress.cancel),
+            self.question.box,
+            self.progress.log,
+            self.behind,
+            self.planned,
+            self.came,
+        )
         return column(*budget, *run)
 
-    # What the budget buys.
+    # What the budget covers.
 
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
         name = self.view.facts.name
+        if self.ran() is None:
+            self.came.value = self.behind.value = ""
         self.ask.tooltip = f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs nothing on the table"
         self.go.description = f"Run this plan on {name}"
         self.go.tooltip = f"rewrite data files of {name} and commit; asks once more before it does"
         self.again.description = f"Resume on {name}"
-        self.again.tooltip = f"go on with the unfinished run on {name}: only what is left of it; asks once more before it does"
+        self.again.tooltip = f"continue the unfinished run on {name}: only what is left of it; asks once more before it does"
         self._show()
 
     def _slid(self) -> None:
@@ -273,7 +302,10 @@ class CompactionExplorer(Explorer):
             estimated = self.estimate(with_budget(self.policy, self.budget.value))
             what = bought(found, estimated)
             self._place(found, what.candidates)
-            self.said.value = note(f"{bought_told(what, estimated)} Estimated from facts; the button asks the engine's planner.")
+            now = "After the run below: " if self.came.value else ""
+            self.said.value = note(
+                f"{now}{coverage_sentence(what, estimated)} Estimated from facts; Plan (dry run) asks the engine's planner."
+            )
             self.buys.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
         self._is_estimated = attempt(show, self.said)
@@ -301,8 +333,19 @@ class CompactionExplorer(Explorer):
 
     @property
     def _left(self) -> Outcome | None:
-        """The run on the table in view that can be gone on with."""
+        """The unfinished run on the table in view."""
         return self._unfinished.get((self.view.lake.name, self.view.facts.table))
+
+    def ran(self) -> Outcome | None:
+        """What the controls have run on the table in view; None if they have run nothing on it."""
+        there = self.view.lake.name, self.view.facts.table
+        return self.outcome if self.outcome and (self.outcome.plan.catalog, self.outcome.plan.table) == there else None
+
+    def take_outcome(self) -> Outcome | None:
+        """The same, for the cells below the controls: the line that says that they are behind goes."""
+        if self._controls is not None:
+            self.behind.value = ""
+        return self.ran()
 
     def _work(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]) -> None:
         """Do work on the table in view, which stays there meanwhile."""
@@ -331,11 +374,11 @@ class CompactionExplorer(Explorer):
     def _take(self, made: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
         """Take a plan that was made for facts by limits, if they are still those in view."""
         if self.view.facts is not facts or self.view.thresholds != limits:
-            return f"The plan for {made.name} was put aside: what is in view has changed since it was asked for. Plan again.", "warning"
+            return f"The plan for {made.name} was discarded: the table in view has changed since you asked for it. Plan again.", "warning"
         self.plan = made
         self.planned.value = plan_html(made)
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {bought_told(bought(self.candidates(), made), made)}", "fine"
+        return f"A dry run: nothing has run on {made.name}. {coverage_sentence(bought(self.candidates(), made), made)}", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
@@ -376,7 +419,7 @@ class CompactionExplorer(Explorer):
         """Run, and look at the table again; all of it on the table that is in view now."""
         view = self.view
         lake, before, ratios = view.lake, view.facts, view.thresholds.size_ratios
-        self.came.value = ""
+        self.came.value = self.behind.value = ""
 
         def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts | None]:
             outcome = job(say, stop)
@@ -389,7 +432,9 @@ class CompactionExplorer(Explorer):
         def done(both: tuple[Outcome, TableFacts | None]) -> tuple[str, str]:
             outcome, after = both
             self.outcome = outcome
-            self.came.value = outcome_html(outcome)
+            self.planned.value = ""
+            self.came.value = ran_html(outcome)
+            self.behind.value = note(BEHIND, "warning")
             if outcome.status in ("stopped", "failed"):
                 self._unfinished[lake.name, before.table] = outcome
             else:
@@ -397,13 +442,19 @@ class CompactionExplorer(Explorer):
             if after is not None and view.facts is before:
                 view.look_at(lake, after)  # what is left to win; forgets the plan
             self._settle()
-            return outcome_told(outcome)
+            return outcome_sentence(outcome)
 
         self._work(what, run_and_look, done)
 
 
 def compaction(
-    view: View, policy: Policy, *, ledger: str = "", limits: Limits | None = None, plan: Plan | None = None
+    view: View,
+    policy: Policy,
+    *,
+    ledger: str = "",
+    limits: Limits | None = None,
+    plan: Plan | None = None,
+    trial: bool = False,
 ) -> CompactionExplorer:
     """A budget to move and a plan to run; see :class:`CompactionExplorer`."""
-    return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan)
+    return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan, trial=trial)

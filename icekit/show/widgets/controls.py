@@ -1,4 +1,4 @@
-"""Make controls that look and read alike, name and hold what is looked at, and work in a thread that Cancel reaches."""
+"""Make controls with one look, hold the table in view, and do long work in a thread that Cancel stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Do long work in a thread, so that the kernel goes on hearing the Cancel button; no ipywidgets here
+# --- Do long work in a thread, so that the kernel still receives the Cancel button; no ipywidgets here
 
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 class Work:
-    """One piece of work at a time, with a voice and a stop.
+    """One piece of work at a time, which reports progress and can be stopped.
 
     ``said`` is called with each line of progress, from the thread. Afterwards exactly one of a
     job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no result.
@@ -44,13 +44,13 @@ class Work:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a job is under way."""
+        """Tell whether a job is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
-        """Begin a job, unless one is under way; tell whether it was begun.
+        """Start a job, unless one is running; tell whether it was started.
 
-        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything once it was asked
+        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything after it was asked
         to stop, was cancelled.
         """
         if self.is_running:
@@ -73,7 +73,7 @@ class Work:
         return True
 
     def cancel(self) -> None:
-        """Ask the job to stop; it says itself when it has."""
+        """Ask the job to stop; it says when it has."""
         self.stop.set()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -94,9 +94,9 @@ def why(error: BaseException, stop: Stop) -> str:
 
 @contextlib.contextmanager
 def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
-    """Cancel the Spark jobs that this thread starts, once somebody asks to stop.
+    """Cancel the Spark jobs that this thread starts, as soon as somebody asks to stop.
 
-    Also makes the session the active one of this thread, which is new to the JVM.
+    Also makes the session the active one of this thread, which the JVM does not know yet.
     """
     make_active(spark)
     with stop.watching(spark):
@@ -110,25 +110,25 @@ _LINES = 8
 
 
 def labelled(kind: Callable[..., Any], label: str, tooltip: str, **options: Any) -> Any:
-    """A control with its label before it, of the width that all have."""
+    """A control with its label in front of it, as wide as the others."""
     layout = ipw.Layout(**{"width": WIDE, "max_width": "100%", **options.pop("layout", {})})
     return kind(description=label, tooltip=tooltip, style={"description_width": LABEL}, layout=layout, **options)
 
 
 def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str = "", disabled: bool = False) -> Any:
-    """A button as wide as what it says; ``tooltip`` says what it will do."""
+    """A button as wide as its label; ``tooltip`` says what it will do."""
     made = ipw.Button(description=label, tooltip=tooltip, button_style=style, disabled=disabled, layout=ipw.Layout(width="auto"))
     made.on_click(lambda _: pressed())
     return made
 
 
 def row(*parts: Any) -> Any:
-    """Controls beside each other, below each other where the screen is narrow."""
+    """Controls next to each other, or below each other where the screen is narrow."""
     return ipw.HBox(parts, layout=ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px", overflow="visible"))
 
 
 def column(*parts: Any) -> Any:
-    """Controls below each other; what is too wide scrolls by itself, and the column has no scrollbars of its own."""
+    """Controls below each other; what is too wide scrolls on its own, and the column has no scrollbars."""
     return ipw.VBox(parts, layout=ipw.Layout(overflow="visible"))
 
 
@@ -142,12 +142,12 @@ def note(sentence: str, kind: str = "") -> str:
     return html.framed(f'<div class="finding {kind}">{html.prose(sentence)}</div>' if kind else f"<p>{html.prose(sentence)}</p>")
 
 
-def attempt(act: Callable[[], None], told: Any) -> bool:
-    """Do what a control asks for; an error becomes a sentence in ``told`` instead of a trace that nobody sees."""
+def attempt(act: Callable[[], None], message: Any) -> bool:
+    """Do what a control asks for; an error becomes a sentence in ``message`` instead of a trace that nobody sees."""
     try:
         act()
     except IcekitError as problem:
-        told.value = note(why(problem, Stop()), "critical")
+        message.value = note(why(problem, Stop()), "critical")
         return False
     return True
 
@@ -158,11 +158,11 @@ def chosen(control: Any, act: Callable[[], None]) -> None:
 
 
 class Progress:
-    """What long work says, with the button that cancels it; the other buttons rest meanwhile."""
+    """The progress of long work, with the button that cancels it; the other buttons are disabled meanwhile."""
 
     def __init__(self, cancels: str, busy: Sequence[Any] = ()) -> None:
         self.cancel = button("Cancel", cancels, self._cancel, disabled=True)
-        self.told = picture()
+        self.log = picture()
         self.work = Work(self._say)
         self._cancels = cancels
         self._busy = tuple(busy)
@@ -175,11 +175,10 @@ class Progress:
         done: Callable[[T], str | tuple[str, str]],
         after: Callable[[], None] | None = None,
     ) -> bool:
-        """Begin a job, unless one is under way; tell whether it was begun.
+        """Start a job, unless one is running; tell whether it was started.
 
-        ``done`` takes its result and says in a sentence what came of it, and of what kind that is
-        (fine). ``after`` is called before it, and also where there is no result: what of the
-        controls may be used by then.
+        ``done`` takes its result and returns a sentence about it, or the sentence and its kind (``fine`` unless given). ``after``
+        is called before it, and also if there is no result: it enables the controls that may be used again.
         """
         if self.work.is_running:
             return False
@@ -228,16 +227,16 @@ class Progress:
         self._show(self._lines, f'<div class="finding {kind}">{html.prose(sentence)}</div>')
 
     def _show(self, lines: Sequence[str], ending: str = "") -> None:
-        """The last lines, for a screen reader to say as they come."""
-        told = "".join(f"<p>{html.prose(line)}</p>" for line in lines[-_LINES:])
-        self.told.value = html.framed(f'<div role="log" aria-live="polite">{told}{ending}</div>')
+        """The last lines, which a screen reader says as they appear."""
+        paragraphs = "".join(f"<p>{html.prose(line)}</p>" for line in lines[-_LINES:])
+        self.log.value = html.framed(f'<div role="log" aria-live="polite">{paragraphs}{ending}</div>')
 
 
-# --- Ask once more before something is changed: a sentence that says what will be done, a yes and a no
+# --- Ask for confirmation before something is changed: a sentence that says what will be done, a yes and a no
 
 
 class Question:
-    """A question that is there only while it is asked; ``changed`` is called when it comes and when it goes."""
+    """A question that is shown only while it is open; ``changed`` is called when it opens and closes."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -250,11 +249,11 @@ class Question:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it is being asked."""
+        """Tell whether the question is open."""
         return bool(self.box.layout.display != "none")
 
     def ask(self, what: str, name: str, sentence: str, answered: Callable[[], None]) -> None:
-        """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called upon a yes."""
+        """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called after a yes."""
         self._answered = answered
         self.yes.description, self.yes.tooltip = f"Yes, {what} it on {name}", sentence
         self.no.description = f"No, do not {what} it"
@@ -264,7 +263,7 @@ class Question:
         self.no.focus()
 
     def close(self) -> None:
-        """Ask no longer."""
+        """Close the question."""
         self._answered = self.close
         self.box.layout.display = "none"
 
@@ -278,22 +277,22 @@ class Question:
         self._changed()
 
 
-# --- Name a table: write it, or choose it from a list that narrows as one types
+# --- Name a table: type it, or choose it from a list that narrows as you type
 
 
-#: Names in the list at once: the browser stays quick, whatever the catalog has.
+#: Names in the list at once: the browser stays fast, however many tables the catalog has.
 SHOWN = 200
 _ROWS = 8
 
 
 def matching(names: Sequence[str], text: str) -> list[str]:
-    """The names that hold every word of a text, in their order; letters are taken as capital or small."""
+    """The names that contain every word of a text, in their order and whatever the case."""
     words = text.lower().split()
     return [name for name in names if all(word in name.lower() for word in words)]
 
 
 class TableName:
-    """A text for a table's name, and under it the tables there are, once they are known; ``changed`` is called upon each new name."""
+    """A text for a table's name, and below it the known tables; ``changed`` is called for each new name."""
 
     def __init__(self, value: str, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -303,8 +302,8 @@ class TableName:
         self.text = labelled(ipw.Text, "Table", "namespace.table; a part of it narrows the list below", value=value, continuous_update=True)
         self.list = labelled(
             ipw.Select,
-            "Tables there are",
-            "choose one, or type above until one is left; nothing is read before Observe is pressed",
+            "Tables",
+            "choose one, or type above until one is left; nothing is read until you press Observe",
             rows=_ROWS,
         )
         self.said = picture()
@@ -315,9 +314,9 @@ class TableName:
 
     @property
     def value(self) -> str:
-        """The name written or chosen; of a part that only one table has, that table's.
+        """The name that was typed or chosen; for a part that only one table contains, that table's name.
 
-        With a dot it is a whole name, which may be that of a table made since the others were listed.
+        With a dot it is a whole name, perhaps of a table that is newer than the list.
         """
         is_part = self._written and "." not in self._written
         found = matching(self._names, self._written) if is_part else []
@@ -329,24 +328,24 @@ class TableName:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tables that are known."""
+        """The known tables."""
         return self._names
 
     def offer(self, names: Sequence[str]) -> None:
-        """List these tables, all of them until a part of a name is typed; none hides the list."""
+        """List these tables, all of them until somebody types a part of a name; no tables hide the list."""
         self._names, self._sought = tuple(names), ""
         self._show()
 
     def write(self, name: str) -> None:
-        """Put a name there, as if it were typed."""
+        """Enter a name, as if it were typed."""
         self.text.value = name
 
     def rest(self, is_resting: bool) -> None:
-        """Take no name for a while, or take names again."""
+        """Disable the control for a while, or enable it again."""
         self.text.disabled = self.list.disabled = is_resting
 
     def _typed(self) -> None:
-        # A whole name was chosen, or written to its end: the list stays as it is, around it.
+        # A whole name was chosen or typed: the list stays as it is.
         if self._written not in self._names:
             self._sought = self._written
         self._show()
@@ -369,25 +368,25 @@ class TableName:
         finally:
             self._is_showing = False
         self.list.layout.display = "" if self._names else "none"
-        self.said.value = note(self._told(len(found), len(shown))) if self._names else ""
+        self.said.value = note(self._count_sentence(len(found), len(shown))) if self._names else ""
 
-    def _told(self, found: int, shown: int) -> str:
+    def _count_sentence(self, found: int, shown: int) -> str:
         if not found:
-            return f"None of {count(len(self._names), 'table')} has {self._sought!r} in its name."
+            return f"None of the {len(self._names):,} tables has {self._sought!r} in its name."
         of = "" if found == len(self._names) else f" of {len(self._names):,}"
-        more = f"; the first {shown:,} are listed, a part of a name narrows them" if found > shown else ""
+        more = f"; the first {shown:,} are listed: type a part of a name to narrow the list" if found > shown else ""
         return f"{count(found, 'table')}{of}{more}."
 
 
-# --- Hold what is looked at, for every explorer of a notebook: a table at a snapshot, and the limits it is judged by
+# --- Hold what every explorer of a notebook shows: a table at a snapshot, and the limits it is judged by
 
 
 class View:
-    """The table in view. Choosing another, or moving a limit, tells those who listen.
+    """The table in view. Choosing another, or moving a limit, notifies the listeners.
 
     ``reads`` says whether explorers may read more metadata when their cell runs: a report of many
-    tables has collected the facts beforehand, and its notebooks read nothing. ``held`` names the
-    work for which the table in view must stay there; empty for none.
+    tables has collected the facts before, and its notebooks read nothing. ``held`` names the
+    work during which the table in view must not change; empty for none.
     """
 
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None, *, reads: bool = True) -> None:
@@ -406,13 +405,13 @@ class View:
     def look_at(self, lake: Lake, facts: TableFacts) -> None:
         """Put another table, or another snapshot, in view; raises :class:`~icekit.errors.ParameterError` while it is held."""
         if self.held:
-            raise ParameterError(f"{self.held} is under way, and {self.facts.name} stays in view; wait until it has ended, or cancel it.")
+            raise ParameterError(f"{self.held} is in progress, so {self.facts.name} stays in view; wait until it has ended, or cancel it.")
         before = self.lake, self.facts
         self.lake, self.facts = lake, facts
         self._judge(lambda: self._put_back(*before))
 
     def limit(self, thresholds: Thresholds) -> None:
-        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the facts were not cut at."""
+        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the facts cannot answer."""
         before, self.thresholds = self.thresholds, thresholds
 
         def back() -> None:
@@ -421,28 +420,28 @@ class View:
         self._judge(back)
 
     def hold(self, work: str) -> None:
-        """Keep the table in view while ``work``, a few words, is done on it; :meth:`let_go` ends it."""
+        """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends this."""
         self.held = work
         self._tell(self._holders)
 
     def let_go(self) -> None:
-        """Let other tables come into view again."""
+        """Allow other tables in view again."""
         self.held = ""
         self._tell(self._holders)
 
     def on_hold(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when the table in view is held, and when it is let go."""
+        """Call ``listener`` when the table in view is held, and when it is released."""
         self._holders.append(listener)
 
     def on_change(self, listener: Callable[[], None], *, instead_of: object = None) -> None:
-        """Call ``listener`` after each change, in the order in which they came to listen.
+        """Call ``listener`` after each change; listeners are called in the order in which they were added.
 
-        One that came before with an equal ``instead_of`` is called no longer.
+        It replaces an earlier one with an equal ``instead_of``.
         """
         self._listeners[instead_of or object()] = listener
 
     def judged(self, facts: TableFacts) -> Findings:
-        """What is found in other facts by the limits in force."""
+        """The findings in other facts, by the limits in force."""
         return diagnose(facts, self.thresholds, session_conf=self.lake.session_conf())
 
     def _found(self) -> Findings:
@@ -452,7 +451,7 @@ class View:
         self.lake, self.facts = lake, facts
 
     def _judge(self, back: Callable[[], None]) -> None:
-        """Find again, and tell; where that fails, everything is as before."""
+        """Judge again and notify the listeners; if that fails, everything stays as it was."""
         try:
             self.findings = self._found()
         except Exception:

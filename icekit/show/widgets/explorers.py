@@ -1,4 +1,4 @@
-"""Slide through a table's past, filter its partitions, move its limits: findings and charts follow."""
+"""Step through a table's past, filter its partitions, move its limits: findings, charts and the trend follow."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
 from icekit.compact.candidates import savings_told
 from icekit.diagnose.findings import Findings, Thresholds, findings_html
 from icekit.engine.interrupting import Stop
+from icekit.errors import IcekitError
 from icekit.facts.files import Kind
 from icekit.facts.head import MOST, SizesAt, spread, through_time
 from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
+from icekit.history.store import Health
+from icekit.history.trend import Past, past, remembered
 from icekit.show.explorer import Explorer, widgets_on
-from icekit.show.history_charts import sizes_at_one, sizes_through_time
+from icekit.show.history_charts import outlook as outlook_grid
+from icekit.show.history_charts import sizes_at_one, sizes_through_time, trends
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, size
 
-__all__ = ["ThresholdsExplorer", "thresholds", "told"]
+__all__ = ["ThresholdsExplorer", "limit_text", "outlook", "thresholds", "trend"]
 
 
 class TimeExplorer(Explorer):
@@ -38,32 +42,32 @@ class TimeExplorer(Explorer):
         # By table, target and snapshot: a table that comes back into view is not read again.
         self._known: dict[tuple[object, ...], dict[int, SizesAt]] = {}
         self._drawn: dict[tuple[int, int], str] = {}
-        self._why_not = "No snapshot of the past was read: none was asked for."
+        self._why_not = "No past snapshot was read, because none was asked for."
         self._shown_of: object = (self._key(), view.thresholds.size_ratios)
         if at_once > 0:
             if too_much := too_much_at_once(view):
-                self._why_not = f"No snapshot of the past was read: {too_much}"
+                self._why_not = f"No past snapshot was read: {too_much}"
             else:
                 self.sizes = through_time(view.lake, view.facts, at_once, known=self._cache())
 
     def static(self) -> str:
-        """All the snapshots read in one chart, or why there is none."""
+        """All snapshots that were read, in one chart, or why there is none."""
         return sizes_through_time(self.view.facts, self.sizes, self.view.thresholds)._repr_html_() if self.sizes else note(self._why_not)
 
     def build(self) -> Any:
-        """A button that reads, a slider through what was read, and the picture."""
+        """A button that reads snapshots, a slider through them, and the picture."""
         self.read = button("Read", "", self._read, style="primary")
         self.slider = labelled(
             ipw.SelectionSlider, "Snapshot", "which snapshot's file sizes are shown", options=["none read yet"], continuous_update=False
         )
-        self.progress = Progress("what was read is kept, and the rest is read when you press the button again.", [self.read])
+        self.progress = Progress("what was read is kept; press the button again to read the rest.", [self.read])
         self.at = picture()
         self.all = picture()
         chosen(self.slider, self._show_one)
         self.view.on_change(self._follow)
         self._say_what()
         self._show()
-        return column(row(self.read, self.progress.cancel), self.progress.told, self.slider, self.at, self.all)
+        return column(row(self.read, self.progress.cancel), self.progress.log, self.slider, self.at, self.all)
 
     def _key(self) -> tuple[object, ...]:
         facts = self.view.facts
@@ -94,7 +98,7 @@ class TimeExplorer(Explorer):
             self.sizes = found
             self._say_what()
             self._show()
-            return f"{count(len(found), 'snapshot')} of {view.facts.name}: move the slider."
+            return f"{count(len(found), 'snapshot')} of {view.facts.name} read: move the slider."
 
         self.progress.run(f"Reading snapshots of {view.facts.name}", job, done)
 
@@ -112,7 +116,7 @@ class TimeExplorer(Explorer):
         if not self.sizes:
             self.slider.disabled = True
             self.slider.options = ["none read yet"]
-            self.at.value, self.all.value = "", note("Press the button to read them.")
+            self.at.value, self.all.value = "", note("Press the button to read past snapshots.")
             return
         self.slider.disabled = False
         self.slider.options = [(f"{i + 1} of {len(self.sizes)}", i) for i in range(len(self.sizes))]
@@ -135,14 +139,14 @@ def sizes_over_time(view: View, at_once: int = 0) -> TimeExplorer:
     return TimeExplorer(view, at_once)
 
 
-# --- Filter and sort a table's partitions; however many there are, few are shown
+# --- Filter and sort a table's partitions; only some are shown, however many there are
 
 
 ROWS = (10, 20, 50, 200)
 
 
 class PartitionsExplorer(Explorer):
-    """The worst partitions of the table in view, by what a person asks for."""
+    """The partitions of the table in view, filtered and sorted."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ class PartitionsExplorer(Explorer):
 
     @property
     def figures(self) -> tuple[PartitionFigures, ...]:
-        """Every partition of the table in view, worked out once."""
+        """The figures of every partition of the table in view, calculated once."""
         if self._of is not self.view.facts:
             self._of, self._figures = self.view.facts, partition_figures(self.view.facts)
         return self._figures
@@ -165,14 +169,14 @@ class PartitionsExplorer(Explorer):
         """A filter, an order and a number of rows above the table."""
         self.text = labelled(
             ipw.Text,
-            "Partition holds",
-            "words that the partition's path must hold; empty: all",
+            "Partition contains",
+            "words that the partition's path must contain; empty: all",
             placeholder="month=2013-01 or a part of it",
             continuous_update=True,
         )
-        self.by = labelled(ipw.Dropdown, "Sorted by", "what is worst first", options=list(ORDERS), layout={"width": "26em"})
+        self.by = labelled(ipw.Dropdown, "Sorted by", "which partitions come first", options=list(ORDERS), layout={"width": "26em"})
         self.limit = labelled(
-            ipw.Dropdown, "Rows", "partitions that are shown at most", options=ROWS, value=ROWS[0], layout={"width": "18em"}
+            ipw.Dropdown, "Rows", "how many partitions to show at most", options=ROWS, value=ROWS[0], layout={"width": "18em"}
         )
         self.shown = picture()
         for control in (self.text, self.by, self.limit):
@@ -220,7 +224,7 @@ def selection_html(found: Selection, target_bytes: int, by: str) -> str:
         for p in found.rows
     ]
     of = "" if found.matched == found.total else f" of {found.total:,}"
-    said = f"{count(found.matched, 'partition')}{of}; the first {len(rows):,} by {by}. Needed: files of {size(target_bytes)} that would hold the same bytes."
+    said = f"{count(found.matched, 'partition')}{of}; the first {len(rows):,} by {by}. needed: the number of files of {size(target_bytes)} that would hold the same bytes."
     if not rows:
         said = f"No partition{of} matches." if found.total else "No partition has a file."
     return html.framed(f"<p>{html.prose(said)}</p>{Grid('', columns, rows, len(rows)).html()}")
@@ -231,7 +235,7 @@ def partitions(view: View) -> PartitionsExplorer:
     return PartitionsExplorer(view)
 
 
-# --- Describe the limits that can be moved: what each counts, where it comes from, how far it reaches; no ipywidgets here
+# --- Describe the limits that can be moved: what each counts, where it comes from, and its range; no ipywidgets here
 
 
 _CHOICE = "a choice"
@@ -263,11 +267,11 @@ class Limit:
         return isinstance(getattr(Thresholds(), self.name), int)
 
 
-#: The limits that decide most, in the order of the findings they belong to.
-LIMITS = (
+#: The limits that people move most, each of another finding; always in sight.
+LIMITS_IN_SIGHT = (
     Limit(
         name="min_file_size_ratio",
-        label="Undersized under",
+        label="Small files: under",
         unit="% of the target size",
         source="rewrite_data_files: min-file-size-bytes",
         low=0,
@@ -275,8 +279,31 @@ LIMITS = (
         step=0.01,
     ),
     Limit(
+        name="thin_partition_share",
+        label="Small partitions: under",
+        unit="% of one target file",
+        source=_CHOICE,
+        low=0,
+        high=1,
+        step=0.05,
+    ),
+    Limit(name="delete_ratio", label="Deletes: from", unit="% of the data records", source=_CHOICE, low=0, high=1, step=0.01),
+    Limit(
+        name="fragmented_manifests",
+        label="Manifests: from",
+        unit="manifests under half their target size",
+        source="commit.manifest.min-count-to-merge",
+        low=1,
+        high=1000,
+        step=1,
+    ),
+    Limit(name="snapshots", label="Snapshots: from", unit="snapshots kept", source=_CHOICE, low=1, high=1000, step=1),
+)
+#: The others, folded below them.
+LIMITS_FOLDED = (
+    Limit(
         name="max_file_size_ratio",
-        label="Oversized over",
+        label="Large files: over",
         unit="× the target size",
         source="rewrite_data_files: max-file-size-bytes",
         low=1.1,
@@ -285,40 +312,45 @@ LIMITS = (
     ),
     Limit(
         name="min_input_files",
-        label="Files to a rewrite",
-        unit="files of a group",
+        label="Files per rewrite: from",
+        unit="files in one group",
         source="rewrite_data_files: min-input-files",
         low=1,
         high=50,
         step=1,
     ),
-    Limit(name="critical_share", label="Small files critical from", unit="% of all data files", source=_CHOICE, low=0, high=1, step=0.05),
-    Limit(name="critical_files", label="… and from", unit="files that would go", source=_CHOICE, low=0, high=1000, step=10),
-    Limit(name="skew_ratio", label="Skew from", unit="× the median partition's bytes", source=_CHOICE, low=1, high=100, step=1),
-    Limit(name="delete_ratio", label="Deletes from", unit="% of the data records", source=_CHOICE, low=0, high=1, step=0.01),
+    Limit(
+        name="critical_share",
+        label="Small files critical: from",
+        unit="% of all data files",
+        source=_CHOICE,
+        low=0,
+        high=1,
+        step=0.05,
+    ),
+    Limit(
+        name="critical_files",
+        label="… and from",
+        unit="files that compaction would remove",
+        source=_CHOICE,
+        low=0,
+        high=1000,
+        step=10,
+    ),
+    Limit(name="skew_ratio", label="Skew: from", unit="× the median partition's bytes", source=_CHOICE, low=1, high=100, step=1),
     Limit(
         name="critical_delete_ratio",
-        label="Deletes critical from",
+        label="Deletes critical: from",
         unit="% of the data records",
         source="rewrite_data_files: delete-ratio-threshold",
         low=0,
         high=1,
         step=0.01,
     ),
-    Limit(
-        name="fragmented_manifests",
-        label="Manifests",
-        unit="manifests",
-        source="commit.manifest.min-count-to-merge",
-        low=1,
-        high=1000,
-        step=1,
-    ),
-    Limit(name="overlap_share", label="Manifests overlap", unit="% of the other manifests", source=_CHOICE, low=0, high=1, step=0.05),
-    Limit(name="snapshots", label="Snapshots kept", unit="snapshots", source=_CHOICE, low=1, high=1000, step=1),
+    Limit(name="overlap_share", label="Manifest overlap: from", unit="% of the other manifests", source=_CHOICE, low=0, high=1, step=0.05),
     Limit(
         name="files_per_partition_per_commit",
-        label="Files a commit writes",
+        label="Files per commit: from",
         unit="files per partition changed",
         source=_CHOICE,
         low=1,
@@ -326,17 +358,18 @@ LIMITS = (
         step=0.5,
     ),
 )
+LIMITS = (*LIMITS_IN_SIGHT, *LIMITS_FOLDED)
 
 
 def moved(thresholds: Thresholds) -> dict[str, float]:
-    """The limits that differ from the defaults: what a notebook's ``thresholds`` parameter would hold."""
+    """The limits that differ from the defaults, as a notebook's ``thresholds`` parameter has them."""
     default = Thresholds()
     names = Thresholds.__dataclass_fields__
     return {name: getattr(thresholds, name) for name in names if getattr(thresholds, name) != getattr(default, name)}
 
 
 def size_ratios(facts: TableFacts, *, over: bool, also: float) -> tuple[float, ...]:
-    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of sizes lies across one.
+    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of sizes spans one.
 
     ``over`` asks for limits over the target, else for those up to it; ``also`` is one that is in force.
     """
@@ -355,11 +388,11 @@ _UP_TO = tuple(round(0.05 * i, 2) for i in range(1, 21))
 _OVER = (*(round(1 + 0.1 * i, 1) for i in range(1, 11)), 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
 
 
-# --- Move a limit and see the findings change at once: facts stay, judging them is arithmetic
+# --- Move a limit and see the findings change at once: the facts stay the same, and judging them is arithmetic
 
 
 class ThresholdsExplorer(Explorer):
-    """Findings, and the limits they rest on."""
+    """Findings, and the limits they depend on."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -372,29 +405,32 @@ class ThresholdsExplorer(Explorer):
         rows = [
             (
                 limit.label,
-                told(limit, getattr(self.view.thresholds, limit.name)),
+                limit_text(limit, getattr(self.view.thresholds, limit.name)),
                 limit.unit.removeprefix("% ").removeprefix("× "),
                 limit.source,
             )
             for limit in LIMITS
         ]
-        columns = {"limit": TEXT, "value": FIGURE, "unit": TEXT("of or in"), "origin": TEXT("where it comes from")}
+        columns = {"limit": TEXT, "value": FIGURE, "unit": TEXT("unit"), "origin": TEXT("where it comes from")}
         table = Grid("", columns, rows).html()
-        return self._cards() + html.framed(f"<details><summary>The limits in force</summary>{table}</details>")
+        return self._cards() + html.framed(f"<details><summary>Limits in force</summary>{table}</details>")
 
     def build(self) -> Any:
-        """A slider for each limit above the findings."""
+        """A slider for each limit above the findings; the less used ones are folded."""
         self.sliders = {limit.name: self._slider(limit) for limit in LIMITS}
-        self.reset = button("Back to the limits given", "set every limit as the notebook's parameters have it", self._reset)
+        self.reset = button("Reset limits", "set every limit to the value in the notebook's parameters", self._reset)
         self.said = picture()
         self.found = picture()
         for limit in LIMITS:
             chosen(self.sliders[limit.name], partial(self._move, limit))
         self.view.on_change(self._follow)
         self._show()
-        rows = [row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}")) for limit in LIMITS]
-        folded = ipw.Accordion([column(*rows, row(self.reset))], titles=("Limits: move one and the findings change",), selected_index=0)
-        return column(folded, self.said, self.found)
+        in_sight, folded = ([self._labelled(limit) for limit in limits] for limits in (LIMITS_IN_SIGHT, LIMITS_FOLDED))
+        self.more = ipw.Accordion([column(*folded)], titles=("More limits",), selected_index=None)
+        return column(*in_sight, self.more, row(self.reset), self.said, self.found)
+
+    def _labelled(self, limit: Limit) -> Any:
+        return row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
 
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
@@ -420,10 +456,10 @@ class ThresholdsExplorer(Explorer):
         )
 
     def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
-        """Limits of file size at which the facts were counted, so that every one of them is exact."""
+        """Limits of file size for which the facts have exact counts."""
         over = limit.name.startswith("max")
         ratios = size_ratios(self.view.facts, over=over, also=getattr(self.view.thresholds, limit.name))
-        return [(f"{told(limit, r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
+        return [(f"{limit_text(limit, r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
 
     def _move(self, limit: Limit) -> None:
         if self._moving:
@@ -442,13 +478,13 @@ class ThresholdsExplorer(Explorer):
             self._set(self.given)
 
     def _set(self, limits: Thresholds) -> None:
-        """Put every slider where the limits are, without judging again for each."""
+        """Move every slider to its limit, without judging again for each."""
         self._moving = True
         try:
             for limit in LIMITS:
                 slider = self.sliders[limit.name]
                 if limit.name in ("min_file_size_ratio", "max_file_size_ratio"):
-                    # Another table has another target, and was cut elsewhere.
+                    # Another table has another target size, and other exact limits.
                     slider.options = self._sizes(limit)
                 slider.value = getattr(limits, limit.name)
         finally:
@@ -468,7 +504,7 @@ class ThresholdsExplorer(Explorer):
         if came or went:
             parts.append(f"New: {', '.join(came) or 'none'}. Gone: {', '.join(went) or 'none'}.")
         if changed:
-            parts.append(f"To keep them: thresholds = {changed!r}")
+            parts.append(f"To keep these limits: thresholds = {changed!r}")
         self.said.value = note(" ".join(parts)) if parts else ""
         self.found.value = self._cards()
 
@@ -482,8 +518,8 @@ class ThresholdsExplorer(Explorer):
         return diagnose(self.view.facts, self.given, session_conf=self.view.lake.session_conf())
 
 
-def told(limit: Limit, value: float) -> str:
-    """A limit's value as people read it."""
+def limit_text(limit: Limit, value: float) -> str:
+    """A limit's value, as text."""
     return percent(value) if limit.is_share else f"{value:,g}"
 
 
@@ -499,12 +535,13 @@ class Following(Explorer):
     """What ``draw`` makes of the facts in view (a chart, or a frame), always of those in view.
 
     ``draw`` takes facts, and the limits where it has a parameter ``thresholds``. Without
-    controls it is shown as ``draw`` made it, and there is nothing to move.
+    controls it is shown as ``draw`` made it, and there is nothing to move. Of two with the same ``name`` (``draw`` unless
+    given) the newer one follows: a cell that is run again draws in its new output alone.
     """
 
-    def __init__(self, view: View, draw: Callable[..., Any]) -> None:
+    def __init__(self, view: View, draw: Callable[..., Any], name: object = None) -> None:
         super().__init__()
-        self.view, self._draw = view, draw
+        self.view, self._draw, self._name = view, draw, name or draw
         self._is_by_limits = "thresholds" in inspect.signature(draw).parameters
         self._make()
 
@@ -515,22 +552,30 @@ class Following(Explorer):
     def build(self) -> Any:
         """A place for the picture, and no control."""
         self.shown = picture(self.static())
-        # A cell that is run again draws in its new output alone.
-        self.view.on_change(self._follow, instead_of=self._draw)
+        self.view.on_change(self._follow, instead_of=self._name)
         return self.shown
+
+    _of: tuple[object, object]
 
     def _make(self) -> None:
         limits = {"thresholds": self.view.thresholds} if self._is_by_limits else {}
-        self._of = self._key()
         self.made = self._draw(self.view.facts, **limits)
+        self._of = self._key()
 
-    def _key(self) -> tuple[object, ...]:
+    def _key(self) -> tuple[object, object]:
         return (self.view.facts, self.view.thresholds if self._is_by_limits else None)
 
     def _follow(self) -> None:
         facts, limits = self._of
-        if facts is not self.view.facts or limits != self._key()[1]:
+        if facts is self.view.facts and limits == self._key()[1]:
+            return
+        try:
             self._make()
+        except IcekitError as problem:
+            # What was drawn is of another table, or by other limits: it goes.
+            self._of = (None, None)
+            self.shown.value = note(f"Nothing is shown of {self.view.facts.name}: {problem}", "critical")
+        else:
             self.shown.value = self.static()
 
     def __repr__(self) -> str:
@@ -545,3 +590,30 @@ class Following(Explorer):
 def follow(view: View, draw: Callable[..., Any]) -> Following:
     """A chart or a table that follows what is in view, such as ``follow(view, charts.file_sizes)``; see :class:`Following`."""
     return Following(view, draw)
+
+
+# --- Follow the table in view through the runs that a history keeps of it
+
+
+def trend(view: View, history: str = "") -> Following:
+    """How the figures of the table in view have changed over the runs in ``history`` (``table``, a SQLite file; empty: nowhere)."""
+    return Following(view, _of_history(view, history, trends), "trend")
+
+
+def outlook(view: View, history: str = "") -> Following:
+    """When each figure of the table in view will meet its threshold, from the runs in ``history``."""
+    return Following(view, _of_history(view, history, outlook_grid), "outlook")
+
+
+def _of_history(view: View, history: str, draw: Callable[[Past], Any]) -> Callable[..., Any]:
+    """Draw what is kept of a table; earlier runs are read when another table comes into view, and not for every limit that moves."""
+    read: dict[tuple[str, str], tuple[Health, ...]] = {}
+
+    def drawn(facts: TableFacts, thresholds: Thresholds) -> Any:
+        lake, table = view.lake, (view.lake.name, facts.name)
+        if history and table not in read:
+            read.clear()
+            read[table] = remembered(history, lake, facts.name)
+        return draw(past(lake, facts, view.findings, history, thresholds, before=read.get(table, ())))
+
+    return drawn

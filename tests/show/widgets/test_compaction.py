@@ -85,7 +85,7 @@ def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: Com
 
     assert is_asked(explorer)
     assert explorer.question.yes.description == "Yes, resume it on db.sick"
-    assert "Go on with run r1 on lake.db.sick now? It has 1 action left, of 6 files at most" in explorer.question.yes.tooltip
+    assert "Continue run r1 on lake.db.sick now? It has 1 action left, of 6 files at most" in explorer.question.yes.tooltip
     assert (explorer.again.disabled, explorer.progress.work.is_running) == (True, False)
     explorer.question.no.click()
     assert not is_asked(explorer)
@@ -102,7 +102,7 @@ def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: Co
     explorer.question.yes.click()
 
     assert explorer.progress.work.wait(120)
-    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again." in explorer.progress.told.value
+    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again." in explorer.progress.log.value
     assert explorer.again.disabled
 
 
@@ -123,7 +123,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     try:
         assert all(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
         assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget, explorer.slider))
-        with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is under way, and db.sick stays in view"):
+        with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view"):
             view.look_at(view.lake, fine)
         view.limit(Thresholds().with_changes(snapshots=5))
         assert explorer.ask.disabled
@@ -146,7 +146,7 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
     chooser._observe()
 
     assert chooser.progress.work.wait(120)
-    assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.told.value
+    assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.log.value
     assert view.facts.name == "db.sick"
 
 
@@ -160,12 +160,32 @@ def test_the_slider_stands_where_the_budget_is(view: widgets.View) -> None:
     explorer.budget.value = "3 files"
     assert explorer.slider.label == "own budget, 3 files: 0 of 1 candidate"
     explorer.budget.value = "three"
-    assert explorer.slider.label == "own budget, three: it is no budget"
+    assert explorer.slider.label == "own budget, three: not a budget"
 
     explorer.slider.value = ""
     assert (explorer.budget.value, explorer.slider.label) == ("", "all of 1 candidate")
     view.look_at(view.lake, view.lake.observe("db.fine"))
-    assert (explorer.budget.value, explorer.slider.label) == ("", "nothing is worth it")
+    assert (explorer.budget.value, explorer.slider.label) == ("", "nothing is worth rewriting")
+
+
+def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_until_they_take_it(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
+    sick, outcome = view.facts, stopped(view)
+    assert explorer.take_outcome() is None
+
+    ran(explorer, outcome)
+
+    assert (explorer.planned.value, explorer.plan) == ("", None)
+    assert "The plan of this run" in explorer.came.value
+    assert "After the run below: This budget covers" in explorer.said.value
+    assert "The cells below still show what was before this run" in explorer.behind.value
+    assert explorer.take_outcome() is outcome
+    assert explorer.behind.value == ""
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+    assert (explorer.take_outcome(), explorer.came.value) == (None, ""), "it is of another table"
+    view.look_at(view.lake, sick)
+    assert explorer.take_outcome() is outcome
 
 
 def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: CompactionExplorer) -> None:
@@ -194,13 +214,13 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(view: widgets.View, 
     assert explorer.outcome is None
 
 
-def test_a_plan_that_comes_when_something_else_is_in_view_is_put_aside(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_a_plan_that_comes_when_something_else_is_in_view_is_discarded(view: widgets.View, explorer: CompactionExplorer) -> None:
     made, facts, limits = planned(view), view.facts, view.thresholds
     view.limit(limits.with_changes(snapshots=5))
 
     said, kind = explorer._take(made, facts, limits)
 
-    assert ("was put aside" in said, kind) == (True, "warning")
+    assert ("was discarded" in said, kind) == (True, "warning")
     assert explorer.plan is None
     assert explorer.go.disabled
     assert explorer._take(made, facts, view.thresholds)[1] == "fine"

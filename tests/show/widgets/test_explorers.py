@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +13,19 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import known_catalogs
 from icekit.compact import Policy
+from icekit.compact.candidates import wins
 from icekit.diagnose.findings import Thresholds
-from icekit.errors import ParameterError
+from icekit.errors import LedgerUnusable, ParameterError
 from icekit.facts.model import Kind, TableFacts
+from icekit.history.store import health
+from icekit.history.trend import opened
 from icekit.notebook import begin
 from icekit.report.index import without_widgets
 from icekit.show import charts, tables, widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
+from icekit.show.widgets import explorers
 from icekit.show.widgets.controls import SHOWN, TableName
-from icekit.show.widgets.explorers import LIMITS, Following, moved, size_ratios
+from icekit.show.widgets.explorers import LIMITS, LIMITS_IN_SIGHT, Following, moved, size_ratios
 from tests.factories import MIB, file_group, table_facts
 
 
@@ -37,6 +43,7 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
         widgets.compaction(view, Policy(leave_alone_minutes=0)),
         widgets.follow(view, charts.partitions),
         widgets.follow(view, tables.settings),
+        widgets.trend(view),
     ]
 
 
@@ -56,7 +63,7 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         with monkeypatch.context() as patched:
             patched.setattr("icekit.show.explorer.has_front_end", lambda: True)
             asked = explorer._repr_mimebundle_()["text/html"]
-        assert "Controls are off here (ICEKIT_WIDGETS); set it to on and run the notebook again" in asked
+        assert "Controls are off (ICEKIT_WIDGETS). To use them, set it to on and run the notebook again" in asked
         monkeypatch.delenv(SWITCH)
 
 
@@ -157,7 +164,7 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
-    assert "New: snapshots piling up. Gone: none. To keep them: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    assert "New: snapshots piling up. Gone: none. To keep these limits: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
     explorer.reset.click()
     assert view.thresholds == Thresholds()
     assert explorer.said.value == ""
@@ -253,7 +260,7 @@ def test_the_list_of_tables_is_there_and_narrows_as_a_person_types() -> None:
     name.offer(names)
     assert name.list.layout.display == ""
     assert (len(name.list.options), name.list.value) == (SHOWN, "db.t7")
-    assert "5,000 tables; the first 200 are listed, a part of a name narrows them." in text(name.said.value)
+    assert "5,000 tables; the first 200 are listed: type a part of a name to narrow the list." in text(name.said.value)
 
     name.text.value = "T499"
     assert name.list.options == ("db.t499", *(f"db.t499{n}" for n in range(10)))
@@ -268,7 +275,7 @@ def test_the_list_of_tables_is_there_and_narrows_as_a_person_types() -> None:
     name.text.value = "nowhere"
     assert name.value == "nowhere"
     assert name.list.options == ()
-    assert "None of 5,000 tables has &#x27;nowhere&#x27; in its name." in text(name.said.value)
+    assert "None of the 5,000 tables has &#x27;nowhere&#x27; in its name." in text(name.said.value)
     name.text.value = ""
     assert len(name.list.options) == SHOWN
     name.text.value = "db.t4711"
@@ -295,7 +302,7 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
     chooser.observe.click()
 
     assert chooser.progress.work.wait(120)
-    assert "did you mean db.sick" in text(chooser.progress.told.value)
+    assert "did you mean db.sick" in text(chooser.progress.log.value)
     assert view.facts.name == "db.sick"
 
 
@@ -324,14 +331,91 @@ def test_a_budget_is_text_or_slider_and_a_wrong_one_is_refused_in_place(view: wi
     explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
     assert explorer.controls is not None
     assert explorer.budget.value == "50 files"
-    assert "It buys 1 of 1 candidate" in text(explorer.said.value)
+    assert "This budget covers 1 of 1 candidate" in text(explorer.said.value)
 
     explorer.budget.value = "3 files"
-    assert "buys none" in text(explorer.said.value)
+    assert "covers none" in text(explorer.said.value)
     explorer.budget.value = "three"
     assert "is not bytes" in text(explorer.said.value)
     assert explorer.ask.disabled
     explorer.slider.value = ""
+
+
+def test_five_limits_are_in_sight_and_the_others_folded(view: widgets.View) -> None:
+    explorer = widgets.thresholds(view)
+    assert explorer.controls is not None
+
+    assert len(LIMITS_IN_SIGHT) == 5
+    assert explorer.more.selected_index is None
+    folded = [row.children[0] for row in explorer.more.children[0].children]
+    assert folded == [explorer.sliders[limit.name] for limit in LIMITS[5:]]
+
+
+def test_a_comparison_is_judged_by_the_limits_in_force(view: widgets.View) -> None:
+    explorer = widgets.compare_with(view, "oldest")
+    assert explorer.controls is not None
+    assert "snapshots piling up" not in explorer.shown.value
+
+    view.limit(Thresholds().with_changes(snapshots=5))
+
+    assert "snapshots piling up" in explorer.shown.value
+    assert explorer.stale.value == ""
+
+
+def test_a_comparison_of_a_table_no_longer_in_view_says_so_until_it_is_back(view: widgets.View) -> None:
+    explorer = widgets.compare_with(view, "oldest")
+    assert explorer.controls is not None
+    sick = view.facts
+
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+    assert re.search(r"Stale: this compares db\.sick, snapshot .* To compare db\.fine, .*, press Compare\.", text(explorer.stale.value))
+    view.look_at(view.lake, sick)
+
+    assert explorer.stale.value == ""
+
+
+def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets.View, tmp_path: Path) -> None:
+    history = str(tmp_path / "history.db")
+    with opened(history, view.lake) as store:
+        assert store is not None
+        findings = view.findings
+        store.append([replace(health(view.facts, findings, wins(view.facts, findings), "r1"), observed_at_ms=1_000)])
+    drawn, table = widgets.trend(view, history), widgets.outlook(view, history)
+    assert drawn.controls is not None
+    assert table.controls is not None
+
+    assert "db.sick" in drawn.shown.value
+    view.limit(Thresholds().with_changes(snapshots=5))
+    assert "12, past 5" in text(table.shown.value)
+    view.look_at(view.lake, view.lake.observe("db.fine"))
+
+    assert "This is the first run that the history knows of" in text(drawn.shown.value)
+    assert "past 5" not in text(table.shown.value)
+
+
+def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = widgets.outlook(view, "history.db")
+    assert table.controls is not None
+    sick = view.facts
+    with monkeypatch.context() as patched:
+        patched.setattr(explorers, "remembered", refused)
+        view.look_at(view.lake, view.lake.observe("db.fine"))
+        assert "Nothing is shown of db.fine: The history is locked." in text(table.shown.value)
+
+    view.look_at(view.lake, sick)
+
+    assert "Nothing is shown" not in text(table.shown.value)
+
+
+def refused(*_: object) -> None:
+    raise LedgerUnusable("The history is locked.")
+
+
+def test_the_trial_box_is_as_the_notebook_is_set(view: widgets.View) -> None:
+    for trial in (True, False):
+        explorer = widgets.compaction(view, Policy(leave_alone_minutes=0), trial=trial)
+        assert explorer.controls is not None
+        assert explorer.trial.value is trial
 
 
 def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
