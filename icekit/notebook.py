@@ -1,15 +1,17 @@
-"""Set a notebook up, observe what it was asked for, and close it with a result; a person's cells call the package itself."""
+"""Set up a notebook from its parameters, observe its table, and end it with a result; the cells in between call the package itself."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.answer.grid import TEXT, Grid
 from icekit.api import Lake, connect
 from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
@@ -24,28 +26,153 @@ if TYPE_CHECKING:
     from icekit.tune.write_mode import WriteModeChoice
 
 
+# --- Declare what a notebook can be set to, besides the few parameters in its own cell
+
+
+#: Each with its default and what it does. A notebook's ``more`` changes them, and so does papermill by their names.
+SETTINGS: Mapping[str, tuple[Any, str]] = {
+    "batch_bytes": ("", 'disk that one batch may spill to, for example "200 GB"; empty: half of what is free'),
+    "branch": ("", "a branch; empty: the table itself"),
+    "budget_bytes": ("20 GB", "stop the trial before it writes more than this"),
+    "budget_seconds": (900.0, "stop the trial after this time"),
+    "collector": ("auto", "what reads the metadata: auto, spark, or local (no JVM)"),
+    "compact_every": (0, "commits between two compactions; 0: as in the history, or else the number that costs least"),
+    "compare_with": ("oldest", "branch, tag or snapshot id to compare the table with; oldest; empty: none"),
+    "event_log": ("", "a Spark event log, or a folder of them, in which queries are looked up"),
+    "facts_file": ("", "facts saved by an earlier run; empty: observe the table"),
+    "fail_on": ("never", "never, warning or critical: which findings fail the run, after everything is written"),
+    "file_share": (0.0, "share of the files that a clustered commit touches; 0: as in the history"),
+    "filter_columns": ([], "columns that queries filter by; empty: the table property icekit.filter-columns"),
+    "history": ("", "where the table's health is kept over time: table (icekit.health), or a SQLite file; empty: nowhere"),
+    "ledger": ("", 'where runs are recorded: a file, or "table" for an Iceberg table of the catalog; empty: the default file'),
+    "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
+    "max_sort_columns": (4, "try sort orders of up to this many columns"),
+    "moments": (6, "snapshots whose file sizes are read when the notebook runs; 0: none until you press the button"),
+    "output": ("", "folder for the JSON document; empty: none is written"),
+    "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
+    "prove": ("full", "compare all changed partitions (full), a number of them for each commit, or none"),
+    "read_filter": ("", "SQL predicate of the reads; empty: full scans"),
+    "read_now": (True, "resolve the deletes on a zero-copy clone and count the rows"),
+    "reads_per_day": (0.0, "scans of the table in a day, divided by the commits a day of the history; used where reads_per_commit is 0"),
+    "ref": ("", "branch, tag or snapshot id; empty: the current snapshot"),
+    "resume": (False, "with execute: continue the unfinished run on the table"),
+    "sample_bytes": ("1 GB", "data files to sample, or rows to write in a trial"),
+    "scan_reports": ("", "a file of Iceberg scan reports (JSON) to take filters from"),
+    "share": (0.01, "share of the rows that a commit changes; 0: as in the history"),
+    "spread": ("scattered", "where the changed rows are: scattered over all files, or clustered in some; empty: as in the history"),
+    "stock_limit": (60, "seconds for a stock rewrite on a clone, in a process with that executor's heap; 0: none"),
+    "storage": (False, "also look for orphan files, which lists the storage; removing them needs it"),
+    "then_compact": (False, "with execute: afterwards rewrite the data files that are worth it"),
+    "thresholds": ({}, 'limits to change, for example {"snapshots": 50}'),
+    "trial": (True, "try the plan on a zero-copy clone first, and predict from the result"),
+    "window": ({}, 'partitions to take, by their own time, for example {"since": "2026-01-01", "skip_last": "6 hours"}'),
+}
+
+#: Which of them a notebook has; its ``more`` line names the same.
+MORE: Mapping[str, tuple[str, ...]] = {
+    "01_diagnose": ("storage", "collector", "compare_with", "moments", "history", "facts_file", "output", "fail_on"),
+    "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
+    "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
+    "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "then_compact", "prove", "ledger", "output"),
+    "05_choose_write_mode": (
+        *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every", "margin"),
+        *("budget_seconds", "budget_bytes", "output"),
+    ),
+    "06_review_merge": (),
+    "07_tune_file_sizes": ("budget_seconds", "budget_bytes", "output"),
+    "08_tune_metrics_columns": ("scan_reports", "sample_bytes", "budget_seconds", "budget_bytes", "output"),
+    "09_tune_layout": ("scan_reports", "max_sort_columns", "sample_bytes", "budget_seconds", "budget_bytes", "output"),
+    "10_tune_planning": ("event_log", "scan_reports", "budget_seconds", "budget_bytes", "output"),
+}
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "a text"),
+    "dict": (dict, "a mapping (with papermill: -y '{name}: {{key: value}}')"),
+    "list": ((list, tuple), "a list (with papermill: -y '{name}: [a, b]')"),
+    "bool": (bool, "true or false (with papermill: -p, or a parameters file)"),
+    "int": (int, "a whole number (with papermill: -p)"),
+    "float": ((int, float), "a number (with papermill: -p)"),
+}
+
+
+class Settings(Mapping[str, Any]):
+    """A notebook's rarely changed settings: ``settings.storage`` is the value in force; shown, they are a table with what each does."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._values:
+            raise AttributeError(f"There is no setting {name!r}{nearest(name, self._values, count=1)}")
+        return self._values[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """Some of them, by name, to pass on."""
+        return {name: self._values[name] for name in names}
+
+    def grid(self) -> Grid:
+        """Each setting with its value, its default and what it does."""
+        columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
+        rows = [(name, repr(value), repr(SETTINGS[name][0]), SETTINGS[name][1]) for name, value in self.items()]
+        return Grid("Rarely changed settings; set them in more, for example more = {name: value}:", columns, rows)
+
+    def __repr__(self) -> str:
+        return str(self.grid())
+
+    def _repr_html_(self) -> str:
+        return self.grid()._repr_html_()
+
+
 # --- Begin a notebook: readable errors, known parameters, checked values
 
 
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
-def begin(cell_globals: Mapping[str, Any]) -> None:
-    """Make errors readable, and refuse parameters that the notebook does not have.
+def begin(cell_globals: Mapping[str, Any], notebook: str = "") -> Settings:
+    """Make errors readable, check a notebook's parameters, and give its settings.
 
-    The parameters that it has are what the cells before papermill's assign: papermill puts the values that it was given after the cell
-    tagged ``parameters``, and itself only warns about an unknown one. Raises
-    :class:`~icekit.errors.ParameterError` with the nearest known name.
+    ``notebook`` is its name in :data:`MORE`. A setting has its default unless ``more`` holds another value, and papermill wins over
+    both: it puts the values that it was given, as variables, into a cell after the one tagged ``parameters``, and itself only warns about
+    an unknown one. Raises :class:`~icekit.errors.ParameterError` for a name that the notebook does not have, with the nearest known,
+    and for a value of another kind than the declared one.
     """
     _plain_errors()
     cells = list(cell_globals.get("In", ()))
     given = next((place for place in reversed(range(len(cells))) if cells[place].lstrip().startswith("# Parameters")), None)
+    names = MORE.get(notebook, ())
     if given is not None:
-        check_names(_assigned(cells[given]), [name for cell in cells[:given] for name in _assigned(cell)])
+        check_names(_assigned(cells[given]), [*(name for cell in cells[:given] for name in _assigned(cell)), *names])
         if not has_front_end():
             # papermill runs it with parameters: nobody is there to move a slider.
             os.environ.setdefault(SWITCH, "off")
-    # A notebook that is opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake.
+    _find_lake()
+    declared = _annotated(cells[:given])
+    for name, kind in declared.items():
+        if name in cell_globals:
+            require(name, cell_globals[name], kind)
+    more = cell_globals.get("more", {})
+    require("more", more, "dict")
+    if of_its_own := [name for name in more if name in declared]:
+        raise ParameterError(f"{of_its_own[0]} has a line of its own above more; set it there.")
+    check_names(list(more), names)
+    changed = {**more, **{name: cell_globals[name] for name in names if name in cell_globals}}
+    for name, value in changed.items():
+        require(name, value, type(SETTINGS[name][0]).__name__)
+    return Settings({name: changed.get(name, SETTINGS[name][0]) for name in names})
+
+
+def _find_lake() -> None:
+    """See that a notebook opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake."""
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
         above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)
         if above is not None:
@@ -61,10 +188,17 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
+def require(name: str, value: object, kind: str) -> None:
+    """Refuse a parameter whose value is not of the declared kind: papermill's -r makes a text of everything."""
+    types, wanted = _KINDS.get(kind, (object, ""))
+    if not isinstance(value, types) or (isinstance(value, bool) and kind in ("int", "float")):
+        raise ParameterError(f"Parameter {name} must be {wanted.format(name=name)}, not {value!r}.")
+
+
 def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
-    """The default thresholds with some changed; checks the gate's name too."""
+    """The default thresholds with some changed; also checks the gate's name."""
     check_gate(fail_on)
-    require("thresholds", thresholds or {}, dict, "a mapping (with papermill: -y 'thresholds: {snapshots: 50}')")
+    require("thresholds", thresholds or {}, "dict")
     return Thresholds().with_changes(**dict(thresholds or {}))
 
 
@@ -75,15 +209,9 @@ def check_gate(fail_on: str) -> None:
 
 
 def gated(worst: Severity | None, fail_on: str) -> bool:
-    """Tell whether a severity fails a gate."""
+    """Tell whether findings of this severity fail the gate."""
     check_gate(fail_on)
     return fail_on != "never" and worst is not None and worst >= Severity[fail_on.upper()]
-
-
-def require(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
-    """Refuse a parameter of another kind: papermill's -r makes a text of everything."""
-    if not isinstance(value, kind):
-        raise ParameterError(f"Parameter {name} must be {wanted}, not {value!r}.")
 
 
 def _assigned(cell: str) -> list[str]:
@@ -96,6 +224,16 @@ def _assigned(cell: str) -> list[str]:
         )
         if isinstance(target, ast.Name)
     ]
+
+
+def _annotated(cells: Sequence[str]) -> dict[str, str]:
+    """The names that the last cell with annotated assignments declares, each with its kind; no other cell of a notebook annotates."""
+    for cell in reversed(cells):
+        with contextlib.suppress(SyntaxError):  # a cell that somebody has mistyped
+            statements = [statement for statement in ast.parse(cell).body if isinstance(statement, ast.AnnAssign)]
+            if statements:
+                return {ast.unparse(statement.target): ast.unparse(statement.annotation) for statement in statements}
+    return {}
 
 
 def _plain_errors() -> None:
@@ -111,17 +249,16 @@ def _plain_errors() -> None:
 
 def _one_sentence(shell: Any, kind: type[IcekitError], error: IcekitError, _trace: object, **_offset: object) -> list[str]:
     """Show an error without its stack, in colour as IPython shows errors."""
-    said = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}"]
-    shell._showtraceback(kind, error, said)
-    return said
+    lines = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}"]
+    shell._showtraceback(kind, error, lines)
+    return lines
 
 
-# --- Ask what a notebook's parameters ask for; an empty text or a zero stands for what was not asked
+# --- Call the package with a notebook's parameters; an empty text or a zero means that something was not asked for
 
 
 def connected(catalog: str) -> Lake:
-    """The catalog that a notebook's parameter names; an empty text is the embedded lake."""
-    require("catalog", catalog, str, "a text")
+    """Connect to the catalog of this name; an empty text is the embedded lake."""
     return connect(catalog or None)
 
 
@@ -136,12 +273,7 @@ def observe(
     storage: bool = False,
     facts_file: str = "",
 ) -> tuple[Lake, TableFacts]:
-    """Connect and observe, or take facts that a report has collected for several tables at once."""
-    given = {"catalog": catalog, "table": table, "collector": collector, "facts_file": facts_file}
-    for name, value in given.items():
-        require(name, value, str, "a text")
-    require("storage", storage, bool, "true or false (with papermill: -p, or a parameters file)")
-    require("filter_columns", filter_columns, (list, tuple), "a list (with papermill: -y 'filter_columns: [a, b]')")
+    """Connect and observe, or load facts that a report has already collected."""
     lake = connect(catalog or None)
     if facts_file:
         from icekit.diagnose.document import load_facts
@@ -159,15 +291,15 @@ def observe(
 
 
 def policy(given: Mapping[str, Any]) -> Policy:
-    """The policy that a notebook's parameters set; raises ParameterError for what it cannot take."""
+    """The compaction policy from a notebook's parameters; raises ParameterError for unknown names and values."""
     from icekit.compact.model import Policy
 
-    require("policy", given, dict, "a mapping (with papermill: -y 'policy: {scope: major}')")
+    require("policy", given, "dict")
     return Policy.of(given)
 
 
 def calibration(lake: Lake, ledger: str = "") -> Calibration:
-    """How near the predictions in the ledger came, over all tables."""
+    """How close the predictions in the ledger were, over all tables."""
     from icekit.compact import calibration as compared
     from icekit.compact.ledger import opened
 
@@ -176,19 +308,18 @@ def calibration(lake: Lake, ledger: str = "") -> Calibration:
 
 
 def erased(lake: Lake, table: str, predicate: str) -> Any:
-    """Where rows of a predicate can still be read, or a sentence that nobody asked."""
+    """Where rows that match a predicate can still be read; a sentence if no predicate is given."""
     if not predicate:
-        return "No predicate was given: whose rows must be gone was not asked."
+        return "Not checked: set `erased` to a predicate for the rows that must be gone."
     from icekit.prove import prove_erased
 
     return prove_erased(lake, table, predicate)
 
 
 def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
-    """A stock rewrite on such an executor's heap, or a sentence that none was asked for or can be run."""
+    """A stock rewrite with such an executor's heap, or a sentence that says why none was run."""
     from icekit.compact.equality_deletes import stock_rewrite
 
-    require("stock_limit", limit, int, "a number of seconds (with papermill: -p)")
     if not limit or not executor:
         return "No stock rewrite was run: stock_limit is 0, or no executor is given."
     try:
@@ -198,23 +329,19 @@ def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:
-    """The rows of a table with its equality deletes resolved on a clone, or a sentence that nobody asked."""
-    require("read_now", wanted, bool, "true or false (with papermill: -p, or a parameters file)")
+    """Count the rows of a table with its equality deletes resolved on a clone, or say that this was not asked for."""
     if not wanted:
         return "The table was not read: read_now is false."
     from icekit.resolve.convert import resolved
 
     started = time.monotonic()
-    # Not lake.read_resolved: a kernel may be ended without a word, and would leave the clone behind.
+    # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
     with resolved(lake, lake.identifier(table), say=print) as rows:
         return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
 
 
 def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Review:
-    """Review the MERGE that a notebook's parameters name: a text, or a file that holds it."""
-    for name, value in {"catalog": catalog, "sql": sql, "sql_file": sql_file}.items():
-        require(name, value, str, "a text")
-    require("prove", prove, bool, "true or false (with papermill: -p, or a parameters file)")
+    """Review a MERGE, given as text or as a file."""
     if sql_file:
         from icekit.tune.statement import read_file
 
@@ -223,20 +350,20 @@ def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -
 
 
 def try_write_modes(lake: Lake, table: str, **options: Any) -> WriteModeChoice:
-    """Choose a write mode by a notebook's parameters: an empty text, or a zero where it means nothing, stands for the default."""
+    """Choose a write mode; an empty text, and a zero where it has no meaning, stand for the default."""
     unset = {"share", "file_share", "reads_per_commit", "reads_per_day", "compact_every"}
     given = {name: value for name, value in options.items() if value != "" and not (name in unset and value == 0)}
     return lake.choose_write_mode(table, **given)
 
 
-# --- End a notebook: write what was asked to be written, then apply the gate
+# --- End a notebook: write the document if a folder is given, then apply the gate
 
 
-_NOTHING = "Nothing was written: no output folder was given."
+_NOTHING = "Nothing was written, because no output folder was given."
 
 
 class Unhealthy(IcekitError):
-    """The gate that ``fail_on`` sets; everything has been written by then."""
+    """The table fails the gate that ``fail_on`` sets; raised after everything is written."""
 
     exit_status = EXIT_UNHEALTHY
 
@@ -244,29 +371,29 @@ class Unhealthy(IcekitError):
 def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, output: str = "", fail_on: str = "never") -> str:
     """Write the JSON document if a folder is given, then apply the gate.
 
-    Raises :class:`Unhealthy` when a finding is as grave as ``fail_on`` or graver.
+    Raises :class:`Unhealthy` when a finding is as serious as ``fail_on`` or more.
     """
-    said = _NOTHING
+    written = _NOTHING
     if output:
         from icekit.diagnose.document import write
 
         path = write(facts, findings, thresholds, Path(output) / f"{slug(facts.name)}.json")
-        said = f"Facts and findings are in {path}."
+        written = f"Facts and findings are in {path}."
     if gated(findings.worst, fail_on):
-        grave = [f.name for f in findings if gated(f.severity, fail_on)]
-        raise Unhealthy(f"{facts.name} is unhealthy by fail_on={fail_on}: {', '.join(grave)}. {said}")
-    return said
+        names = [f.name for f in findings if gated(f.severity, fail_on)]
+        raise Unhealthy(f"{facts.name} is unhealthy according to fail_on={fail_on}: {', '.join(names)}. {written}")
+    return written
 
 
 def conclude(result: Result, *, output: str = "") -> str:
     """Write a result's JSON document if a folder is given, then fail the run if the result is a failure.
 
-    Raises :class:`Unhealthy`, after all is written.
+    Raises :class:`Unhealthy` after everything is written.
     """
-    said = f"All of it is in {result.write_into(Path(output))}." if output else _NOTHING
+    written = f"The result is in {result.write_into(Path(output))}." if output else _NOTHING
     if result.failure:
-        raise Unhealthy(f"{result.failure} {said}")
-    return said
+        raise Unhealthy(f"{result.failure} {written}")
+    return written
 
 
 def html(text: str) -> Any:

@@ -311,9 +311,7 @@ def rendered(
     started = time.monotonic()
     with limited(kernel, seconds) as over:
         try:
-            notebook, error = _executed(
-                kernel, {**_parameters(options, table, facts_file), **_known("history", history)}, output / f"{base}.ipynb"
-            )
+            notebook, error = _executed(kernel, _parameters(options, table, facts_file, history), output / f"{base}.ipynb")
         except Exception:
             if over.is_set():
                 raise timed_out(name, options.timeout_seconds or 0.0) from None
@@ -325,7 +323,7 @@ def rendered(
     return page, said, error, stages
 
 
-def _parameters(options: Options, table: str, facts_file: Path) -> dict[str, Any]:
+def _parameters(options: Options, table: str, facts_file: Path, history: str) -> dict[str, Any]:
     return {
         "catalog": options.catalog,
         "table": table,
@@ -336,12 +334,8 @@ def _parameters(options: Options, table: str, facts_file: Path) -> dict[str, Any
         "storage": options.storage,
         "output": str(options.output.resolve()),
         "facts_file": str(facts_file),
+        "history": history,
     }
-
-
-def _known(name: str, value: str) -> dict[str, str]:
-    """A parameter that is given only where the notebook has it."""
-    return {name: value} if value and name in _declared(notebook_path()) else {}
 
 
 @functools.cache
@@ -350,14 +344,6 @@ def imports() -> str:
     cells = json.loads(notebook_path().read_text(encoding="utf-8"))["cells"]
     lines = [line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
     return "\n".join([*(line for line in lines if line.startswith(("import ", "from "))), _LATER])
-
-
-@functools.cache
-def _declared(notebook: Path) -> frozenset[str]:
-    """The names of a notebook's parameters, one a line."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    tagged = [line for cell in cells if "parameters" in cell["metadata"].get("tags", ()) for line in cell["source"]]
-    return frozenset(line.partition(":")[0] for line in tagged)
 
 
 def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:

@@ -20,12 +20,15 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
 from icekit.diagnose import document
 from icekit.errors import ParameterError
-from icekit.notebook import begin, finish, gated, limits, observe
+from icekit.notebook import MORE, begin, finish, gated
 from icekit.report import Row, exit_status, notebook_path
 from icekit.report.index import Index, write_index
 from icekit.saving import slug
 from icekit.show.explorer import SWITCH
 from tests.factories import file_group, partition, table_facts
+
+#: A parameters cell.
+TAGGED = 'table: str = "db.t"  # namespace.table\nthresholds: dict = {}\nfilter_columns: list = []'
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +142,16 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
     done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-r", "fail_on", "warning")
 
     assert done.returncode == 1
-    assert "db.sick is unhealthy by fail_on=warning: small_files" in done.stderr
+    assert "db.sick is unhealthy according to fail_on=warning: small_files" in done.stderr
     assert document.read(tmp_path / "db.sick.json").worst is Severity.WARNING
+
+
+@pytest.mark.soak
+def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
+    done = papermill(tmp_path, "-r", "table", "db.sick", "-p", "moments", "0", "-r", "output", str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert "No past snapshot was read, because none was asked for" in (tmp_path / "out.ipynb").read_text()
 
 
 @pytest.mark.soak
@@ -286,7 +297,7 @@ def test_a_gate_lets_info_pass_and_refuses_unknown_names() -> None:
 def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None:
     facts = table_facts()
 
-    assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written: no output folder was given."
+    assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written, because no output folder was given."
 
 
 def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,17 +317,46 @@ def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
     ("parameters", "said"),
     [
         ({"storage": "False"}, "storage must be true or false"),
+        ({"more": {"moments": True}}, "moments must be a whole number"),
         ({"filter_columns": "dest"}, "filter_columns must be a list"),
+        ({"thresholds": "{snapshots: 5}"}, "thresholds must be a mapping"),
         ({"table": 5}, "table must be a text"),
+        ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
+        ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
+        ({"more": "storage"}, "more must be a mapping"),
     ],
 )
-def test_a_notebook_parameter_of_another_type_is_refused(parameters: dict[str, Any], said: str) -> None:
-    given: dict[str, Any] = {"catalog": "", "table": "db.t", **parameters}
+def test_a_notebook_parameter_of_another_name_or_type_is_refused(parameters: dict[str, Any], said: str) -> None:
+    cells = ["", TAGGED]
 
     with pytest.raises(ParameterError, match=said):
-        observe(thresholds=Thresholds(), **given)
-    with pytest.raises(ParameterError, match="thresholds must be a mapping"):
-        limits("{snapshots: 5}")  # type: ignore[arg-type]
+        begin({"In": cells, "table": "db.t", "filter_columns": [], "thresholds": {}, **parameters}, "01_diagnose")
+
+
+def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
+    settings = begin({"more": {"moments": 3, "collector": "spark"}, "collector": "local"}, "01_diagnose")
+
+    assert (settings.collector, settings.moments, settings.storage, settings["fail_on"]) == ("local", 3, False, "never")
+    assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
+    assert list(settings) == list(MORE["01_diagnose"])
+    with pytest.raises(AttributeError, match="did you mean storage"):
+        _ = settings.storag
+
+
+def test_settings_are_shown_with_what_each_does() -> None:
+    shown = repr(begin({"more": {"moments": 3}}, "01_diagnose"))
+
+    for name in MORE["01_diagnose"]:
+        assert name in shown
+    assert "orphan files" in shown
+
+
+def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
+    begin({"In": ["", TAGGED, "# Parameters\nstorage = True"], "storage": True}, "01_diagnose")
+
+    with pytest.raises(ParameterError, match="no parameter 'stock_limit'"):
+        begin({"In": ["", TAGGED, "# Parameters\nstock_limit = 5"], "stock_limit": 5}, "01_diagnose")
 
 
 def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(tmp_path: Path) -> None:
