@@ -24,13 +24,17 @@ lab:  ## make the lab's tables, one per illness, in the embedded lake
 	@scripts/setup.sh
 	@$(RUN) icekit lab
 
+# Where JupyterLab opens copies of the notebooks, so that running them changes nothing that git knows of; who edits a notebook says NOTEBOOKS=notebooks.
+NOTEBOOKS ?= my-notebooks
+
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
-	@# JupyterLab shows stored results without their style, until one says that they may be trusted.
+	@test "$(NOTEBOOKS)" = notebooks || .venv/bin/python scripts/copy-notebooks.py "$(NOTEBOOKS)"
+	@# JupyterLab shows stored results without their style, until one says that they may be trusted: these, and so the same in a copy.
 	@$(RUN) jupyter trust notebooks/[0-9][0-9]_*.ipynb notebooks/lessons/[0-9][0-9]_*.ipynb >/dev/null
 	@echo "icekit: the results stored in these notebooks are trusted on this machine (jupyter trust), as is the code that they come with"
 	@# A notebook runs in its own folder, and finds the same lake there.
-	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) notebooks
+	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) "$(NOTEBOOKS)"
 
 check:  #+ lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev
@@ -105,7 +109,7 @@ test-wheel:  #+ install the wheel into an empty environment and report on the la
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-wheel.sh
 
-clean:  ## remove .venv and caches; lake/ and reports/ are yours and stay
+clean:  ## remove .venv and caches; lake/, reports/ and my-notebooks/ are yours and stay
 	rm -rf .venv build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +
