@@ -37,9 +37,9 @@ def test_a_long_text_is_like_no_known_name() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 1e300, True, "10"])
 def test_what_is_no_time_to_wait_is_refused_with_what_is_allowed(value: float) -> None:
-    with pytest.raises(ParameterError, match=r"timeout is .*; give a number of seconds above 0 and up to 1,000,000,000\."):
+    with pytest.raises(ParameterError, match=r"timeout cannot be .*\. Give a number of seconds above 0 and up to 1,000,000,000\."):
         require_seconds("timeout", value)
-    with pytest.raises(ParameterError, match="budget_seconds is"):
+    with pytest.raises(ParameterError, match="budget_seconds cannot be"):
         Budget(value)
 
 

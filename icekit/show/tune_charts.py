@@ -63,7 +63,7 @@ def next_writes_chart(answer: FileSizes) -> Chart:
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.55 * len(shown))
         kinds = (
-            Bars("as it is", [(w.mean_bytes or 0.0) / unit if label.endswith("as it is") else None for label, w in shown], ORANGE, "//"),
+            Bars("now", [(w.mean_bytes or 0.0) / unit if label.endswith("now") else None for label, w in shown], ORANGE, "//"),
             Bars("as advised", [(w.mean_bytes or 0.0) / unit if label.endswith("advised") else None for label, w in shown], BLUE),
         )
         draw_bars(axes, [label for label, _ in shown], kinds, stacked=True)

@@ -16,5 +16,5 @@ def test_settings_are_read_as_a_shell_reads_them() -> None:
     ("text", "said"), [("'a=1", "No closing quotation"), ("spark.master", "'spark.master' has no = after a key"), ("=1", "'=1' has no")]
 )
 def test_what_is_no_setting_is_named(text: str, said: str) -> None:
-    with pytest.raises(SparkUnavailable, match=f"ICEKIT_SPARK_CONF is key=value.*{said}"):
+    with pytest.raises(SparkUnavailable, match=f"ICEKIT_SPARK_CONF must be key=value.*{said}"):
         own_settings(text)

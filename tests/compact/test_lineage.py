@@ -54,7 +54,7 @@ def test_commits_since_a_snapshot_are_those_after_it_in_the_lineage() -> None:
 
 
 def test_a_snapshot_that_is_no_ancestor_any_more_is_an_error() -> None:
-    with pytest.raises(SnapshotNotFound, match="Snapshot 3, which the run began from, is no ancestor"):
+    with pytest.raises(SnapshotNotFound, match="Snapshot 3, from which the run started, is no longer an ancestor"):
         since(AT, 3)
 
 

@@ -161,7 +161,7 @@ def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
 
     said = refused(capsys, "look", "db.t", "--catalog", "lake2")
 
-    assert "gives metadata that is damaged: " in said
+    assert "returns damaged metadata: " in said
     assert "format-version" in said
 
 
@@ -251,7 +251,7 @@ def test_a_name_that_is_too_long_for_a_file_is_shortened(place: Place, capsys: p
 
     said = refused(capsys, "report", "db.t", "--output", str(tmp_path / ("x" * 5000)))
 
-    assert "too long a name" in said
+    assert "is too long for a file name" in said
     assert len(said) < 500
 
 

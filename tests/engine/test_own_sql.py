@@ -69,7 +69,7 @@ def test_a_statement_to_try_that_cannot_be_used(table: Table, tmp_path: Path, ca
     statements |= {
         f"UPDATE {name} SET nam = 'a'": "did you mean name",
         f"DELETE FROM {name} WHERE id IN (SELECT id FROM nosuch)": "there is no table or view nosuch",
-        "": "There is no statement to read",
+        "": "The text has no statement",
     }
     for statement, said in statements.items():
         file.write_text(statement)
@@ -85,7 +85,7 @@ def test_a_merge_to_review_that_cannot_be_used(table: Table, tmp_path: Path, cap
     }
     merges |= {
         merge.format(f"t.id = s.key AND t.name IN (SELECT name FROM {name})"): "Spark does not allow a subquery in a condition of a MERGE",
-        "": "There is no statement to read",
+        "": "The text has no statement",
     }
     for statement, said in merges.items():
         file.write_text(statement)

@@ -91,7 +91,7 @@ def test_a_scale_below_one_is_refused() -> None:
 
 
 def test_the_lab_is_not_built_in_somebodys_catalog() -> None:
-    with pytest.raises(ParameterError, match="embedded lake only, not in catalog 'prod'"):
+    with pytest.raises(ParameterError, match="embedded lake, not in catalog 'prod'"):
         build(Lake("prod", None, ProfileTables("prod", {})))
 
 
@@ -122,7 +122,7 @@ def test_complete_tables_are_left_alone_without_starting_spark() -> None:
     lake = lake_of(metadata_of({COMPLETE: f"version {VERSION}, scale 1"}))
 
     assert build(lake, ["empty", "evolved", "empty"], progress=said.append) == []
-    assert [line.split() for line in said] == [["empty", "is", "there"], ["evolved", "is", "there"]]
+    assert [line.split() for line in said] == [["empty", "exists"], ["evolved", "exists"]]
     assert not lake.spark_is_running
 
 

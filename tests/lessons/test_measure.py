@@ -20,20 +20,20 @@ def test_each_figure_has_before_after_and_a_factor() -> None:
     said = {name: rest for name, *rest in compare(SLOW, QUICK).rows}
 
     assert said["the query"] == ["1.5 s", "0.25 s", "6.0 × less"]
-    assert said["planning it"] == ["0.20 s", "20 ms", "10 × less"]
+    assert said["planning"] == ["0.20 s", "20 ms", "10 × less"]
     assert said["data files opened"] == ["112", "5", "22 × less"]
     assert said["manifests read"] == ["24", "30", "1.2 × more"]
-    assert said["delete files opened beside them"] == ["0", "0", ""]
+    assert said["delete files opened with them"] == ["0", "0", ""]
 
 
 def test_a_comparison_says_whether_the_answer_is_the_same_and_how_times_spread() -> None:
     same, other = compare(SLOW, QUICK), compare(SLOW, replace(QUICK, rows=("(2,)",)))
 
     assert same.is_same_answer
-    assert "The answer is the same. Times are medians of 3 warm runs" in same.note
+    assert "The result is the same. Times are medians of 3 warm runs" in same.note
     assert "1.4 s to 9.0 s before" in same.note
     assert other.is_same_answer is False
-    assert "rows have changed" in other.note
+    assert "rows changed" in other.note
 
 
 def test_a_comparison_displays_as_text_and_as_a_table() -> None:
@@ -45,7 +45,7 @@ def test_a_comparison_displays_as_text_and_as_a_table() -> None:
 
 def test_a_measurement_reads_as_a_sentence() -> None:
     assert repr(SLOW) == (
-        "The query takes 1.5 s (median of 3 warm runs, 1.4 s to 9.0 s), 0.20 s of it to plan. "
+        "The query takes 1.5 s (median of 3 warm runs, 1.4 s to 9.0 s), including 0.20 s to plan. "
         "It reads 24 manifests and opens 112 data files of 800 KiB and 0 delete files."
     )
     assert "112\N{NO-BREAK SPACE}" not in SLOW._repr_html_()
@@ -60,7 +60,7 @@ def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Pat
         path.write_bytes(b"x" * size)
 
     assert storage(lake, "lab.t") == FolderSize(1, 10, 2, 7)
-    assert repr(storage(lake, "lab.t")) == "In the folder are 1 data or delete file of 10 B and 2 metadata files of 7 B."
+    assert repr(storage(lake, "lab.t")) == "The folder has 1 data or delete file of 10 B in total and 2 metadata files of 7 B in total."
     assert [row[:3] for row in compare(FolderSize(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
         ("data and delete files", "4", "1"),
         ("bytes of data", "40 B", "10 B"),

@@ -56,5 +56,5 @@ def test_what_a_lesson_cures_keeps_its_rows_and_is_proved(run: dict[Path, list[A
     outputs = "\n".join(said(cell) for cell in run[path])
 
     assert "not proved" not in outputs
-    assert "The answer is not the same" not in outputs
+    assert "The result is not the same" not in outputs
     assert "failed" not in outputs

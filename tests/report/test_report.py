@@ -69,7 +69,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_st
 
     assert status == 2, said
     assert "db.gone: misconfigured" in said
-    assert "metadata.json is gone" in said
+    assert "metadata.json is missing" in said
     assert {p.stem for p in output.glob("*.html")} >= {"index", "db.sick", "db.fine"}
     assert not (output / "db.gone.html").exists()
     assert "Traceback" not in said
@@ -172,8 +172,8 @@ def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(sma
         (["look", "db.sick", "--threshold", "snapshots"], 2, "NAME=VALUE"),
         (["look", "db.sick", "--collector", "lokal"], 2, "did you mean local?"),
         (["look", "db.sick", "--filter-columns", "idd"], 2, "did you mean id?"),
-        (["look", "sick"], 2, "names no namespace"),
-        (["look", "db.gone"], 2, "metadata.json is gone"),
+        (["look", "sick"], 2, "has no namespace"),
+        (["look", "db.gone"], 2, "metadata.json is missing"),
         (["look", "db.sick; DROP TABLE db.sick"], 2, "There is no table db.`sick; DROP TABLE db`.sick"),
         (["look", "db.sick", "--catalog", "nowhere"], 2, "No catalog 'nowhere' is configured"),
         (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),

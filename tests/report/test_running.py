@@ -172,7 +172,7 @@ def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path,
 
     (row,) = run.rows
     assert (row.status, row.page, run.exit_status) == ("timed out", None, 3)
-    assert "within 0 s; give it more with --timeout" in (row.error or "")
+    assert "within 0 s. Raise --timeout" in (row.error or "")
     assert "timed out" in run.index.read_text()
 
 
@@ -347,7 +347,7 @@ def test_a_run_that_ended_and_a_run_without_continue_start_again(tmp_path: Path)
 def test_going_on_with_other_options_is_refused(tmp_path: Path) -> None:
     journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
 
-    with pytest.raises(ParameterError, match=r"asked otherwise \(thresholds\)"):
+    with pytest.raises(ParameterError, match=r"had other options \(thresholds\)"):
         begin(["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW)
 
 

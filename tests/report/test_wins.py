@@ -175,7 +175,7 @@ def test_of_tables_that_save_a_scan_the_same_the_one_whose_expiry_frees_more_com
 
     assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
     page = written(tmp_path, *rows)
-    assert "Where tables would save the same, those two decide." in page.replace("\n", " ")
+    assert "These two break ties." in page.replace("\n", " ")
 
 
 def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None:
@@ -239,7 +239,7 @@ def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path:
     page = written(tmp_path, row("db.events", "critical", 50, health=now), row("db.other"), pending=3, remembered=remembered)
 
     assert "small files is new" in page
-    assert "Of 1 table compared with the last run, 1 got worse, and findings of none are resolved." in page
+    assert "Of 1 table compared with the last run, 1 got worse, and none had findings resolved." in page
     assert "2 tables: 1 critical, 1 with warnings." in page
     assert page.count("<svg class=spark") == 1
     assert "2 of 5 tables so far" in page

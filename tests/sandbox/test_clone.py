@@ -82,7 +82,10 @@ def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(lake: Lake, 
             assert rows_of(lake, copy.table) == count + 1
     with pytest.raises(SnapshotNotFound, match="there are audit, main, start"), clone(lake, table.name, snapshot="nightly"):
         pass
-    with pytest.raises(SnapshotNotFound, match="does not exist, or has expired; the newest of 3"), clone(lake, table.name, snapshot=7):
+    with (
+        pytest.raises(SnapshotNotFound, match="does not exist, or has expired; the newest of 3 snapshots"),
+        clone(lake, table.name, snapshot=7),
+    ):
         pass
 
     assert lake.tables.source(table.name).metadata_location == before

@@ -62,7 +62,7 @@ def test_a_clone_at_a_snapshot_has_it_as_the_current_one_of_main(snapshot: int |
 
 
 def test_a_snapshot_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(SnapshotNotFound, match="newest of 3 is 3"):
+    with pytest.raises(SnapshotNotFound, match="newest of 3 snapshots is 3"):
         clone_metadata(TABLE, "s", {}, 7)
     with pytest.raises(SnapshotNotFound, match="did you mean start"):
         clone_metadata(TABLE, "s", {}, "strt")

@@ -98,7 +98,7 @@ def test_the_policy_command_refuses_what_a_pass_could_not_use(tmp_path: Path, ca
 
 @pytest.mark.parametrize(
     ("section", "said"),
-    [("where: id = 1 -- all", "it has a comment"), ("where: ''", "it is empty"), ("batch_bytes: lots", "'lots' is no size")],
+    [("where: id = 1 -- all", "it has a comment"), ("where: ''", "it is empty"), ("batch_bytes: lots", "'lots' is not a size")],
 )
 def test_what_a_conversion_is_asked_is_checked_as_far_as_it_can_be_without_the_table(tmp_path: Path, section: str, said: str) -> None:
     path = tmp_path / "policy.yaml"

@@ -81,7 +81,8 @@ def test_a_record_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: P
 
     for use in (lambda: state.table("a.b"), lambda: state.tell("r", {"a.b": None})):
         with pytest.raises(
-            LedgerUnusable, match=r"schema 0 is an earlier icekit's.*First look at the failed or unfinished runs on a.begun, a.held, then"
+            LedgerUnusable,
+            match=r"schema 0 was written by an earlier icekit.*First look at the failed or unfinished runs on a.begun, a.held, then",
         ):
             use()
 

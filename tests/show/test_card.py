@@ -53,7 +53,7 @@ def test_it_tells_the_table_in_its_lines() -> None:
 def test_an_empty_table_has_a_card_too() -> None:
     shown = card(make.empty_facts(), Findings())
 
-    assert line(shown, "snapshot") == "snapshot    none: the table is empty, as its metadata lists no snapshots"
+    assert line(shown, "snapshot") == "snapshot    none: the table is empty; its metadata lists no snapshots"
     assert line(shown, "data files") == "data files  none; target 512 MiB"
 
 

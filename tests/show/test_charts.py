@@ -67,7 +67,7 @@ def test_a_chart_displays_as_picture_sentence_and_table() -> None:
     shown = charts.file_sizes(small_files())._repr_html_()
 
     assert 'src="data:image/png;base64,' in shown
-    assert 'alt="31 data files of db.events, 530 MiB in all' in shown
+    assert 'alt="31 data files of db.events, 530 MiB in total' in shown
     assert "max-width:100%;height:auto" in shown
     assert re.search("<details><summary>Figures as a table</summary>.*<table>.*512 KiB–1 MiB|1 MiB–2 MiB", shown)
 
@@ -115,7 +115,7 @@ def test_long_tables_show_their_first_rows() -> None:
 
 def test_sizes_tell_the_files_the_bytes_and_what_a_rewrite_leaves_alone() -> None:
     assert charts.file_sizes(small_files()).alt == (
-        "31 data files of db.events, 530 MiB in all, 17.1 MiB on average against a target of 512 MiB; most, 30, are of 1 MiB–2 MiB. "
+        "31 data files of db.events, 530 MiB in total, 17.1 MiB on average (the target is 512 MiB); the largest group, 30 files, is 1 MiB–2 MiB. "
         "rewrite_data_files leaves alone 384 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes."
     )
 
@@ -155,8 +155,8 @@ def test_deletion_vectors_have_neither_band_nor_target() -> None:
 
 def test_deletes_tell_kinds_ratio_and_threshold() -> None:
     assert charts.delete_ratio(with_deletes()).alt == (
-        "120 delete records (100 by position, 20 in deletion vectors) against 1,000 data records of db.events, 12 %, in 1 partition; "
-        "1 at or over the threshold of 5.0 %, worst event_day=2026-01-01 with 12 %."
+        "120 delete records (100 by position, 20 in deletion vectors) for 1,000 data records of db.events, 12 %, in 1 partition; "
+        "1 at or over the threshold of 5.0 %; the worst is event_day=2026-01-01 with 12 %."
     )
 
 
@@ -175,7 +175,7 @@ def test_deletes_without_data_are_told_without_a_ratio() -> None:
 
 def test_partitions_tell_files_beside_files_needed() -> None:
     assert charts.partitions(small_files()).alt == (
-        "31 data files of db.events in 2 partitions, where 2 would do at 512 MiB each; worst event_day=2026-01-01 with 30 files where 1 would do."
+        "31 data files of db.events in 2 partitions; 2 of 512 MiB would be enough. The worst is event_day=2026-01-01 with 30 files; 1 would be enough."
     )
 
 
@@ -206,7 +206,7 @@ def test_manifests_tell_how_many_would_do_and_how_far_they_overlap() -> None:
     chart = charts.manifests(make.table_facts(manifests=found))
 
     assert chart.alt == (
-        "40 data manifests of db.events, 1 MiB and 2.0 live entries each on average, where 5 of 8 MiB would do; no delete manifests; "
+        "40 data manifests of db.events, 1 MiB and 2.0 live entries each on average; 5 of 8 MiB would be enough; no delete manifests; "
         "by event_day (spec 0) a data manifest overlaps 75 % of the others."
     )
     assert "40 → 5" in [text.get_text() for text in axes(chart).texts]
@@ -217,7 +217,7 @@ def test_commits_tell_operations_files_and_mean_size() -> None:
 
     assert charts.commits(make.table_facts(history=make.history(*told))).alt == (
         "2 commits of db.events from 2026-01-02 02:04 UTC to 2026-01-02 03:04 UTC (1 append, 1 overwrite) added 4 data files and "
-        "1 delete file, 2.5 a commit (median); the mean size of an added file is 126 MiB (median over commits) against a target of 512 MiB."
+        "1 delete file, 2.5 per commit (median); the mean size of an added file is 126 MiB (median over commits); the target is 512 MiB."
     )
 
 

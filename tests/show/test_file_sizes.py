@@ -52,7 +52,7 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
 def test_a_healthy_table_is_told_to_stay_as_it_is() -> None:
     said = answer_text(answer())
 
-    assert said.startswith("db.events: Leave the settings as they are: ")
+    assert said.startswith("db.events: No change: ")
     assert "Confidence: high: " in said
     assert "To set it" not in said
     assert "✔ no change" in answer_html(answer())
@@ -66,16 +66,16 @@ def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
     assert found.verdict() == (
         "Set write.spark.advisory-partition-size-bytes to 943718400: a large commit of 6 GiB writes 12 files of 512 MiB instead of 60 files of 128 MiB."
     )
-    large = next(e for e in found.effects() if e.figure == "files of a large commit of 6 GiB")
+    large = next(e for e in found.effects() if e.figure == "data files that a large commit of 6 GiB writes")
     assert (large.now, large.after, large.is_cost) == ("60 files of 128 MiB", "12 files of 512 MiB", False)
-    assert "Leave" not in answer_text(found)
-    assert "To take it back" in answer_text(found)
+    assert "No change" not in answer_text(found).splitlines()[0]
+    assert "To undo it" in answer_text(found)
 
 
 def test_without_a_trial_nothing_is_said_to_be_right() -> None:
     found = answer(mode_trials=(), next_before=None, next_after=None, size_trial=None, until_before=None, stopped="there is no bridge")
 
-    assert "Nothing was tried" in found.verdict()
+    assert "nothing was tried" in found.verdict()
     assert "Confidence: low: there is no bridge." in answer_text(found)
     assert charts.next_writes_chart(found).figure is None
     assert charts.modes_chart(found).figure is None
@@ -86,13 +86,13 @@ def test_expired_commits_are_listed_as_such_and_the_next_rewrite_is_foretold() -
 
     assert "expired" in said
     assert "enough small files for a rewrite after 2 commits to it" in said
-    assert "as advised after 5 commits to it" in said
+    assert "with the advised settings after 5 commits to it" in said
 
 
 def test_the_chart_says_in_words_what_it_shows_and_has_its_figures() -> None:
     chart = charts.next_writes_chart(answer(SMALL, written(), next_before=SMALL, next_after=written()))
 
-    assert chart.alt.startswith("The target is 512 MiB. Usual, as it is: 60 files of 128 MiB. Usual, as advised: 12 files of 512 MiB.")
+    assert chart.alt.startswith("The target is 512 MiB. Typical, now: 60 files of 128 MiB. Typical, as advised: 12 files of 512 MiB.")
     assert list(chart.table["files"]) == [60, 12, 60, 12]
     assert chart.png()
 
@@ -104,8 +104,8 @@ def test_commits_that_are_too_small_are_told_how_many_would_do_or_that_the_parti
     rhythm = cadence(roomy)
     assert rhythm is not None
 
-    assert "8 such commits in one would: one commit every 8 hours instead of every 1 hour" in interval(roomy, rhythm, few, 8)
-    assert "partition more coarsely" in interval(fine, rhythm, few, 8)
+    assert "8 such commits combined would make one: one commit every 8 hours instead of every 1 hour" in interval(roomy, rhythm, few, 8)
+    assert "use a coarser partition transform" in interval(fine, rhythm, few, 8)
 
 
 def test_the_document_holds_bytes_and_not_text() -> None:

@@ -92,11 +92,11 @@ def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> No
     said = repr(layout())
 
     assert said.startswith(
-        "db.events: Order by hilbert(carrier, event_id): on a sample of 25 % of the table filters read 14 % of the bytes instead of 90 %."
+        "db.events: Sort by hilbert(carrier, event_id): on a sample of 25 % of the table filters read 14 % of the bytes instead of 90 %."
     )
     assert "Confidence: medium: the layout was written to a copied sample of 25 % of the table" in said
     assert "sort_order => 'hilbert(`carrier`, `event_id`)'" in said
-    assert "partitions ignore it" in said
+    assert "partitions skip nothing" in said
     assert sum(layout().tables()["orders"]["is_best"]) == 1
     assert "it was dropped" in said
 
@@ -107,7 +107,7 @@ def test_a_layout_that_is_left_says_so() -> None:
     said = layout(orders=own, tried=None, share_now=0.05)
 
     assert not said.is_change
-    assert "Leave it as it is" in said.verdict()
+    assert "No change" in said.verdict()
     assert "✔ no change" in said._repr_html_()
 
 
@@ -151,16 +151,17 @@ def test_a_sample_is_never_called_the_table_now() -> None:
     assert clone.tables()["tried"]["layout"] == ["the table now", "tried"]
     assert "on a sample" in sample.verdict()
     assert clone.verdict().endswith(": filters read 14 % of the bytes instead of 100 %.")
-    assert all("of the sample" in e.figure for e in sample.effects() if not e.figure.startswith("rewriting"))
+    assert all("of the sample" in e.figure for e in sample.effects() if not e.figure.startswith("one-time rewrite"))
 
 
 def test_charts_say_in_a_sentence_what_they_show() -> None:
     one = layout()
 
     assert "19.5 GiB" in levels_chart(one).alt
-    assert "hilbert(carrier, event_id) reads 12 %" in orders_chart(one).alt
-    assert "100 % are read now and when tried 14 % of the bytes on a copied sample of 25 % of the table (90 % in the sample before)" in (
-        orders_chart(one).alt
+    assert "filters read 12 % of the bytes with hilbert(carrier, event_id)" in orders_chart(one).alt
+    assert (
+        "100 % of the table now; in the trial they read 14 % of the bytes on a copied sample of 25 % of the table (90 % in the sample before)"
+        in (orders_chart(one).alt)
     )
     assert "Of 2 other specs 1" in specs_chart(one).alt
     for chart in (levels_chart(one), orders_chart(one), specs_chart(one)):

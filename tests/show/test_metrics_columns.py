@@ -53,7 +53,7 @@ def unknown() -> MetricsColumns:
 def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> None:
     said = repr(answer())
 
-    assert "carries statistics of 100 of 121 columns" in said
+    assert "has statistics of 100 of 121 columns" in said
     assert "a filter reads 1 data file instead of 40 and manifests become 80 % smaller" in said
     assert "'write.metadata.metrics.default' = 'none'" in said
     assert "121 columns: 21 columns past the first 100 get no metrics" in said
@@ -64,7 +64,7 @@ def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> N
 def test_what_is_not_known_to_be_filtered_by_is_said_with_how_to_say_it() -> None:
     said = repr(unknown())
 
-    assert "not known: declare icekit.filter-columns" in said
+    assert "not known. Declare icekit.filter-columns" in said
     assert "To set it" not in said
 
 

@@ -63,8 +63,8 @@ def test_html_has_the_statement_to_copy_and_escapes_names() -> None:
 def test_reads_that_nobody_knows_are_said_not_to_be_known() -> None:
     said = answer_text(choice(None))
 
-    assert "How often the table is read is not known." in said
-    assert "Nothing is advised, as how often the table is read is not known. Copy-on-write is the cheaper above" in said
+    assert "number of reads of the table is not known." in said
+    assert "No advice: the number of reads of the table is not known. Copy-on-write is cheaper above" in said
 
 
 def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:

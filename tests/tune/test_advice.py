@@ -109,7 +109,7 @@ def test_a_sessions_setting_that_overrides_is_reset_and_can_be_set_again() -> No
         "spark.sql.iceberg.distribution-mode",
         "none",
         None,
-        "Session spark.sql.iceberg.distribution-mode = none overrides the table's property: take it out of the job. It costs 3 files.",
+        "Session spark.sql.iceberg.distribution-mode = none overrides the table's property: remove it from the job. It costs 3 files.",
         "RESET `spark.sql.iceberg.distribution-mode`",
         "v",
         undo="SET `spark.sql.iceberg.distribution-mode` = `none`",
@@ -119,7 +119,7 @@ def test_a_sessions_setting_that_overrides_is_reset_and_can_be_set_again() -> No
 def test_a_write_option_that_overrides_is_taken_out_of_the_job_and_no_statement_does_it() -> None:
     found = overriding(Link(OPTION, "distribution-mode", "none"), "")
 
-    assert found.evidence == "Option distribution-mode = none overrides the table's property: take it out of the job."
+    assert found.evidence == "Option distribution-mode = none overrides the table's property: remove it from the job."
     assert (found.sql, found.undo, found.is_change) == (None, None, False)
 
 

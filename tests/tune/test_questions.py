@@ -25,5 +25,5 @@ def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
 
     with pytest.raises(ParameterError, match="file-sizes"):
         lake.tune("file-size", "lab.empty")
-    with pytest.raises(ParameterError, match="planning takes no filter"):
+    with pytest.raises(ParameterError, match="planning has no option filter"):
         lake.tune("planning", "lab.empty", filter=["a = 1"])

@@ -151,11 +151,11 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("", "There is no statement"),
-        ("SELECT 1", "no MERGE, UPDATE or DELETE"),
-        ("INSERT INTO lake.scratch.st_events SELECT 1, 1, 'x'", "no MERGE, UPDATE or DELETE"),
-        ("CREATE TABLE lake.scratch.st_copy AS SELECT 1", "no MERGE, UPDATE or DELETE"),
-        ("EXPLAIN DELETE FROM lake.scratch.st_events", "no MERGE, UPDATE or DELETE"),
+        ("", "The text has no statement"),
+        ("SELECT 1", "not a MERGE, UPDATE or DELETE"),
+        ("INSERT INTO lake.scratch.st_events SELECT 1, 1, 'x'", "not a MERGE, UPDATE or DELETE"),
+        ("CREATE TABLE lake.scratch.st_copy AS SELECT 1", "not a MERGE, UPDATE or DELETE"),
+        ("EXPLAIN DELETE FROM lake.scratch.st_events", "not a MERGE, UPDATE or DELETE"),
         ("DELETE FROM lake.scratch.st_events; DELETE FROM lake.scratch.st_events", "several statements"),
         ("DELETE FORM lake.scratch.st_events", "cannot parse the statement: .*FORM"),
         ("DELETE FROM lake.scratch.st_events WHERE id = :id", "parameter markers"),

@@ -285,7 +285,7 @@ def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) ->
         return f"{said}, and the largest partition has only {size(largest)}: use a coarser partition transform, or compact each partition into one file (02_compact)."
     gap = 1 / rhythm.commits_per_day * _DAY_MS if rhythm.commits_per_day else None
     how = f": one commit every {span(gap * wanted)} instead of every {span(gap)}" if gap else ""
-    return f"{said}; {wanted:,} such commits combined would{how}. Commit less often, or compact (02_compact)."
+    return f"{said}; {wanted:,} such commits combined would make one{how}. Commit less often, or compact (02_compact)."
 
 
 _CHAIN = {"what": TEXT("setting"), "value": TEXT, "origin": TEXT("origin")}

@@ -384,7 +384,11 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
         return [Advice("format-version", now, now, f"{raised(said)}.")]
     if before - after <= error:
         # The upgrade cannot be undone, so a gain within the error does not count.
-        return [Advice("format-version", now, now, f"{raised(said)}; repeated runs differ by as much ({elapsed(error)}).")]
+        return [
+            Advice(
+                "format-version", now, now, f"{raised(said)}; the difference is within the variation of repeated runs ({elapsed(error)})."
+            )
+        ]
     return [
         Advice(
             "format-version",

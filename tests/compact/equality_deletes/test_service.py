@@ -174,7 +174,7 @@ def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pyt
     ("arguments", "told"),
     [
         (["lab.equality_deletes", "--executor", "many"], "write it as '2 cores 4g'"),
-        (["lab.equality_deletes", "--batch-bytes", "0"], "holds nothing"),
+        (["lab.equality_deletes", "--batch-bytes", "0"], "is empty"),
         (["lab.nothing"], "lab.nothing"),
         (["lab.equality_deletes", "--resume"], "No unfinished run"),
         (["lab.equality_deletes", "--exeucte"], "did you mean --execute"),
@@ -203,7 +203,7 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scrat
 
 @pytest.mark.lab("equality_deletes")
 def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake) -> None:
-    with pytest.raises(ParameterError, match="holds nothing"):
+    with pytest.raises(ParameterError, match="is empty"):
         plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)
     with pytest.raises(TableNotFound):
         plan_conversion(lake, "lab.not_there")

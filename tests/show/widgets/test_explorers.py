@@ -63,7 +63,7 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         with monkeypatch.context() as patched:
             patched.setattr("icekit.show.explorer.has_front_end", lambda: True)
             asked = explorer._repr_mimebundle_()["text/html"]
-        assert "Controls are off (ICEKIT_WIDGETS). To use them, set it to on and run the notebook again" in asked
+        assert "Controls are off. To use them, set ICEKIT_WIDGETS to on and run the notebook again" in asked
         monkeypatch.delenv(SWITCH)
 
 
@@ -389,7 +389,7 @@ def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets
     assert "12, past 5" in text(table.shown.value)
     view.look_at(view.lake, view.lake.observe("db.fine"))
 
-    assert "This is the first run that the history knows of" in text(drawn.shown.value)
+    assert "This is the first run in the history" in text(drawn.shown.value)
     assert "past 5" not in text(table.shown.value)
 
 

@@ -34,7 +34,7 @@ def test_none_becomes_hash_where_that_saves_files_and_says_what_was_predicted_an
     (found,) = advise(facts, modes(facts)[0], trial("none", none=8, hash=2, range=2))
 
     assert (found.current, found.proposed) == ("none", "hash")
-    assert found.verified == "predicted 8 and 2 files, made 8 and 2."
+    assert found.verified == "predicted 8 and 2 files; the result was 8 and 2."
     assert found.undo == "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.distribution-mode' = 'none')"
 
 
@@ -44,7 +44,7 @@ def test_none_stays_where_the_source_is_clustered() -> None:
     (found,) = advise(facts, modes(facts)[0], trial("none", none=2, hash=2, range=2))
 
     assert not found.is_change
-    assert "clustered already" in found.evidence
+    assert "already clustered" in found.evidence
 
 
 def test_range_stays_where_the_table_has_an_order() -> None:

@@ -33,7 +33,7 @@ def test_a_size_that_hardly_helps_is_not_advised() -> None:
     (found,) = advise(table_facts(), of(), "hash", trial(SMALL, (900 * MIB, written(*[TARGET // 4] * 58))))
 
     assert not found.is_change
-    assert "No size that was tried did better." in found.evidence
+    assert "No size that was tried is better." in found.evidence
 
 
 def test_sizes_that_are_right_are_left() -> None:
@@ -68,7 +68,7 @@ def test_too_few_data_are_said_with_their_figure() -> None:
 
     (found,) = advise(table_facts(), of(), "hash", trial(few))
 
-    assert "No partition of it gets more than 128 MiB" in found.evidence
+    assert "No partition gets more than 128 MiB" in found.evidence
 
 
 def test_spilling_and_early_rolling_are_named_as_limits() -> None:

@@ -82,5 +82,5 @@ def test_the_guess_depends_on_the_codecs_alone(shuffle: str, codec: str, ratio: 
 
 def test_sizes_are_read_as_spark_writes_them() -> None:
     assert [spark_bytes(text) for text in ("64MB", "64m", "67108864b", "67108864")] == [64 * MIB] * 4
-    with pytest.raises(ParameterError, match="no size as Spark writes one"):
+    with pytest.raises(ParameterError, match="not a size in Spark's notation"):
         spark_bytes("much")

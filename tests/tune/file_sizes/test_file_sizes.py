@@ -120,7 +120,7 @@ def test_a_budget_that_is_spent_ends_the_trial_and_says_so(lake: Lake, scratch: 
 
     assert answer.stopped is not None
     assert not answer.mode_trials
-    assert "Nothing was tried" in answer.verdict()
+    assert "nothing was tried" in answer.verdict()
 
 
 @pytest.mark.soak

@@ -46,7 +46,7 @@ def test_tasks_that_left_a_sliver_get_more_room() -> None:
 
     assert found is not None
     assert found.size_in_bytes < first.size_in_bytes
-    assert "sliver" in found.why
+    assert "tiny second file" in found.why
 
 
 def test_where_one_file_a_task_does_not_come_out_several_are_tried_and_then_no_more() -> None:

@@ -48,7 +48,7 @@ def test_expressions_become_conditions_without_values(tmp_path: Path) -> None:
 
 
 def test_a_file_without_reports_or_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="holds no scan report"):
+    with pytest.raises(ParameterError, match="has no scan report"):
         trees(tmp_path / "none", "no json here\n")
     with pytest.raises(ParameterError, match="cannot be read"):
         list(filters_in(str(tmp_path / "gone"), ("db", "events"), COLUMNS, set()))

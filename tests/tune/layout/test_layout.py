@@ -78,7 +78,7 @@ def test_a_sorted_table_is_left_until_late_data_wears_it_off(lake: Lake, scratch
 
     assert not fresh.is_change
     assert fresh.tried is None
-    assert "Leave it" in fresh.verdict()
+    assert "No change" in fresh.verdict()
     assert table.state == before
     assert worn.tried is not None
     assert worn.tried.share_after < worn.share_now / 2
@@ -207,7 +207,7 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
     ran = run_trial(second, asked, ((), LayoutOrder(SORT, ("key",))))
 
     assert nothing.tried is None
-    assert "no filter finds rows" in str(first.stopped)
+    assert "no filter matches rows" in str(first.stopped)
     assert ran.tried is not None
     assert ran.tried.is_sample
     # What finds no rows there counts in neither share.
@@ -229,7 +229,7 @@ def test_a_bloom_filter_stays_where_the_order_that_would_replace_it_is_not_borne
     stopped = table.tune(budget_bytes="1 KB", **options)
 
     assert promised[ORDER].is_change
-    assert "in the layout that is advised" in promised[switched_on].evidence
+    assert "with the advised layout" in promised[switched_on].evidence
     assert stopped.stopped is not None
     assert [a.sql for a in stopped.advice if a.is_change] == []
 

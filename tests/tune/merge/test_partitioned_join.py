@@ -88,7 +88,7 @@ def test_it_shuffles_less_and_leaves_the_same_rows(lake: Lake, scratch: str, pro
             r"partitioned by truncate\[10\]\(v\), and would have to be",
         ),
         ("bucket(8, id)", "bucket(8, id)", "scratch.sp_source s", "t.d = s.d", "ON sets no id equal to a column of the source"),
-        ("bucket(8, id)", "", "(SELECT id, date'2024-01-01' AS d, 'n' AS v FROM range(9)) s", "t.id = s.id", "no plain Iceberg table"),
+        ("bucket(8, id)", "", "(SELECT id, date'2024-01-01' AS d, 'n' AS v FROM range(9)) s", "t.id = s.id", "not a plain Iceberg table"),
     ],
 )
 def test_what_the_layout_lacks_is_told(lake: Lake, scratch: str, by: str, source_by: str, source: str, on: str, lacks: str) -> None:

@@ -78,8 +78,8 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
 @pytest.mark.parametrize(
     ("clauses", "properties", "join", "why"),
     [
-        (UPSERT, MERGE_ON_READ, "RightOuter", "match nothing must be found for NOT MATCHED"),
-        (UPSERT, COPY_ON_WRITE, "FullOuter", "full outer join, which has no broadcast"),
+        (UPSERT, MERGE_ON_READ, "RightOuter", "NOT MATCHED needs the rows of the source without a match"),
+        (UPSERT, COPY_ON_WRITE, "FullOuter", "full outer join, which cannot use a broadcast"),
         (UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE", MERGE_ON_READ, "FullOuter", "NOT MATCHED BY SOURCE makes it a full outer"),
         ("WHEN MATCHED THEN DELETE", MERGE_ON_READ, "Inner", "broadcasting is turned off"),
         ("WHEN MATCHED THEN DELETE", COPY_ON_WRITE, "LeftOuter", "broadcasting is turned off"),
@@ -125,8 +125,8 @@ def test_dynamic_pruning_of_merge_on_read_is_told_as_the_engine_has_it(lake: Lak
 
     review = target.review(target.merge("(SELECT * FROM scratch.rv_changes WHERE v = 'new') s", clauses=clauses))
 
-    assert ("narrows the scan at run time" in said(review, "group filtering")) == is_pruned
-    assert ("no dynamic partition pruning reaches" in said(review, "group filtering")) != is_pruned
+    assert ("limits the scan at run time" in said(review, "group filtering")) == is_pruned
+    assert ("dynamic partition pruning does not reach" in said(review, "group filtering")) != is_pruned
 
 
 def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str) -> None:
@@ -143,7 +143,7 @@ def test_not_matched_by_source_is_told_to_read_everything(lake: Lake, scratch: s
 
     review = target.review(target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"))
 
-    assert "the whole target is read" in said(review, "not matched by source")
+    assert "the entire target is read" in said(review, "not matched by source")
     assert review.rewrite is None
 
 
@@ -183,7 +183,7 @@ def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, sc
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'", "no MERGE, UPDATE or DELETE"),
+        ("INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'", "not a MERGE, UPDATE or DELETE"),
         ("DELETE FROM scratch.rv_bad WHERE id = 1", "This is a DELETE; review_merge reads MERGE"),
         ("UPDATE scratch.rv_bad SET v = 'x'", "This is an UPDATE; review_merge reads MERGE"),
         (f"MERGE INTO scratch.rv_nothing t USING {CHANGES} ON {KEYS} {UPSERT}", "no table scratch.rv_nothing"),
@@ -292,7 +292,7 @@ def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: 
     assert state(lake) == before
     assert review.trials == ()
     assert not review.is_proved
-    assert f"The trial is not whole: {why}" in repr(review)
+    assert f"The trial is incomplete: {why}" in repr(review)
 
 
 @pytest.mark.lab("delays", "delay_corrections")

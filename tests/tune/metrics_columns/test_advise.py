@@ -66,7 +66,7 @@ def test_a_text_that_needs_longer_bounds_gets_the_shortest_that_skip_as_much() -
 
     one = of(advice, f"{COLUMN}carrier")
     assert (one.current, one.proposed) == ("truncate(16)", "truncate(48)")
-    assert of(advice, "rewrite_data_files").sql is not None
+    assert of(advice, "existing data files").sql is not None
 
 
 def test_bounds_that_skip_nothing_at_any_length_are_left_and_the_order_of_rows_is_named() -> None:
@@ -83,7 +83,7 @@ def test_files_older_than_a_setting_that_suffices_are_named_for_a_rewrite_withou
     advice = advise(facts, measures(facts, skip(now=40.0, full=1.0)))
 
     assert not of(advice, f"{COLUMN}key").is_change
-    assert "rewrite_data_files" in (of(advice, "rewrite_data_files").sql or "")
+    assert "rewrite_data_files" in (of(advice, "existing data files").sql or "")
 
 
 def test_what_somebody_asked_for_by_name_is_never_taken_away() -> None:
@@ -125,7 +125,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_large_table_is_rewritten_in_portions(small_portions: None) -> None:
     facts = factories.table_facts()
-    one = of(advise(facts, measures(facts, skip("carrier", now=40.0, full=1.0))), "rewrite_data_files")
+    one = of(advise(facts, measures(facts, skip("carrier", now=40.0, full=1.0))), "existing data files")
 
     assert "where =>" in (one.sql or "")
     assert "at a time" in (one.proposed or "")
@@ -133,7 +133,7 @@ def test_a_large_table_is_rewritten_in_portions(small_portions: None) -> None:
 
 def test_a_large_table_that_no_partition_divides_gets_no_statement_that_rewrites_it_whole(small_portions: None) -> None:
     facts = replace(wide(), columns=(Column(1, "key", "string", False, 0, "truncate(16)"),))
-    one = of(advise(facts, measures(facts, skip(now=40.0, full=1.0))), "rewrite_data_files")
+    one = of(advise(facts, measures(facts, skip(now=40.0, full=1.0))), "existing data files")
 
     assert one.sql is None
     assert "with a where that keeps each run small" in one.evidence

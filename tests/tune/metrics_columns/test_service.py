@@ -104,7 +104,7 @@ def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake)
 
     assert answer.stopped == "the budget of 0.0001 s was spent"
     assert not answer.is_change
-    assert "not measured to the end" in answer.advice[0].evidence
+    assert "not fully measured" in answer.advice[0].evidence
 
 
 def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch, urls: MetricsColumns) -> None:

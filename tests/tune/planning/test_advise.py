@@ -15,7 +15,7 @@ TABLE = ("lake", "db", "events")
 FACTS = factories.table_facts(catalog="lake", table=TABLE[1:])
 FILES = Storage("file", "HadoopFileIO", False, 1_000, 10, 10, 0.5, 0.0, 0, 100.0, 10, None)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-NOW = Encoding("zstd, as now", (), 1_000, 10.0, 5.0)
+NOW = Encoding("zstd (current)", (), 1_000, 10.0, 5.0)
 
 
 def timings(local: float, distributed: float) -> list[Timing]:
@@ -117,7 +117,7 @@ def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
 
 
 def test_only_parquet_is_tried_in_other_ways() -> None:
-    assert list(candidates(FACTS)) == ["gzip, as now", "zstd 1", "zstd 9", "snappy", "row groups a quarter", "pages a quarter"]
+    assert list(candidates(FACTS)) == ["gzip (current)", "zstd 1", "zstd 9", "snappy", "row groups ÷ 4", "pages ÷ 4"]
     orc = replace(FACTS, settings=tuple(replace(s, value="orc") if s.name == "write.format.default" else s for s in FACTS.settings))
     assert candidates(orc) == {}
 

@@ -41,8 +41,8 @@ def test_much_metadata_is_planned_by_the_executors() -> None:
     ("change", "reason"),
     [
         ({"parallelism": 8}, "parallelism of 8"),
-        ({"data": ManifestsRead(16, 4_000 * MB)}, "two for each"),
-        ({"data": ManifestsRead(1_000, 8 * 128 * MB)}, "128 MiB for each thread"),
+        ({"data": ManifestsRead(16, 4_000 * MB)}, "two per thread"),
+        ({"data": ManifestsRead(1_000, 8 * 128 * MB)}, "128 MiB per thread"),
         ({"may_have_equality_deletes": True}, "equality deletes"),
         ({"max_result_bytes": 255 * MB}, "maxResultSize is 255 MiB"),
         ({"max_result_bytes": 0}, "counts as 0"),

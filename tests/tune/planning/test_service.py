@@ -28,8 +28,8 @@ def test_fragmented_manifests_are_worth_rewriting(lake: Lake, tmp_path: Path, mo
     assert answer.rewritten is not None
     assert answer.rewritten.mean_after < MANIFEST_GAIN * answer.rewritten.count_before
     assert answer.rewritten.reads[0].before.data_files == answer.rewritten.reads[0].after.data_files
-    assert [a.setting for a in answer.advice if a.is_change] == ["manifests"]
-    assert [e.name for e in answer.encodings] == ["zstd, as now", "snappy", "row groups a quarter", "pages a quarter"]
+    assert [a.setting for a in answer.advice if a.is_change] == ["existing manifests"]
+    assert [e.name for e in answer.encodings] == ["zstd (current)", "snappy", "row groups ÷ 4", "pages ÷ 4"]
     assert answer.encodings[1].size_in_bytes > answer.encodings[0].size_in_bytes
     assert {t.name for t in answer.modes} == {"local", "distributed"}
     assert answer.storage.scheme == "file"

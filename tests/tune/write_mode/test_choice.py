@@ -87,7 +87,7 @@ def test_a_statement_of_ones_own_is_tried_by_its_own_name_and_alias(lake: Lake, 
     assert choice.reads is None
     assert {m.changes[0].rows_changed for m in choice.trial.measured} == {10}
     assert choice.script.sql == ()
-    assert "state reads_per_day" in choice.advice[0].evidence
+    assert "give reads_per_day" in choice.advice[0].evidence
     assert lake.spark.table(table.sql_name).count() == 400
 
 
@@ -103,7 +103,7 @@ def test_deletes_that_are_there_already_are_not_charged_to_the_trial(lake: Lake,
     opens = {m.variant.name: m.planned.delete_opens for m in choice.trial.measured if m.planned}
     assert set(opens.values()) == {0, 1}
     assert all(m.filtered is not None for m in choice.trial.measured)
-    assert "compacted away on the clones first" in repr(choice)
+    assert "first compacted away on the clones" in repr(choice)
 
 
 def test_a_clustered_commit_touches_its_share_of_the_partitions(lake: Lake, scratch: str) -> None:
@@ -194,14 +194,14 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
         (ParameterError, "not to", {"statement": f"DELETE FROM {other.sql_name} WHERE id = 1"}),
         (ParameterError, "changes no row", {"statement": f"DELETE FROM {table.sql_name} WHERE id = -1"}),
         (StatementRefused, "there is no column nope; the columns are", {"statement": f"DELETE FROM {table.sql_name} WHERE nope = 1"}),
-        (StatementRefused, "no MERGE", {"statement": f"INSERT INTO {table.sql_name} VALUES (1, 1, '')"}),
+        (StatementRefused, "not a MERGE", {"statement": f"INSERT INTO {table.sql_name} VALUES (1, 1, '')"}),
         (ParameterError, "leave out operation", {"statement": "DELETE FROM x", "operation": "delete"}),
         (ParameterError, "The operation is", {"operation": "upsert"}),
         (ParameterError, "share of rows", {"share": 2.0}),
         (ParameterError, "commits is 0", {"commits": 0}),
         (ParameterError, "margin must be 0 or more", {"margin": -1.0}),
         (ParameterError, "cannot be used: there is no column nope", {"read_filter": "nope = 1"}),
-        (ParameterError, "state reads_per_commit", {"reads_per_day": 10.0}),
+        (ParameterError, "give reads_per_commit", {"reads_per_day": 10.0}),
     ):
         with pytest.raises(error, match=match):
             table.choose(**options)

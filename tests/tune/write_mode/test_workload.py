@@ -34,5 +34,5 @@ def test_what_lists_and_maps_hold_is_not_asked_for() -> None:
 def test_a_table_of_nested_columns_alone_needs_a_statement() -> None:
     nested = (Column(1, "tags.element", "string", False, 0, "full"),)
 
-    with pytest.raises(ParameterError, match="a statement of your own"):
+    with pytest.raises(ParameterError, match="your own statement"):
         synthetic(NO_LAKE, table_facts(columns=nested), Shape("update", 0.1, "scattered", 1.0), 1)
