@@ -256,7 +256,12 @@ class MetricsColumns(Answer):
         if any(a.setting == OLD_FILES and a.is_change for a in self.advice):
             data = self.facts.data
             found.append(
-                Effect("one-time rewrite of existing data files", "–", f"{data.file_count:,} of {size(data.size_in_bytes)}", is_cost=True)
+                Effect(
+                    "one-time rewrite of existing data files",
+                    "–",
+                    f"{count(data.file_count, 'file')}, {size(data.size_in_bytes)}",
+                    is_cost=True,
+                )
             )
         return found
 
@@ -343,7 +348,7 @@ def _skipping(answer: MetricsColumns) -> Grid:
         "truncate_16": FILES("truncate(16)"),
         "shortest_mode": TEXT("shortest sufficient mode"),
         "with_shortest": FILES("with that mode"),
-        "whole_bounds": FILES,
+        "whole_bounds": FILES("full bounds"),
         "if_sorted": FILES("if sorted by the column"),
     }
     rows = [

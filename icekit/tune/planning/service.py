@@ -66,12 +66,12 @@ def planning_mode(facts: TableFacts, c: Circumstances, timings: Sequence[Timing]
     name = "read.data-planning-mode"
     decision = decide(c)[0]
     now = f"{(c.data_mode.value or AUTO).lower()} ({decision.place})"
-    why = f"planned {'in the driver' if decision.place == LOCAL else 'by the executors'}: {decision.reasons[0]}"
+    why = f"planned {'in the driver' if decision.place == LOCAL else 'on the executors'}: {decision.reasons[0]}"
     measured = {t.name: t.seconds for t in timings}
     if not measured:
         return (Advice(name, now, now, f"{raised(why)}. This was not measured."),)
     here, there = measured[decision.place], measured[DISTRIBUTED if decision.place == LOCAL else LOCAL]
-    said = f"a full scan is planned in {measured[LOCAL]:.2f} s in the driver and in {measured[DISTRIBUTED]:.2f} s by the executors"
+    said = f"a full scan is planned in {measured[LOCAL]:.2f} s in the driver and in {measured[DISTRIBUTED]:.2f} s on the executors"
     if here - there < max(MODE_SECONDS, MODE_GAIN * here):
         return (Advice(name, now, now, f"{raised(why)}; {said}."),)
     better = DISTRIBUTED if decision.place == LOCAL else LOCAL
@@ -113,11 +113,11 @@ def worker_threads(c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice,
 def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
     """Whether a rewrite of the manifests is worth it."""
     name, m = MANIFESTS, facts.manifests
-    now = f"{m.data_count:,} of {size(m.data_bytes)}"
+    now = f"{m.data_count:,}, {size(m.data_bytes)}"
     if tried is None:
         return Advice(name, now, now, "A rewrite of the manifests was not tried.")
     whole = tried.reads[0]
-    after = f"{tried.count_after:,} of {size(tried.bytes_after)}"
+    after = f"{tried.count_after:,}, {size(tried.bytes_after)}"
     asked = "a query" if len(tried.reads) > 1 else "a full scan"
     said = (
         f"{asked} opens {tried.mean_before:,.3g} of {tried.count_before:,} data manifests now and {tried.mean_after:,.3g} of {tried.count_after:,} "
@@ -248,7 +248,12 @@ class Planning(Answer):
             found += [
                 Effect("manifests that a query opens", f"{tried.mean_before:,.3g}", f"{tried.mean_after:,.3g}"),
                 Effect("time to plan a full scan (manifests rewritten)", elapsed(whole.before.seconds), elapsed(whole.after.seconds)),
-                Effect("one-time rewrite of manifests", "–", f"{tried.count_before:,} of {size(tried.bytes_before)}", is_cost=True),
+                Effect(
+                    "one-time rewrite of manifests",
+                    "–",
+                    f"{count(tried.count_before, 'manifest')}, {size(tried.bytes_before)}",
+                    is_cost=True,
+                ),
             ]
         times = {t.name: t.seconds for t in self.modes}
         mode = next((a for a in self.advice if a.setting == "read.data-planning-mode" and a.is_change), None)
@@ -315,7 +320,7 @@ class Planning(Answer):
 
 
 _DOING = {MANIFESTS: "rewrite the manifests"}
-_PLACES = {"local": "in the driver", "distributed": "by the executors"}
+_PLACES = {"local": "in the driver", "distributed": "on the executors"}
 
 
 def _modes(answer: Planning) -> Grid:

@@ -34,7 +34,7 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
     assert dict(advice.properties) == {"read.delete-planning-mode": "distributed", "read.data-planning-mode": "distributed"}
     assert advice.setting == "read.data-planning-mode"
     assert advice.verified is not None
-    assert "4.00 s by the executors" in advice.verified
+    assert "4.00 s on the executors" in advice.verified
 
 
 def test_a_difference_within_noise_moves_nothing() -> None:
