@@ -109,7 +109,7 @@ def test_bad_input_is_a_clear_sentence(lake: Lake, scratch: str) -> None:
 
     with pytest.raises(ParameterError, match="has no data files, so there is nothing to measure"):
         tune(lake, table)
-    with pytest.raises(ParameterError, match="give one of delete, update, merge"):
+    with pytest.raises(ParameterError, match="must be one of delete, update, merge"):
         tune(lake, table, operation="truncate")
 
 

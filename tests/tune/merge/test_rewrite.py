@@ -194,12 +194,12 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch
 @pytest.mark.parametrize(
     ("merge", "why"),
     [
-        ({"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")}, r"other rows each time .*rand\(\)"),
-        ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "other rows each time .*LIMIT"),
+        ({"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")}, r"different rows each time .*rand\(\)"),
+        ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "different rows each time .*LIMIT"),
         ({"source": CHANGES.replace("'new'", "CAST(current_timestamp() AS string)")}, r"current_timestamp\(\)"),
         ({"on": "t.id + 1 = s.id + 1 AND year(t.d) = year(s.d)"}, "is not a plain column"),
         ({"on": "t.id = s.id OR t.d = s.d"}, "sets no column of the target equal"),
-        ({"on": "CAST(t.id AS double) = CAST(s.id AS double)"}, "compared as double and stored as long"),
+        ({"on": "CAST(t.id AS double) = CAST(s.id AS double)"}, "compared as double but stored as long"),
         ({"on": "t.id = s.id"}, "skip no file of the target"),
         ({"clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"}, "every row of the target"),
     ],

@@ -76,7 +76,7 @@ def test_a_healthy_table_is_left_as_it_is_and_not_even_tried(lake: Lake) -> None
 
     assert not answer.is_change
     assert answer.trial is None
-    assert answer.verdict().startswith("Leave it as it is.")
+    assert answer.verdict().startswith("No change: ")
     assert [s.column for s in answer.skipping] == ["dest", "distance"]
 
 
