@@ -183,9 +183,8 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
     """Refuse a parameter name that is not known."""
     for name in given:
         if name not in known:
-            raise ParameterError(
-                f"There is no parameter {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(known) + '.'}"
-            )
+            others = f"; there are {', '.join(known)}." if known else " in this notebook."
+            raise ParameterError(f"There is no parameter {name!r}{nearest(name, known, count=1) or others}")
 
 
 def require(name: str, value: object, kind: str) -> None:
