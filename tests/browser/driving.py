@@ -39,6 +39,11 @@ class Driven:
         self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
         self.page.wait_for_function(_ALL_RUN, timeout=PATIENCE)
 
+    def run_cell(self, source: str) -> None:
+        """Run the cell whose code holds a text."""
+        self.cell(source).locator(".jp-InputArea-editor").click()
+        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
+
     def cell(self, source: str) -> Locator:
         """The cell whose code holds a text."""
         return self.page.locator(".jp-CodeCell").filter(has=self.page.locator(".jp-InputArea", has_text=source))

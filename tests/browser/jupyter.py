@@ -60,7 +60,8 @@ def copied(name: str, folder: Path, parameters: Mapping[str, Any], *, then: str 
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if "parameters" in cell.metadata.get("tags", ()):
-            for key, value in parameters.items():
+            rare = {key: value for key, value in parameters.items() if f"\n{key}:" not in f"\n{cell.source}"}
+            for key, value in {**parameters, "more": rare}.items():
                 lines = [f"{key} = {value!r}" if line.startswith(f"{key}:") else line for line in cell.source.split("\n")]
                 cell.source = "\n".join(lines)
             if then:

@@ -116,6 +116,12 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
 
     expect(cell.get_by_text(f"{TABLE}: done; every figure and the proof are below.")).to_be_visible(timeout=PATIENCE)
     expect(resume).to_be_disabled()
+    behind = cell.get_by_text("The cells below still show what was before this run")
+    expect(behind).to_be_visible()
+    expect(cell.get_by_text("The plan of this run")).to_be_visible()
+    notebook.run_cell("panel.take_outcome()")
+    expect(notebook.cell("panel.take_outcome()").locator(".jp-OutputArea .title")).to_contain_text("done")
+    expect(behind).to_be_hidden()
     after = now(table_lake)
     assert after.data.record_count == before.data.record_count
     assert after.data.file_count < cancelled.data.file_count

@@ -54,6 +54,15 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     expect(finding).to_have_count(0)
 
 
+def test_less_used_limits_are_folded_until_they_are_asked_for(notebook: Driven) -> None:
+    folded = notebook.slider("Skew: from")
+    expect(folded).to_be_hidden()
+
+    notebook.cell("widgets.thresholds(view)").get_by_text("More limits").click()
+
+    expect(folded).to_be_visible()
+
+
 def test_partitions_are_filtered_as_a_person_types(notebook: Driven) -> None:
     cell = notebook.cell("widgets.partitions(view)")
 
