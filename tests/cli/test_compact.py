@@ -152,7 +152,7 @@ def test_a_table_is_planned_compacted_and_found_well(
 
     status, text = said(capsys, "scratch.sick", "--resume", "--ledger", str(sick.book))
     assert status == 2
-    assert "No unfinished run on scratch.sick" in text
+    assert "no unfinished run on scratch.sick" in text
 
     status, text = said(capsys, *common, "--execute", "--budget", "1 GB")
     assert status == 0, text

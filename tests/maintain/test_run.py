@@ -131,7 +131,7 @@ def test_nothing_young_expires_even_if_a_plan_says_so(lake: Lake, sick: Make, ag
     outcome = run(lake, now, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
 
     assert outcome.status == "failed"
-    assert "never expire here" in (outcome.actions[0].error or "")
+    assert "never expire" in (outcome.actions[0].error or "")
     assert len(head(lake, table).metadata["snapshots"]) == 10
 
 

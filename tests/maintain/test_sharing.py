@@ -145,7 +145,7 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(lake: Lake, sw
     age(lake, table)
     plan = planned(lake, table)
     assert len(plan.actions) == 1
-    assert "which is still to be done" in plan.actions[0].why
+    assert "make sure that no table of another catalog has files there" in plan.actions[0].why
 
     outcome = run_now(lake, plan, tmp_path)
 
@@ -189,7 +189,7 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(lake: Lake, 
     written.with_suffix(".away").rename(written)
 
     assert outcome.status == "failed"
-    assert "another table may keep files in this location (scratch.broken cannot be read: " in (outcome.actions[0].error or "")
+    assert "could not check whether another table needs them (scratch.broken cannot be read" in (outcome.actions[0].error or "")
     assert lost.exists()
 
 
@@ -207,7 +207,7 @@ def stays_for(lake: Lake, table: tuple[str, str], other: tuple[str, str], tmp_pa
     outcome = expired(lake, table, tmp_path)
 
     assert outcome.status == "failed"
-    assert f"files that would go with them are used by {'.'.join(other)} (" in (outcome.actions[0].error or "")
+    assert f"files that would be removed with them are used by {'.'.join(other)} (" in (outcome.actions[0].error or "")
     assert rows(lake, *other) == 2
 
 
@@ -287,7 +287,7 @@ def test_a_stop_ends_the_search_for_other_users(lake: Lake, littered: Any, tmp_p
     stop = Stop()
 
     def progress(said: str) -> None:
-        if "looking 1 orphan up" in said:
+        if "looking up 1 orphan" in said:
             stop.set()
 
     outcome = run(lake, planned(lake, table), execute=True, stop=stop, ledger=str(tmp_path / "ledger.db"), progress=progress)

@@ -46,7 +46,7 @@ THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
 #: Named errors of a commit that met another; the rows are compared all the same.
 CONFLICT = re.compile(r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an ancestor|is gone, and")
 #: There is nothing to go on with, or not from here.
-NO_WAY_ON = re.compile(r"No unfinished run|is no ancestor of the table's state|plan again")
+NO_WAY_ON = re.compile(r"no unfinished run|is no longer an ancestor of the table's|[Pp]lan again")
 
 which = st.integers(0, 2)
 ids = st.sets(st.integers(0, 7), min_size=1, max_size=4)
@@ -431,7 +431,7 @@ class Machine(RuleBasedStateMachine):
             return
         except Exception as error:
             self._refused(error, *refusals)
-            Machine.ends["nothing to go on with" if "No unfinished run" in str(error) else "refused"] += 1
+            Machine.ends["nothing to go on with" if "no unfinished run" in str(error) else "refused"] += 1
             return
         Machine.ends["done"] += 1
         if outcome is not None:

@@ -396,7 +396,7 @@ def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: T
 
     assert proof.ok is None
     assert "it has no parent to compare with" in repr(proof)
-    assert "is gone" in proof.commits[1].reason
+    assert "is missing" in proof.commits[1].reason
 
 
 def test_metadata_only_commits_change_no_partition(regions: Table) -> None:

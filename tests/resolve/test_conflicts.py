@@ -249,7 +249,7 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(ta
 
     between_slices(compact)
 
-    with pytest.raises(CommitConflict, match="another commit put 1 data file under the equality deletes"):
+    with pytest.raises(CommitConflict, match="another commit added 1 data file to which the equality deletes apply"):
         convert(table.spark, table.full, slices=2)
 
     table.files.refresh()

@@ -77,8 +77,8 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sic
     rolled_back(sick, good)
     assert main([*command, "--clear", "another"]) == 2
     assert main([*command, "--clear", run_id]) == 0
-    assert "plan again" in capsys.readouterr().out
-    with pytest.raises(ParameterError, match="No unfinished run"):
+    assert "Plan again" in capsys.readouterr().out
+    with pytest.raises(ParameterError, match="no unfinished run"):
         again(sick)
     assert sick.compact().status == "done"
     assert (sick.file_count(), sick.rows()) == (2, before)

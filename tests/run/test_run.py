@@ -158,7 +158,7 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
     assert sick.rows() == before
     taken = sum(int(s.get("deleted-data-files", 0)) for s in sick.summaries())
     assert taken == 15
-    with pytest.raises(ParameterError, match="No unfinished run"):
+    with pytest.raises(ParameterError, match="no unfinished run"):
         resume(sick.lake, sick.name, ledger=str(sick.book))
 
 
@@ -369,7 +369,7 @@ def test_a_table_made_again_since_the_plan_is_refused(sick: Table) -> None:
     sick.create().fill()
     here = sick.snapshot_id()
 
-    with pytest.raises(ParameterError, match="it was dropped and made again"):
+    with pytest.raises(ParameterError, match="was dropped and created again"):
         sick.run(plan)
     assert sick.snapshot_id() == here
 

@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     assert stale.drop in said
     assert "Nothing was removed. --remove drops the 1 clone" in said
     assert stale_clones(lake) == (stale,)
-    with pytest.warns(UserWarning, match="1 clone of scratch.cloned were left"), clone(lake, table.name):
+    with pytest.warns(UserWarning, match="1 clone of scratch.cloned was left"), clone(lake, table.name):
         pass
 
     assert main(["admin", "clones", "--remove"]) == 0

@@ -59,7 +59,7 @@ def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Tab
     assert outcome.then.status in {"done", "nothing to do"}
     assert sick.rows() == rows
     again = plan_conversion(sick.lake, sick.name, ledger=str(tmp_path / "l.db"))
-    assert (again.actions, "The table has none." in again.notes) == ((), True)
+    assert (again.actions, "The table has no equality deletes." in again.notes) == ((), True)
 
 
 def test_a_filter_takes_whole_partitions(sick: Table, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pyt
         (["lab.equality_deletes", "--executor", "many"], "write it as '2 cores 4g'"),
         (["lab.equality_deletes", "--batch-bytes", "0"], "is empty"),
         (["lab.nothing"], "lab.nothing"),
-        (["lab.equality_deletes", "--resume"], "No unfinished run"),
+        (["lab.equality_deletes", "--resume"], "no unfinished run"),
         (["lab.equality_deletes", "--exeucte"], "did you mean --execute"),
     ],
 )
