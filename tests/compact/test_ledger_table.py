@@ -156,7 +156,7 @@ def test_a_heartbeat_does_not_bring_back_a_claim_that_is_gone(ledger: TableLedge
 def test_a_table_that_is_no_ledger_is_left_alone(lake: Lake, scratch: str, ledger: TableLedger) -> None:
     lake.spark.sql(f"CREATE TABLE {identifier(lake.name, scratch, 'ledger')} (x int) USING iceberg")
 
-    with pytest.raises(LedgerUnusable, match=r"scratch\.ledger is there and is not icekit's ledger"):
+    with pytest.raises(LedgerUnusable, match=r"scratch\.ledger exists but is not an icekit ledger"):
         ledger.claim(TABLE, "r1")
 
 

@@ -81,7 +81,7 @@ def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many:
     said: list[str] = []
     on = report(names, options, progress=said.append)
 
-    assert said[1:2] == [f"going on with run {lines[0]['run_id']}: 1 table done already"]
+    assert said[1:2] == [f"resuming run {lines[0]['run_id']}: 1 table already done"]
     assert (len(said), on.run_id, on.exit_status) == (3, lines[0]["run_id"], 0)
     index = (tmp_path / "index.html").read_text()
     assert "so far" not in index

@@ -515,9 +515,7 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(table: Tab
     rows, snapshots = table.rows(), table.snapshots()
     monkeypatch.setattr(positions, "metadata_table", lambda spark, name, which, _: metadata_table(spark, name, which, before))
 
-    with pytest.raises(
-        ConversionRefused, match=r"0 of [12] (rows of 1 position delete file|positions that were deleted before) could be read"
-    ):
+    with pytest.raises(ConversionRefused, match=r"0 of [12] (rows of 1 position delete file|positions deleted earlier) could be read"):
         convert(table.spark, table.full)
 
     table.files.refresh()

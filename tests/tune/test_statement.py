@@ -164,7 +164,7 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
         ("DELETE FROM st_changes WHERE id = 1", "st_changes is a temporary view"),
         ("WITH c AS (SELECT 1) DELETE FROM c", "also the name of a query in WITH"),
         ("DELETE FROM lake.scratch.st_events.files", "is a metadata table"),
-        ("DELETE FROM lake.scratch.branch_x WHERE id = 1", "names no table and no branch"),
+        ("DELETE FROM lake.scratch.branch_x WHERE id = 1", "is neither a table nor a branch"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(lake: Lake, events: Table, sql: str, said: str) -> None:

@@ -127,7 +127,7 @@ def test_a_stock_rewrite_that_takes_too_long_is_stopped_with_all_that_it_started
     stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=1)
 
     assert stopped.outcome == "stopped"
-    assert "was stopped, unfinished" in repr(stopped)
+    assert "was stopped before it finished" in repr(stopped)
 
 
 def test_a_dry_run_never_compacts(lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_dry_run_never_compacts(lake: Lake, scratch: str, tmp_path: Path, caps
 
     assert (outcome.then, table.snapshots()) == (None, before)
     assert main(["convert", f"{scratch}.small", "--then-compact"]) == 2
-    assert "give it with --execute" in capsys.readouterr().err
+    assert "use it with --execute" in capsys.readouterr().err
 
 
 def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_pat
 
 
 def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
-    with pytest.raises(SnapshotNotFound, match="'mian' is no branch of the table; there are main"):
+    with pytest.raises(SnapshotNotFound, match="'mian' is not a branch of the table; there are main"):
         plan_conversion(sick.lake, sick.name, branch="mian")
 
 

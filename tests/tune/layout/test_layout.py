@@ -244,7 +244,7 @@ def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scr
     ran = run_trial(trial, asked, ((Field("id", "future[3]"),), None))
 
     assert ran.tried is None
-    assert "Spark could not do what was to be tried" in str(trial.stopped)
+    assert "Spark failed during the trial" in str(trial.stopped)
     assert table.state == before
 
 

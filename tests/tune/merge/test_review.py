@@ -228,7 +228,7 @@ def test_a_catalog_that_takes_no_clone_is_told(lake: Lake, scratch: str, monkeyp
         raise RuntimeError("Location overlaps with another table")
 
     monkeypatch.setattr(clones, "call", refuses)
-    with pytest.raises(CloneRefused, match="takes no clone"):
+    with pytest.raises(CloneRefused, match="does not accept a clone"):
         target.review(prove=True)
     assert target.review().rewrite is not None
 
