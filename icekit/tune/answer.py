@@ -90,7 +90,7 @@ class Advice:
     ``current`` is the value in force, ``proposed`` the better one (equal to ``current`` to keep it). ``evidence``
     is one sentence with the number behind it, ``verified`` the result of a trial (None: not
     tried), ``breaks`` the side effects. ``sql`` is the statement to paste (several are separated by
-    semicolons), None if there is nothing to change, and ``undo`` reverts it, None if nothing can.
+    semicolons), None if no statement makes the change, and ``undo`` reverts it, None if nothing can.
     ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
     ``is_alternative`` marks advice to take instead of the rest; it is not in the script.
     """
@@ -108,8 +108,8 @@ class Advice:
 
     @property
     def is_change(self) -> bool:
-        """Tell whether there is something to set."""
-        return self.sql is not None
+        """Tell whether there is something to do, with a statement or without one."""
+        return self.sql is not None or self.proposed != self.current
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def tried_or_not(answer: Answer, *, level: str, why: str) -> str:
 
 
 #: Goes up by one when a JSON field changes its meaning or is removed; an added field does not count.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Answer:
 
     @property
     def is_change(self) -> bool:
-        """Tell whether there is anything to set."""
+        """Tell whether there is anything to do."""
         return any(a.is_change for a in self.advice)
 
     @property
@@ -306,17 +306,17 @@ class Answer:
 
 
 def answer_text(answer: Answer) -> str:
-    """An answer as lines for a terminal: verdict, effects, confidence, side effects, statements, undo; then why, and the measurements."""
+    """An answer as lines for a terminal: verdict, effects, confidence, side effects, what to do, undo; then why, and the measurements."""
     lines = [f"{answer.name}: {answer.verdict()}"]
     if effects := effects_grid(answer).lines("  "):
         lines += ["", *effects]
     lines += ["", f"Confidence: {answer.confidence()}"]
-    changed, kept, instead = _sorted(answer)
-    lines += [f"Side effects: {a.breaks}." for a in changed if a.breaks]
+    parts = _sorted(answer)
+    lines += [f"Side effects: {a.breaks}." for a in (*parts.by_sql, *parts.by_hand) if a.breaks]
     if answer.script.sql:
         lines += ["", "To set it:", *(f"  {sql};" for sql in answer.script.sql)]
         lines += ["To undo it:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
-    for a in instead:
+    for a in parts.instead:
         lines += [
             "",
             f"Or instead: {a.setting}: {_change(a)}",
@@ -324,7 +324,7 @@ def answer_text(answer: Answer) -> str:
             *([f"  Side effects: {a.breaks}."] if a.breaks else []),
             f"  {a.sql};",
         ]
-    for caption, advice in (("Why:", changed), ("Checked, no change:", kept)):
+    for caption, advice in (("No statement does this:", parts.by_hand), ("Why:", parts.by_sql), ("Checked, no change:", parts.kept)):
         lines += ["", caption, *(f"  {line}" for a in advice for line in _reasons(a))] if advice else []
     for grid in answer.tables().values():
         if grid.rows:
@@ -339,25 +339,27 @@ def answer_html(answer: Answer) -> str:
     kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ no change")
     if not answer.is_answered:
         kind, badge = "info", "not measured"
-    changed, kept, instead = _sorted(answer)
+    of = _sorted(answer)
     parts = [
         f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)}</p>',
         f"<p><strong>{html.prose(answer.verdict())}</strong></p>",
         effects_grid(answer).html(),
         f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",
-        *(f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" for a in changed if a.breaks),
+        *(f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" for a in (*of.by_sql, *of.by_hand) if a.breaks),
     ]
     if answer.script.sql:
         parts.append(f"<p>To set it:</p>{html.statements(answer.script.sql)}")
         if answer.script.undo:
             parts.append(f"<p>To undo it:</p>{html.statements(answer.script.undo)}")
-    for a in instead:
+    for a in of.instead:
         breaks = f" <strong>Side effects:</strong> {html.prose(a.breaks)}." if a.breaks else ""
         parts.append(
             f"<p><strong>Or instead:</strong> <code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{breaks}</p>"
         )
         parts.append(html.statements([a.sql or ""]))
-    for caption, advice in (("Why", changed), ("Checked, no change", kept)):
+    if of.by_hand:
+        parts += ["<p>No statement does this:</p>", *map(_reasons_html, of.by_hand)]
+    for caption, advice in (("Why", of.by_sql), ("Checked, no change", of.kept)):
         parts += _folded(caption, [_reasons_html(a) for a in advice])
     basis = [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
     parts += _folded("Measurements", [*(grid.html() for grid in answer.tables().values()), *basis])
@@ -371,12 +373,22 @@ def effects_grid(answer: Answer) -> Grid:
     return Grid("", columns, [(e.figure, e.now, e.after, "cost" if e.is_cost else "") for e in effects])
 
 
-def _sorted(answer: Answer) -> tuple[list[Advice], list[Advice], list[Advice]]:
-    """Advice that changes something, advice that changes nothing, and alternatives."""
-    instead = [a for a in answer.advice if a.is_alternative and a.sql]
-    others = [a for a in answer.advice if a not in instead]
-    changed = [a for a in others if a.is_change or a.proposed != a.current]
-    return changed, [a for a in others if a not in changed], instead
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Advice by where a card shows it: ``by_hand`` are changes that no statement makes, ``instead`` the alternatives."""
+
+    by_sql: list[Advice]
+    by_hand: list[Advice]
+    instead: list[Advice]
+    kept: list[Advice]
+
+
+def _sorted(answer: Answer) -> _Sorted:
+    found = _Sorted([], [], [], [])
+    for a in answer.advice:
+        place = found.kept if not a.is_change else found.by_hand if a.sql is None else found.instead if a.is_alternative else found.by_sql
+        place.append(a)
+    return found
 
 
 def _reasons(a: Advice) -> list[str]:

@@ -72,6 +72,20 @@ def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
     assert "To undo it" in answer_text(found)
 
 
+def test_advice_without_a_statement_is_on_the_card_as_what_to_do() -> None:
+    less_often = Advice("commit frequency", "as it is", "lower", "A typical commit adds 2 KiB to a partition.")
+
+    found = answer(advice=(*answer().advice, less_often))
+    page = answer_html(found)
+    shown, folded = page.split("<details>", 1)
+
+    assert found.verdict() == "Commit less often, or compact: no setting that was tried makes fewer or better-sized files."
+    assert "▲ change" in page
+    assert "A typical commit adds" in shown
+    assert "A typical commit adds" not in folded
+    assert answer_text(found).index("A typical commit adds") < answer_text(found).index("Checked, no change")
+
+
 def test_without_a_trial_nothing_is_said_to_be_right() -> None:
     found = answer(mode_trials=(), next_before=None, next_after=None, size_trial=None, until_before=None, stopped="there is no bridge")
 

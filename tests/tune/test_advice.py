@@ -120,7 +120,7 @@ def test_a_write_option_that_overrides_is_taken_out_of_the_job_and_no_statement_
     found = overriding(Link(OPTION, "distribution-mode", "none"), "")
 
     assert found.evidence == "Option distribution-mode = none overrides the table's property: remove it from the job."
-    assert (found.sql, found.undo, found.is_change) == (None, None, False)
+    assert (found.sql, found.undo, found.is_change) == (None, None, True)
 
 
 def test_statements_without_a_way_back_are_left_out_of_it() -> None:

@@ -168,16 +168,16 @@ class FileSizes(Answer):
         """What to set and the files that a commit then writes, or that nothing should change."""
         if self.next_before is None and self.size_trial is None:
             return "No advice: nothing was tried."
-        changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.is_change]
+        changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.sql]
         # No setting makes a full file from a commit with too few bytes.
-        less_often = "Also commit less often, or compact." if any(a.setting == COMMIT_FREQUENCY for a in self.advice) else ""
+        less_often = "commit less often, or compact" if any(a.setting == COMMIT_FREQUENCY for a in self.advice) else ""
         if not changes:
-            return f"No change: no setting that was tried makes fewer or better-sized files. {less_often}".strip()
+            return f"{raised(less_often) or 'No change'}: no setting that was tried makes fewer or better-sized files."
         told = " and ".join(changes)
         won = next(
             (f": {of} writes {made(after)} instead of {made(before)}" for of, before, after in _tried(self) if after is not before), ""
         )
-        return f"{raised(told)}{won}. {less_often}".strip()
+        return f"{raised(told)}{won}.{f' Also {less_often}.' if less_often else ''}"
 
     def effects(self) -> list[Effect]:
         """The files that a typical and a large commit write, now and as advised, and the bytes that they shuffle."""

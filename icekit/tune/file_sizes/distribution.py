@@ -451,7 +451,7 @@ def advised_mode(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> str:
 def advise(facts: TableFacts, mode: Mode, trial: ModeTrial | None) -> tuple[Advice, ...]:
     """Advice on the distribution of appends."""
     if facts.default_spec.is_unpartitioned and not facts.sort_order:
-        said = "Without a partitioning or an order, rows cannot be grouped, so each task of the writer writes its own files: repartition in the job, or commit less often."
+        said = "Without a partitioning or an order, rows cannot be grouped, so each task of the writer writes its own files. Only the job itself can write fewer, with a repartition before the write."
         return (Advice(_SETTING, mode.value, mode.value, said),)
     if trial is None:
         return (Advice(_SETTING, mode.value, mode.value, f"Not tried; in force because of {mode.why}."),)
@@ -493,7 +493,7 @@ def advise_order(facts: TableFacts, columns: tuple[str, ...]) -> tuple[Advice, .
         Advice(
             "sort order",
             now,
-            ", ".join(columns),
+            now,
             f"Filters on {', '.join(columns)} skip no files. With a sort order, {how}, and each write sorts its rows. Not tried here: run icekit tune layout, "
             f"which tries {ddl.write_order(facts.sql_name, facts.by_name, columns, by_partition=partitioned)}.",
         ),

@@ -135,7 +135,7 @@ def _order(facts: TableFacts, change: tuple[tuple[Field, ...], LayoutOrder | Non
             ORDER,
             now,
             order.name,
-            f"{why} Only a rewrite can apply a curve, and later data must be rewritten again, so the statement is the rewrite below.",
+            f"{why} Only a rewrite can apply a curve, and later data must be rewritten again, so the statement is the rewrite of the existing data files.",
             verified=verified(tried),
         )
     by_partition = bool(spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes

@@ -228,7 +228,7 @@ def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
             f"{size(found.writer_bytes)} of its {size(heap)} of heap in this session."
         )
         if wanted < found.row_group_bytes:
-            return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted}, the row groups would fit."),)
+            return (_remark(current, wanted, f"{evidence} With {ROW_GROUP} = {wanted}, the row groups would fit."),)
     if found.chunk_bytes < SMALL_CHUNK and found.row_group_bytes < facts.target_bytes and facts.target_bytes >= _LEAST_ROW_GROUP:
         wanted = _power(min(facts.target_bytes, _MOST_ROW_GROUP, found.columns * 2 * SMALL_CHUNK))
         if wanted > found.row_group_bytes and (heap is None or wanted * found.open_files <= SHARE_OF_HEAP * heap):
@@ -236,7 +236,7 @@ def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
                 f"{count(found.columns, 'column')} share a row group of {size(found.row_group_bytes)}: {size(found.chunk_bytes)} per column, "
                 "so a query of few columns seeks more than it reads."
             )
-            return (_remark(current, f"{evidence} With {ROW_GROUP} = {wanted} a column's part would be large enough."),)
+            return (_remark(current, wanted, f"{evidence} With {ROW_GROUP} = {wanted} a column's part would be large enough."),)
     memory = f", {size(found.writer_bytes)} of a task's {size(heap)} of heap" if heap is not None else ""
     evidence = (
         f"{size(found.row_bytes)} per row, {found.rows_a_group:,.0f} rows per row group, {size(found.chunk_bytes)} for each of "
@@ -245,11 +245,10 @@ def advise(facts: TableFacts, found: Sizing | None) -> tuple[Advice, ...]:
     return (Advice(ROW_GROUP, current, current, evidence),)
 
 
-def _remark(current: str | None, evidence: str) -> Advice:
-    """A remark and no statement: the memory is this session's, and the table's writers may have another."""
-    return Advice(
-        ROW_GROUP, current, current, f"{evidence} Before you set it, compare it with the memory of the jobs that write the table."
-    )
+def _remark(current: str | None, wanted: int, evidence: str) -> Advice:
+    """Advice without a statement: the memory is this session's, and the table's writers may have another."""
+    check = "Before you set it, compare it with the memory of the jobs that write the table."
+    return Advice(ROW_GROUP, current, str(wanted), f"{evidence} {check}")
 
 
 def _power(limit: float) -> int:

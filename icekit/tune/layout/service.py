@@ -229,13 +229,13 @@ class Layout(Answer):
 
     def verdict(self) -> str:
         """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
-        changes = {a.setting: a for a in self.advice if a.is_change or a.proposed != a.current}
+        changes = {a.setting: a for a in self.advice if a.is_change}
         parts = [f"partition by {changes[SPEC].proposed}"] if SPEC in changes else []
         if ORDER in changes:
             parts.append(f"sort by {changes[ORDER].proposed}")
         elif OLD_DATA in changes:
             parts.append("sort partitions again whose files overlap" if self.worn else "rewrite existing data files")
-        others = [a.setting for a in self.advice if a.is_change and a.setting not in {SPEC, ORDER, OLD_DATA}]
+        others = [a.setting for a in changes.values() if a.setting not in {SPEC, ORDER, OLD_DATA}]
         parts += [f"set {', '.join(others)}"] if others else []
         if not self.levels:
             known = "the filters of your queries are not known, so there is no advice on partitions and order. Give filters, or declare columns (icekit.filter-columns)."

@@ -237,7 +237,7 @@ def _rewrite(facts: TableFacts, behind: Sequence[Skipping]) -> Advice:
         return Advice(
             OLD_FILES,
             KEPT,
-            KEPT,
+            "rewritten in parts",
             f"{old}, and until then filters on {names} skip no more files than now: run {sql} with a where that keeps each run small.",
         )
     return Advice(OLD_FILES, KEPT, KEPT, f"{old}. Leave this to compaction, which rewrites them anyway. To do it at once: {sql}.")

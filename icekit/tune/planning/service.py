@@ -229,7 +229,7 @@ class Planning(Answer):
         """What to change and what it saves, or that nothing should change."""
         if not self.facts.data.file_count:
             return "No change: the table has no data files, so there is nothing to plan."
-        changes = [a for a in self.advice if a.is_change or a.proposed != a.current]
+        changes = [a for a in self.advice if a.is_change]
         m, place = self.facts.manifests, self.decisions[0].place
         took = next((f" in {elapsed(t.seconds)}" for t in self.modes if t.name == place), "")
         if not changes:
@@ -240,7 +240,7 @@ class Planning(Answer):
 
     def effects(self) -> list[Effect]:
         """The effects of the advised changes on manifests, planning, bytes, and write and read time."""
-        changed = {a.setting for a in self.advice if a.is_change or a.proposed != a.current}
+        changed = {a.setting for a in self.advice if a.is_change}
         found = []
         tried = self.rewritten
         if MANIFESTS in changed and tried is not None:

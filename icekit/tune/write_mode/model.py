@@ -273,6 +273,8 @@ def even_sentence(comparison: CostComparison) -> str:
 
 
 _GRANULARITY = "write.delete.granularity"
+#: The setting of the advice on compaction; no statement sets it.
+INTERVAL = "compaction interval"
 _V3 = (
     "the upgrade cannot be undone, and every reader and writer of the table must support version 3 "
     "(Spark with Iceberg 1.8 or newer for deletion vectors; check Flink, Trino, Athena, Snowflake and pyiceberg, which reads but does not write it)"
@@ -426,7 +428,4 @@ def _cadence(comparison: CostComparison, costs: Costs, reads: float | None) -> A
         best, said = None, f"{said}; at {reads:,.3g} reads per commit, compaction is not worth it within {MAX_CYCLE:,} commits"
     elif best is not None:
         said += f"; at {reads:,.3g} reads per commit, a compaction every {count(best, 'commit')} is cheapest"
-    value = best or until
-    return Advice(
-        "compaction interval", None, None if value is None else f"every {count(value, 'commit')}", f"With {costs.variant.name}, {said}."
-    )
+    return Advice(INTERVAL, None, None if best is None else f"every {count(best, 'commit')}", f"With {costs.variant.name}, {said}.")

@@ -32,6 +32,7 @@ from icekit.tune.write_mode.history import (
     write_history,
 )
 from icekit.tune.write_mode.model import (
+    INTERVAL,
     MAX_CYCLE,
     Changed,
     Cost,
@@ -92,7 +93,8 @@ class WriteModeChoice(Answer):
         """The mode to set and what it saves, or that nothing should change."""
         if self.comparison is None:
             return f"No advice: too little was measured to compare the modes ({self.stopped})."
-        changes = [a for a in self.advice if a.is_change and not a.is_alternative]
+        changes = [a for a in self.advice if a.sql and not a.is_alternative]
+        compact = next((f" Compact {a.proposed}." for a in self.advice if a.setting == INTERVAL and a.is_change), "")
         instead = next((a for a in self.advice if a.is_alternative), None)
         at = f" at {self.reads:,.3g} reads per commit" if self.reads is not None else ""
         more = f" Format version {instead.proposed} would save more, but the upgrade cannot be undone." if instead is not None else ""
@@ -102,12 +104,12 @@ class WriteModeChoice(Answer):
                 return f"No advice: the number of reads of the table is not known. {even}"
             kept = f"no mode of format version {self.current.format_version} costs clearly less than {self.current.name}{at}"
             if instead is not None:
-                return f"Consider format version {instead.proposed}, an upgrade that cannot be undone: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise change nothing: {kept}."
-            return f"No change: {kept}."
+                return f"Consider format version {instead.proposed}, an upgrade that cannot be undone: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise keep {self.current.name}: {kept}.{compact}"
+            return f"Keep {self.current.name}: {kept}.{compact}" if compact else f"No change: {kept}."
         sets = " and ".join(f"set {a.setting} to {a.proposed}" for a in changes)
         before, after = self._before_and_after()
         won = f": a commit costs {elapsed(after.total)} instead of {elapsed(before.total)}, reads included{at}" if before and after else ""
-        return f"{raised(sets)}{won}.{more}"
+        return f"{raised(sets)}{won}.{compact}{more}"
 
     def _before_and_after(self) -> tuple[Cost | None, Cost | None]:
         """The cost of a commit now and as advised, including the reads that follow it; None if not known."""
@@ -115,7 +117,7 @@ class WriteModeChoice(Answer):
         there = c.of(self.current) if c is not None else None
         if c is None or reads is None or there is None:
             return None, None
-        proposed = {a.setting: a.proposed for a in self.advice if a.is_change and not a.is_alternative}
+        proposed = {a.setting: a.proposed for a in self.advice if a.sql and not a.is_alternative}
         mode = proposed.get(f"write.{self.operation}.mode") or self.current.mode
         granularity = (
             proposed.get("write.delete.granularity")

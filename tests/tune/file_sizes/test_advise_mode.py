@@ -68,7 +68,7 @@ def test_an_unpartitioned_table_without_an_order_has_nothing_to_bring_rows_toget
     (found,) = advise(facts, modes(facts)[0], trial("none", none=8))
 
     assert not found.is_change
-    assert "repartition in the job" in found.evidence
+    assert "a repartition before the write" in found.evidence
 
 
 def order(facts: TableFacts) -> str:

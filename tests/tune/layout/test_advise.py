@@ -332,7 +332,7 @@ def test_smaller_row_groups_are_a_remark_for_writers_with_many_open_files() -> N
     assert str(16 * MIB) not in fits.evidence
     assert str(16 * MIB) in many.evidence
     # The heap is this session's, not that of the table's writers.
-    assert not many.is_change
+    assert (many.proposed, many.sql) == (str(16 * MIB), None)
 
 
 def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() -> None:
@@ -342,7 +342,7 @@ def test_larger_row_groups_are_a_remark_for_a_table_of_thousands_of_columns() ->
     (got,) = clustering.advise(facts, narrow)
 
     assert str(512 * MIB) in got.evidence
-    assert not got.is_change
+    assert (got.proposed, got.sql) == (str(512 * MIB), None)
     assert str(512 * MIB) not in clustering.advise(facts, replace(narrow, heap_bytes=256 * MIB))[0].evidence
 
 
