@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +43,13 @@ def test_every_section_that_a_page_links_to_exists(page: str) -> None:
         text = ((ROOT / page).parent / target).read_text() if target else TEXTS[page]
         headings = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
         assert section in headings, target
+
+
+@each_page
+def test_option_tables_say_what_the_help_says(page: str) -> None:
+    updated = runpy.run_path(str(ROOT / "scripts" / "option-tables.py"))["updated"]
+
+    assert updated(TEXTS[page]) == TEXTS[page], "run scripts/option-tables.py"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/findings.md"])
