@@ -64,7 +64,7 @@ _RENAMED = {
     "client.secret-access-key": "s3.secret-access-key",
     "client.session-token": "s3.session-token",
 }
-# They steer pyiceberg itself and mean nothing to Spark.
+# These configure pyiceberg itself and mean nothing to Spark.
 _PYTHON_ONLY = frozenset("py-io-impl type init_catalog_tables echo pool_pre_ping s3.resolve-region".split())
 _SCALED_TO_MS = {
     "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
@@ -174,7 +174,7 @@ def _translate(key: str, value: str) -> tuple[str, str] | None:
 
 
 def _file_io(settings: dict[str, str]) -> list[str]:
-    """Choose the FileIO that goes with the storage the profile names; its packages."""
+    """Choose the FileIO for the storage that the profile names; returns its packages."""
     warehouse = settings.get("warehouse", "")
     for prefix, schemes, io_impl, package in (
         ("s3.", ("s3:", "s3a:", "s3n:"), "org.apache.iceberg.aws.s3.S3FileIO", AWS_BUNDLE),
@@ -183,24 +183,24 @@ def _file_io(settings: dict[str, str]) -> list[str]:
     ):
         if warehouse.startswith(schemes) or any(key.startswith(prefix) for key in settings):
             settings.setdefault("io-impl", io_impl)
-            # pyiceberg addresses an S3 endpoint of one's own by path unless told otherwise.
+            # pyiceberg addresses a custom S3 endpoint by path by default.
             if prefix == "s3." and "s3.endpoint" in settings:
                 settings.setdefault("s3.path-style-access", "true")
-                # Java's client does not start without a region; an endpoint of one's own seldom has one.
+                # Java's client does not start without a region; a custom endpoint rarely has one.
                 if "AWS_REGION" not in os.environ:
                     settings.setdefault("client.region", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1")
             return [package]
     return []
 
 
-# --- Start, or borrow, the Spark session; nothing else in icekit makes one
+# --- Start, or borrow, the Spark session; nothing else in icekit creates one
 
 
 #: Marks a catalog of the session as one that icekit has configured.
 ADDED = "icekit.added"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
-# What icekit's own session differs in from Spark's defaults, and why.
+# How icekit's own session differs from Spark's defaults, and why.
 _OWN_SESSION = {
     "spark.app.name": "icekit",
     "spark.ui.enabled": "false",
@@ -210,12 +210,12 @@ _OWN_SESSION = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
-    # What Spark itself masks, in the event log and on its pages, of the settings that it starts with.
+    # The initial settings that Spark itself masks, in the event log and on its pages.
     "spark.redaction.regex": SECRET_KEY,
     # The cache of delete files can hang, and can ignore equality deletes (apache/iceberg
-    # issues 10987 and 15039); figures that others rely on are not made with it.
+    # issues 10987 and 15039); figures that others rely on are measured without it.
     "spark.sql.iceberg.executor-cache.enabled": "false",
-    # Queries of one shape, asked of many tables and snapshots, keep their compiled code; by default that of 100 is kept.
+    # Queries of one shape on many tables and snapshots reuse their compiled code; by default, the code of 100 is kept.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
 }
@@ -242,7 +242,7 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
     master other than ``local[*]`` or a larger driver. Raises
     :class:`~icekit.errors.SparkUnavailable`.
     """
-    # Threads that observe several tables may ask at the same moment.
+    # Threads that observe several tables may get here at the same time.
     with _starting:
         return _own_session(conf)
 
@@ -263,7 +263,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
         try:
-            # The JVM's command line is for all to read; what is secret follows by the bridge's socket.
+            # Everybody can read the JVM's command line, so secrets follow through the bridge's socket.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
             try:
@@ -289,7 +289,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
 
 
 def own_settings(text: str) -> dict[str, str]:
-    """What ``ICEKIT_SPARK_CONF`` says."""
+    """The settings in ``ICEKIT_SPARK_CONF``."""
     form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
     try:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
@@ -302,9 +302,9 @@ def own_settings(text: str) -> dict[str, str]:
 
 
 def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
-    """Raise SparkUnavailable for a setting of Spark SQL that it refuses, by name, before there is a session.
+    """Raise SparkUnavailable, with its name, for a setting that Spark SQL rejects, before there is a session.
 
-    PySpark asks the session's settings how to show an error; where those are the error, it asks for many minutes.
+    PySpark reads the session's settings to show an error; if a setting is the error, it retries for many minutes.
     """
     scratch = jvm.org.apache.spark.sql.internal.SQLConf()
     for key, value in settings.items():
@@ -328,7 +328,7 @@ def is_own(spark: SparkSession) -> bool:
 
 
 def stop_own() -> None:
-    """Stop the session that icekit started, if it did; never another's."""
+    """Stop the session if icekit started it; never another's."""
     global _started
     if _started is not None:
         _started.stop()
@@ -338,9 +338,9 @@ def stop_own() -> None:
 def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     """Configure a catalog in a running session, unless the session has one of that name.
 
-    What is secret never becomes a setting of the session, as Spark writes those in plain text into its event log (the
-    properties of each job and stage, whatever ``spark.redaction.regex`` is) and onto its pages. The catalog is opened with it
-    instead, and Spark keeps the open catalog. Raises :class:`~icekit.errors.ProfileError` where that cannot be and the
+    Secrets never become settings of the session, because Spark writes those in plain text into its event log (the
+    properties of each job and stage, whatever ``spark.redaction.regex`` is) and onto its pages. The catalog is opened with them
+    instead, and Spark keeps the open catalog. Raises :class:`~icekit.errors.ProfileError` if that is impossible and the
     session has an event log, and :class:`~icekit.errors.CatalogUnreachable` if the catalog cannot be opened.
     """
     base = min(conf.settings, key=len)
@@ -365,14 +365,14 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
 
 
 def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
-    """Let a session open a catalog with settings that it does not get: this thread lends it those of another session."""
+    """Let a session open a catalog with settings that it does not keep: this thread temporarily uses those of another session."""
     sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
     own: Any = spark._jsparkSession
     lender = own.newSession()
     for key, value in settings.items():
         lender.conf().set(key, value)
     before = sessions.getActiveSession()
-    # A catalog that is opened asks the session that is active in its thread for its settings.
+    # A catalog that is opened reads the settings of the active session of its thread.
     sessions.setActiveSession(lender)
     try:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
@@ -388,9 +388,9 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
 
 
 def require_java() -> None:
-    """Raise SparkUnavailable unless a Java that Spark runs on is found (``JAVA_HOME``, then ``PATH``).
+    """Raise SparkUnavailable unless a Java that Spark supports is found (``JAVA_HOME``, then ``PATH``).
 
-    17 or newer, and older than 23: from there on Hadoop's use of the security manager fails.
+    17 to 22: with 23 and newer, Hadoop's use of the security manager fails.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")

@@ -477,7 +477,7 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
+class Coverage:
     """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all candidates."""
 
     candidates: int
@@ -495,11 +495,11 @@ class Bought:
         return self.file_opens_saved / self.of_file_opens_saved if self.of_file_opens_saved else None
 
 
-def bought(found: Sequence[Candidate], plan: Plan) -> Bought:
+def coverage(found: Sequence[Candidate], plan: Plan) -> Coverage:
     """Count the candidates whose partitions are all in the plan's actions."""
     chosen = {p for action in plan.actions for p in action.partitions}
     taken = [c for c in found if chosen.issuperset(c.partitions)]
-    return Bought(len(taken), *_sums(taken), len(found), *_sums(found))
+    return Coverage(len(taken), *_sums(taken), len(found), *_sums(found))
 
 
 def _sums(some: Sequence[Candidate]) -> tuple[int, int, int]:

@@ -35,7 +35,7 @@ from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
-# --- Collect the facts of one table for its notebook within its time, and keep them while the table does not move
+# --- Collect the facts of one table for its notebook within its time limit, and keep them until the table changes
 
 
 class TimedOut(IcekitError):
@@ -58,9 +58,9 @@ def observed(
     *,
     collect: Callable[..., TableFacts] | None = None,
 ) -> Observed:
-    """A table's facts and findings; raises :class:`TimedOut` after so many seconds, its Spark work cancelled.
+    """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the time limit.
 
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` stands for
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` replaces
     :meth:`icekit.catalog.Lake.observe`.
     """
     chosen, waited = limits(options.thresholds), Waited()
@@ -108,7 +108,7 @@ def kept(facts: TableFacts, scratch: Path) -> Path:
     return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")
 
 
-# --- Keep the facts of tables that were observed, each for as long as its table does not move
+# --- Keep the facts of observed tables, each until its table changes
 
 
 class FactsCache:
@@ -135,12 +135,12 @@ class FactsCache:
         if self._folder is None:
             return collect()
         kept = self._folder / f"{slug(display_name(name))}.facts.json"
-        # Before they are collected: what moves meanwhile is not known.
+        # Read before the facts are collected, because changes during the collection are not seen.
         at = lake.tables.source(name).metadata_location
         if self._at.get(name) in ((at, True), (at, storage)):
             return load_facts(kept)
         made = collect()
-        # A full disk takes no facts away; they are collected again.
+        # With a full disk, facts are not kept but collected again.
         with contextlib.suppress(OSError):
             save_facts(made, kept)
             self._at[name] = (at, storage)
@@ -150,7 +150,7 @@ class FactsCache:
 # --- Run the notebook on a table's facts in a warm kernel, and export its page
 
 
-# --- Keep kernels warm: a notebook after another in one process, each as if the kernel were fresh
+# --- Keep kernels warm: one notebook after another in one process, each as if in a new kernel
 #
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
@@ -160,7 +160,7 @@ class FactsCache:
 
 ENGINE = "icekit"
 _NAME = "python3"
-#: Notebooks that a kernel runs before it is replaced: what may leak stays small.
+#: The number of notebooks that a kernel runs before it is replaced, so that leaks stay small.
 NOTEBOOKS = 50
 _RESET = "get_ipython().reset(new_session=True)"
 
@@ -178,7 +178,7 @@ class Kernel:
         self.manager: Any = None
 
     def ready(self, imports: str) -> None:
-        """Start the process if there is none, and let it import what notebooks do: that is no table's own time."""
+        """Start the process if there is none, and import what notebooks import; this time counts for no table."""
         if self.manager is not None:
             return
         blank = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
@@ -189,7 +189,7 @@ class Kernel:
         self._is_clean = False
 
     def execute(self, notebook: Any, kernel_name: str) -> Any:
-        """Run what papermill gives an engine; whatever fails ends the process, as nobody knows what state it is in."""
+        """Run what papermill passes to an engine; any failure ends the process, because its state is then unknown."""
         with self._client(PapermillNotebookClient, notebook, kernel_name) as client:
             if not self._is_clean:
                 client.start_new_kernel_client()
@@ -224,7 +224,7 @@ class Kernel:
                 os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Let go of the process, alive or not."""
+        """Release the process, whether it is alive or not."""
         manager, self.manager, self._used, self._is_clean = self.manager, None, 0, True
         if manager is not None:
             with contextlib.suppress(Exception):
@@ -232,7 +232,7 @@ class Kernel:
 
 
 class Kernels:
-    """A kernel for each thread that asks, and a way to kill them all."""
+    """A kernel for each thread, and a way to kill them all."""
 
     def __init__(self, *, reuse: bool = True) -> None:
         self._reuse = reuse
@@ -256,7 +256,7 @@ class Kernels:
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
-    """papermill's own engine, in a kernel that is given."""
+    """papermill's own engine, in a given kernel."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any) -> Any:
@@ -269,7 +269,7 @@ papermill_engines.register(ENGINE, _Engine)
 
 @contextlib.contextmanager
 def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
-    """Kill the kernel when the time is over; the event that is yielded tells that it was."""
+    """Kill the kernel when the time is over; the yielded event is set if that happened."""
     over = threading.Event()
     if seconds is None:
         yield over
@@ -279,7 +279,7 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
 
     def stop() -> None:
         over.set()
-        # Again and again: a kernel that is just being started has no process yet.
+        # Repeatedly, because a kernel that is just being started has no process yet.
         while not done.is_set():
             kernel.kill()
             done.wait(0.2)
@@ -302,9 +302,9 @@ _LATER = "import matplotlib.pyplot, pandas"
 def rendered(
     kernel: Kernel, name: Identifier, facts_file: Path, options: Options, seconds: float | None = None, *, history: str = ""
 ) -> tuple[Path, ReportedHealth | None, str | None, Mapping[str, float]]:
-    """A table's page, what its document says (None if a cell failed) and why, and the seconds of both steps.
+    """A table's page, its document (None if a cell failed) with the reason, and the seconds of both steps.
 
-    Raises :class:`~icekit.report.rendering.TimedOut`, the kernel killed, after so many seconds.
+    Kills the kernel and raises :class:`~icekit.report.rendering.TimedOut` after the time limit.
     """
     table, output = display_name(name), options.output.resolve()
     base = slug(table)
@@ -340,7 +340,7 @@ def _parameters(options: Options, table: str, facts_file: Path, history: str) ->
 
 @functools.cache
 def imports() -> str:
-    """What the notebook imports, as code, for a kernel that is got ready for it."""
+    """The notebook's imports as code, to prepare a kernel."""
     cells = json.loads(notebook_path().read_text(encoding="utf-8"))["cells"]
     lines = [line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
     return "\n".join([*(line for line in lines if line.startswith(("import ", "from "))), _LATER])
@@ -361,11 +361,11 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
             kernel=kernel,
             progress_bar=False,
             kernel_name="python3",
-            # It is written once, at its end: a table's notebook holds half a megabyte of pictures.
+            # It is written once, at the end, because a table's notebook has half a megabyte of pictures.
             request_save_on_cell_execute=False,
         )
     except OSError as problem:
-        # papermill names no file where the disk is full, and leaves half of it.
+        # With a full disk, papermill names no file, and leaves an incomplete one.
         problem.filename = problem.filename or str(executed)
         with contextlib.suppress(OSError):
             executed.unlink(missing_ok=True)
@@ -373,14 +373,14 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
     except papermill.PapermillExecutionError as problem:
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
-    # papermill wrote it as it ran; secrets must not stay in it. A file has a text's lines one by one, where a key of several is not seen.
+    # papermill wrote it while it ran; secrets must not stay in it. The file has lines one by one, so a key of several lines is not recognised there.
     notebook = nbformat.from_dict(mask_data(_scrubbed(notebook)))  # type: ignore[no-untyped-call]
     write_text(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     return notebook, error
 
 
 def _scrubbed(notebook: Any) -> Any:
-    """The notebook without secrets in what libraries logged, and in the traces of what failed."""
+    """The notebook without secrets in logged messages and in stack traces."""
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.output_type == "error":
             output.evalue, output.traceback = scrub(output.evalue), [scrub(frame) for frame in output.traceback]

@@ -117,7 +117,7 @@ def act(work: TableWork, studied: Studied, share: Share, *, dry_run: bool) -> No
         work.note(step)
         changed = changed or step.run_id is not None
         if step.status == "done" and action == "compact" and (share.cut or leaves_for_budget(plan)):
-            work.note(Step(action, "waits", "the budget leaves its other partitions to the next pass"))
+            work.note(Step(action, "waits", "over budget: its other partitions wait for the next pass"))
         if step.status in {"busy", "stopped", "failed"}:
             break
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from icekit.report import ReportRun
 
-Kind = Literal["unhealthy", "failed", "well", "done"]
+Kind = Literal["unhealthy", "failed", "resolved", "done"]
 _GRAVE: tuple[Kind, ...] = ("failed", "unhealthy")
 # Stands for the policy in lists of tables, whose names have a dot.
 _POLICY = "policy"
@@ -67,7 +67,7 @@ class Message:
 
 
 def news(made: Pass, policy: SchedulePolicy) -> list[News]:
-    """The news of a pass; ``well`` is not included, because it depends on earlier messages."""
+    """The news of a pass; ``resolved`` is not included, because it depends on earlier messages."""
     found = []
     for one in made.tables:
         where = _where(one, policy)
@@ -127,10 +127,10 @@ def messages(made: Pass, policy: SchedulePolicy, told: Mapping[str, Mapping[str,
         before = told.get(receiver.name, {})
         tell = [one for one in found if one.kind in receiver.about and _is_new(one, before.get(one.table), receiver, now_ms)]
         grave = {one.table for one in found if one.kind in _GRAVE}
-        well = [] if not _knows(made) else _well(made, before, grave, policy)
-        forget: dict[str, dict[str, Any] | None] = {one.table: None for one in well}
-        if "well" in receiver.about:
-            tell += well
+        resolved = [] if not _knows(made) else _resolved(made, before, grave, policy)
+        forget: dict[str, dict[str, Any] | None] = {one.table: None for one in resolved}
+        if "resolved" in receiver.about:
+            tell += resolved
         note: dict[str, dict[str, Any] | None] = {one.table: {"mark": one.mark, "at_ms": now_ms} for one in tell if one.kind in _GRAVE}
         if tell or forget:
             written.append(_message(receiver, tell, made, forget | note))
@@ -147,32 +147,32 @@ def _knows(made: Pass) -> bool:
     return not made.is_dry_run and not made.interrupted and not made.failure
 
 
-def _well(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: SchedulePolicy) -> list[News]:
+def _resolved(made: Pass, before: Mapping[str, Any], grave: Iterable[str], policy: SchedulePolicy) -> list[News]:
     """Tables that a receiver was notified about and that are healthy now."""
     by_name = {one.table: one for one in made.tables}
     found = []
     for table in sorted(set(before) - set(grave)):
         one = by_name.get(table)
         if table == _POLICY:
-            found.append(News(table, "well", "healthy again", policy.name, "nothing", "well"))
+            found.append(News(table, "resolved", "healthy again", policy.name, "nothing", "resolved"))
         elif one is None:
-            found.append(News(table, "well", "no longer covered by this policy", policy.name, "nothing", "well"))
+            found.append(News(table, "resolved", "no longer covered by this policy", policy.name, "nothing", "resolved"))
         elif one.status not in {"quiet", "busy", "stopped"}:
             found.append(
                 News(
                     table,
-                    "well",
+                    "resolved",
                     f"healthy again ({one.health.status if one.health else one.status})",
                     _where(one, policy),
                     "nothing",
-                    "well",
+                    "resolved",
                 )
             )
     return found
 
 
 def _message(receiver: Receiver, tell: Sequence[News], made: Pass, told: Mapping[str, dict[str, Any] | None]) -> Message:
-    kinds = {kind: sum(one.kind == kind for one in tell) for kind in ("failed", "unhealthy", "well", "done")}
+    kinds = {kind: sum(one.kind == kind for one in tell) for kind in ("failed", "unhealthy", "resolved", "done")}
     title = f"icekit {made.policy}: {', '.join(f'{n} {kind}' for kind, n in kinds.items() if n)}"
     again = (
         f" You get a reminder after {span(receiver.remind * 1000)} if this does not change."

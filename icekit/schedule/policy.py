@@ -225,7 +225,7 @@ Patience = Annotated[float, by(_patience)]
 #: The actions that a rule may allow in addition to reporting, in the order in which they run.
 ACTIONS = ("convert", "compact", "maintain")
 #: The events that a receiver may be notified of.
-News = Literal["unhealthy", "failed", "well", "done"]
+News = Literal["unhealthy", "failed", "resolved", "done"]
 
 Gate = Literal["never", "warning", "critical"]
 
@@ -410,7 +410,7 @@ class Receiver(_Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
     to: Annotated[str, Field(min_length=1)]
-    about: Annotated[tuple[News, ...], OneOrMore] = ("unhealthy", "failed", "well")
+    about: Annotated[tuple[News, ...], OneOrMore] = ("unhealthy", "failed", "resolved")
     remind: Span | None = 86_400.0
 
 

@@ -280,7 +280,7 @@ def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict
     )
     bytes_left, files_left = budget.bytes, budget.files
     spent = {table: [0, 0] for table in wanted}
-    bought = dict.fromkeys(wanted, 0)
+    taken = dict.fromkeys(wanted, 0)
     for offer, table in queue:
         if (bytes_left is not None and offer.bytes_in > bytes_left) or (files_left is not None and offer.files_in > files_left):
             continue
@@ -288,12 +288,12 @@ def share_out(wanted: Mapping[str, Sequence[Offer]], budget: PassBudget) -> dict
         files_left = None if files_left is None else files_left - offer.files_in
         spent[table][0] += offer.bytes_in
         spent[table][1] += offer.files_in
-        bought[table] += 1
+        taken[table] += 1
     return {
         table: Share(
             None if budget.bytes is None else spent[table][0],
             None if budget.files is None else spent[table][1],
-            bought[table] < len(several),
+            taken[table] < len(several),
         )
         for table, several in wanted.items()
     }
@@ -346,7 +346,7 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
         return Studied({})
     facts, findings = observed(lake, table, rule, known)
     plans: dict[str, Plan] = {}
-    bought: tuple[Offer, ...] = ()
+    on_offer: tuple[Offer, ...] = ()
     if rule.convert and (converting := _convert(lake, table, findings, rule.convert, ledger)).actions:
         plans["convert"] = converting
     if rule.compact and (policy := compaction_policy(rule, findings)) is not None:
@@ -355,11 +355,11 @@ def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.dat
         )
         if compacting.actions:
             plans["compact"] = compacting
-            bought = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
+            on_offer = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
     if rule.maintain and (maintaining := maintenance(lake, facts, findings, rule)).actions:
         plans["maintain"] = maintaining
     names_orphans = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
-    return Studied(plans, bought, facts.storage.sharing.refusal if facts.storage and names_orphans else None)
+    return Studied(plans, on_offer, facts.storage.sharing.refusal if facts.storage and names_orphans else None)
 
 
 def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None = None) -> tuple[TableFacts, Findings]:

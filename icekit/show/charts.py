@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, TEXT, Grid
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
-from icekit.compact.plan import bought
+from icekit.compact.plan import coverage
 from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
 from icekit.diagnose.heap import FITS_SHARE, SHOWN, HeapForecast, grid, summary
@@ -232,7 +232,7 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         return nothing(title, "No partition is worth a rewrite under this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in found)]
     won = [0, *accumulate(c.file_opens_saved for c in found)]
-    taken = bought(found, plan)
+    taken = coverage(found, plan)
     total = facts.data.size_in_bytes
     with styled():
         figure, (axes,) = canvas(title, 3.8)

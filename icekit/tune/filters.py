@@ -14,10 +14,10 @@ from icekit.facts.model import Column
 from icekit.facts.where import among, literal_of
 from icekit.sql import identifier
 
-# --- Hold what queries ask of a table: conditions on columns, as far as Iceberg can skip files by them
+# --- Conditions of queries on columns, as far as Iceberg can skip files by them
 
 
-#: Types that begin so have no bounds that Iceberg could skip by.
+#: Types with these prefixes have no bounds by which Iceberg can skip files.
 NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {
@@ -38,8 +38,8 @@ _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "is null": "not null", "
 class Leaf:
     """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix, is null or not null.
 
-    ``values`` are as facts keep them (dates in days, timestamps in microseconds); empty where the
-    source of the filter does not tell them, and for nulls.
+    ``values`` have the types that facts use (dates in days, timestamps in microseconds); empty if the
+    source of the filter does not state them, and for nulls.
     """
 
     column: str
@@ -59,7 +59,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """A condition that no bounds can rule out, such as of a function."""
+    """A condition that no bounds can rule out, such as one on a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ Node = Leaf | Anything | All | Either
 class Filter:
     """One filter of queries; ``weight`` is how often it was seen, ``origin`` where.
 
-    ``text`` is as it was found. ``tree`` is what Iceberg may skip files by.
+    ``text`` is the filter as found. ``tree`` is the part by which Iceberg can skip files.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Filter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it asks for, in their order; those asked only to be not null are left out, as Spark asks that of every column."""
+        """The columns it uses, in their order, except those with only ``is not null``, which Spark adds for every column."""
         return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree) if leaf.op != "not null"))
 
     @property
@@ -102,7 +102,7 @@ class Filter:
         return all(leaf.is_bound for leaf in leaves(self.tree))
 
     def only(self, column: str) -> Filter:
-        """The filter with what it asks of one column, as if it asked nothing else."""
+        """The filter with only its conditions on one column."""
         return replace(self, tree=_kept(self.tree, lambda leaf: leaf.column == column))
 
 
@@ -116,18 +116,18 @@ def leaves(node: Node) -> Iterator[Leaf]:
 
 
 def conjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
-    """Conditions that all hold, as simply as can be said."""
+    """Conditions that all hold, simplified."""
     flat: list[Node] = []
     for part in parts:
         flat += part.parts if isinstance(part, All) else [] if isinstance(part, Anything) else [part]
-    # Spark asks of every column that it be not null; what compares with a value says so too.
+    # Spark adds ``is not null`` for every column; a comparison with a value implies it.
     compared = {part.column for part in flat if isinstance(part, Leaf) and part.kind != NULLS}
     unique = tuple(dict.fromkeys(p for p in flat if not (isinstance(p, Leaf) and p.op == "not null" and p.column in compared)))
     return Anything() if not unique else unique[0] if len(unique) == 1 else All(unique)
 
 
 def disjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
-    """Conditions of which one holds; nothing is known if one of them may be anything."""
+    """Conditions of which one holds; nothing is known if one of them cannot be ruled out."""
     flat: list[Node] = []
     for part in parts:
         if isinstance(part, Anything):
@@ -138,7 +138,7 @@ def disjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
 
 
 def negated(node: Node) -> Node:
-    """The opposite, as far as bounds can tell it: that a value differs rules out no file."""
+    """The negation, as far as bounds can decide it; ``<>`` rules out no file."""
     if isinstance(node, Leaf):
         return replace(node, op=_NEGATED[node.op]) if node.op in _NEGATED else Anything()
     if isinstance(node, All):
@@ -170,9 +170,9 @@ def with_leaves(node: Node, change: Callable[[Leaf], Node]) -> Node:
 
 
 def sql(node: Node, columns: Mapping[str, Column]) -> str:
-    """A tree as a predicate of Spark SQL that Iceberg takes whole; ``columns`` are the table's leaves by name.
+    """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the table's leaves by name.
 
-    Raises KeyError for a column that is not there, ValueError for a value that has no literal or is not known.
+    Raises KeyError for a column that does not exist, ValueError for a value that has no literal or is not known.
     """
     if isinstance(node, Anything):
         return "true"
@@ -192,7 +192,7 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
 
 
 def predicates(filters: Iterable[Filter], columns: Mapping[str, Column]) -> list[tuple[Filter, str]]:
-    """The filters with their SQL; left out are those without values, of columns that are gone, or with values that have no literal."""
+    """The filters with their SQL, except filters without values, on dropped columns, or with values that have no literal."""
     found = []
     for one in filters:
         try:
@@ -204,7 +204,7 @@ def predicates(filters: Iterable[Filter], columns: Mapping[str, Column]) -> list
 
 # --- Parse filters as Iceberg writes them into the description of a scan; pure
 #
-# The one language in which a person's SQL (planned by Spark) and a Spark event log say what reached
+# The one language in which both a person's SQL (planned by Spark) and a Spark event log state what reached
 # Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``. Source:
 # ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a text ends at the
 # first quote after which the language goes on.
@@ -223,15 +223,15 @@ class Unreadable(ValueError):
 
 
 def filters_of(description: str) -> str | None:
-    """The filters in a scan's description, empty if it has none; None where it is no description of a scan."""
+    """The filters in a scan's description, empty if it has none; None if the text does not describe a scan."""
     found = _SCAN.search(description)
     return found[1] if found else None
 
 
 def parse(text: str, columns: Mapping[str, Column], unknown: set[str] | None = None) -> Node:
-    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read, by any name they ever had.
+    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read, under any name they ever had.
 
-    A condition on a column that is not there may be anything, and its name is added to ``unknown``.
+    A condition on a column that does not exist rules out nothing; the name is added to ``unknown``.
     Raises :class:`Unreadable` for a text that is not in this language.
     """
     reader = _Reader(text, columns, set() if unknown is None else unknown)
@@ -282,7 +282,7 @@ class _Reader:
             raise Unreadable(self.text)
 
     def predicate(self) -> Node:
-        # A name may hold anything, so a known column's is tried first: the longest that fits.
+        # A name may contain anything, so names of known columns are tried first, the longest one first.
         names = (n for n in self.columns if self.text.startswith(f"{n} ", self.place))
         name = max((n for n in names if _OPERATOR.match(self.text, self.place + len(n))), key=len, default=None)
         found = _OPERATOR.match(self.text, self.place + len(name)) if name else _OPERATOR.search(self.text, self.place)
@@ -339,18 +339,18 @@ def _scalar(text: str, kind: str) -> Scalar:
     return text == "true" if kind == "boolean" else text
 
 
-# --- Tell from bounds which files a filter can skip, as Iceberg does (``InclusiveMetricsEvaluator``); pure
+# --- Find the files that a filter can skip by their bounds, as Iceberg does (``InclusiveMetricsEvaluator``); pure
 #
-# For layouts that are not there yet: a sample's rows sorted another way, bounds truncated to another length.
-# For files that are there, :func:`icekit.engine.planner.plan_scan` asks Iceberg itself.
+# For hypothetical layouts: a sample's rows in another order, bounds truncated to another length.
+# For existing files, :func:`icekit.engine.planner.plan_scan` asks Iceberg itself.
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of one column in some files or groups of rows: an element a file.
+    """The bounds of one column in files or groups of rows, one element per file.
 
-    ``lower`` and ``upper`` are arrays (numbers, or objects that compare); ``has_values`` tells which have a
-    row that is not null, ``has_nulls`` which have one that is. Where ``is_known`` is false nothing is skipped.
+    ``lower`` and ``upper`` are arrays (numbers, or objects that compare); ``has_values`` says which have a
+    row that is not null, ``has_nulls`` which have one that is null. Files with a false ``is_known`` are never skipped.
     """
 
     lower: Any
@@ -361,7 +361,7 @@ class Bounds:
 
 
 def may_match(node: Node, bounds: Mapping[str, Bounds], files: int) -> Any:
-    """Which of the files may hold rows that a filter asks for: an array of ``files`` booleans."""
+    """Which files may have rows that match a filter: an array of ``files`` booleans."""
     if isinstance(node, All):
         return np.logical_and.reduce([may_match(part, bounds, files) for part in node.parts])
     if isinstance(node, Either):
@@ -380,7 +380,7 @@ def may_match(node: Node, bounds: Mapping[str, Bounds], files: int) -> Any:
 
 def _within(node: Leaf, column: Bounds) -> Any:
     found = np.zeros(len(column.lower), dtype=bool)
-    # Bounds that are not known may be None, which does not compare.
+    # Unknown bounds may be None, which cannot be compared.
     known = column.is_known & column.has_values
     lower, upper = column.lower[known], column.upper[known]
     values = [_comparable(v, lower) for v in node.values]
@@ -405,7 +405,7 @@ def _comparable(value: Any, lower: Any) -> Any:
 
 
 def _element(value: Any, lower: Any) -> Any:
-    """The value as an element of such an array: numpy takes a bare string for an array of strings, and drops the NULs at its end."""
+    """The value as an element of such an array: numpy makes an array of strings from a bare string, and drops its trailing NULs."""
     if lower.dtype != object:
         return value
     element = np.empty((), dtype=object)
@@ -433,9 +433,9 @@ def bounds_of(groups: Sequence[Sequence[Any]]) -> Bounds:
 
 
 def truncated(bounds: Bounds, length: int) -> Bounds:
-    """The bounds of a text as ``truncate(length)`` keeps them: the lower cut off, the upper the next text after its cut.
+    """The bounds of a string under ``truncate(length)``: the lower is cut off, the upper is the next string after its cut.
 
-    Source: ``UnicodeUtil.truncateStringMin`` and ``truncateStringMax``; an upper bound that has no next text is kept unknown.
+    Source: ``UnicodeUtil.truncateStringMin`` and ``truncateStringMax``; an upper bound without a next string is unknown.
     """
     lower, upper, known = bounds.lower.copy(), bounds.upper.copy(), bounds.is_known.copy()
     for place in np.flatnonzero(known):
@@ -452,7 +452,7 @@ def _next(text: str, length: int) -> str | None:
     cut = text[:length]
     for place in range(length - 1, -1, -1):
         code = ord(cut[place]) + 1
-        # Surrogates are no characters.
+        # Surrogates are not characters.
         code = 0xE000 if code == 0xD800 else code
         if code <= 0x10FFFF:
             return cut[:place] + chr(code)

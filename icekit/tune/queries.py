@@ -1,6 +1,6 @@
 """Find the filters of queries on a table, and how often queries read it: from statements, Spark event logs, Iceberg scan reports, sampled rows.
 
-An event log (``spark.eventLog.enabled``) has a JSON document a line; the plan of each query is a
+An event log (``spark.eventLog.enabled``) has one JSON document per line; the plan of each query is a
 tree in ``SparkListenerSQLExecutionStart``, and a scan of an Iceberg table is a node named
 ``BatchScan catalog.db.table``.
 """
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-#: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only it reads.
+#: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only Spark reads.
 _CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
 _UNREADABLE = {".lz4", ".snappy", ".lzf"}
-#: A query that changes the table scans it too, and is no read of it.
+#: A query that changes the table also scans it, but does not count as a read.
 _WRITES = ("ReplaceData", "WriteDelta", "AppendData", "OverwriteByExpression", "OverwritePartitionsDynamic")
 _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a log: when it began, in milliseconds, and the scans of the table in it, as Iceberg describes them.
+    """One query of a log: its start in milliseconds, and its scans of the table as Iceberg describes them.
 
-    It has none if it does not read the table, or changes it.
+    A query that does not read the table, or that changes it, has no scans.
     """
 
     at_ms: int
@@ -85,7 +85,7 @@ def queries(path: str, table: Identifier) -> Iterator[Query]:
 def reads_per_day(path: str, table: Identifier) -> float:
     """Queries per day that read a table.
 
-    The days are from the first to the last query of the log, one at least. Raises as :func:`queries` does.
+    The days are from the first to the last query of the log, at least one. Raises as :func:`queries` does.
     """
     first, last, reads = None, 0, 0
     for query in queries(path, table):
@@ -139,12 +139,12 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _started(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """The events of queries; the last line of an application that was killed may be cut off, and is left out if others are there."""
+    """The events of queries; the last line of a killed application may be cut off, and is left out if there are others."""
     found, broken = False, None
     for line in lines:
         if broken is not None:
             raise broken
-        # Most events are of tasks, and most of the time goes into reading JSON.
+        # Most events are of tasks, and parsing JSON takes most of the time.
         if _START in line:
             try:
                 event = json.loads(line)
@@ -158,7 +158,7 @@ def _started(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         raise broken
 
 
-# --- Read filters from Iceberg's scan reports, as REST catalogs get them and metrics reporters write them: JSON, one or a line each.
+# --- Read filters from Iceberg's scan reports, which REST catalogs receive and metrics reporters write: one JSON document, or one per line.
 #
 # A report names columns and operations and hides values: ``(2-digit-int)``. Source: ``ScanReportParser``, ``ExpressionParser``
 # and ``ExpressionUtil.sanitize``.
@@ -198,7 +198,7 @@ def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
-                # Reporters that log put other words before the document.
+                # Reporters that write to a log put other text before the document.
                 _, brace, rest = line.partition("{")
                 for report in _in(brace + rest):
                     found = True
@@ -216,7 +216,7 @@ def _in(text: str) -> Iterator[Mapping[str, Any]]:
     except ValueError:
         return
     for report in document if isinstance(document, list) else [document]:
-        # What a client sends to a REST catalog names its type; a report alone is told by its parts.
+        # A message to a REST catalog names its type; a report on its own is recognised by its parts.
         if isinstance(report, dict) and "filter" in report and "table-name" in report:
             yield report
 
@@ -240,7 +240,7 @@ def _node(expression: Any, columns: Mapping[str, Column], unknown: set[str]) -> 
 
 
 STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
-#: Filters that are looked at, and those of one kind, which differ in their values alone.
+#: The most filters considered, and the most of one kind, which differ only in their values.
 MOST_FILTERS, MOST_VALUES = 200, 16
 
 
@@ -253,7 +253,7 @@ class Filters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that queries ask for, by how often."""
+        """The columns in filters, by how often they are used."""
         weights: dict[str, float] = {}
         for one in self.filters:
             for column in one.columns:
@@ -262,9 +262,9 @@ class Filters:
 
 
 def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
-    """The filters of queries on a table: ``sql`` predicates or complete queries, those of a Spark event log, of Iceberg scan reports.
+    """The filters of queries on a table, from ``sql`` (predicates or complete queries), a Spark event log, and Iceberg scan reports.
 
-    Without any of them, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
+    Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`bind`. Raises
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, for
     predicates under Spark Connect, and for a log that cannot be read.
@@ -318,7 +318,7 @@ def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], fro
 
 
 def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]) -> list[Filter]:
-    """A predicate or a query, as Spark pushes it to Iceberg; one filter for each time that it reads the table."""
+    """A predicate or a query as Spark pushes it to Iceberg; one filter for each scan of the table."""
     name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
     with session_of(lake) as spark:
@@ -334,7 +334,7 @@ def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column
 
 
 def _query(spark: SparkSession, text: str) -> Any:
-    """The plan of a whole query, which is not run; what would change something (a WITH may stand before a DELETE) is refused."""
+    """The plan of a complete query, which is not run; a statement that changes something is refused (a WITH may precede a DELETE)."""
     try:
         query = query_of(spark, text)
     except StatementRefused as error:
@@ -357,7 +357,7 @@ def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> N
     try:
         return parse(text, known, unknown)
     except (Unreadable, ValueError):
-        # Another version of Iceberg may describe a filter otherwise; nothing is known of it then.
+        # Another version of Iceberg may describe a filter differently; then nothing is known about it.
         return Anything()
 
 
@@ -373,11 +373,11 @@ def _declared(facts: TableFacts) -> tuple[list[Filter], list[str]]:
 
 
 class _Merged:
-    """Filters as they come, merged: equal ones into one, and of those that differ in their values alone a few."""
+    """Merges filters as they arrive: equal ones become one, and of those that differ only in their values a few are kept."""
 
     def __init__(self) -> None:
         self.blind = 0.0
-        #: By the tree without values: the weight of all, and the filters that are kept.
+        #: For each tree without values: the weight of all its filters, and those that are kept.
         self.shapes: dict[Node, tuple[float, dict[Node, Filter]]] = {}
 
     def add(self, filters: Iterable[Filter]) -> None:
@@ -395,7 +395,7 @@ class _Merged:
             self.shapes[shape] = (weight + one.weight, same)
 
     def kept(self) -> tuple[tuple[Filter, ...], int]:
-        """The most frequent kinds, with the weight of all their queries, and how many kinds they are."""
+        """The most frequent kinds, with the weight of all their queries, and the number of kinds."""
         found: list[Filter] = []
         shapes = 0
         for weight, same in sorted(self.shapes.values(), key=lambda s: -s[0]):
@@ -407,16 +407,16 @@ class _Merged:
         return tuple(sorted(found, key=lambda f: -f.weight)), shapes
 
 
-# --- Sample rows of a table: to try layouts on, and to give values to filters that come without
+# --- Sample rows of a table, to try layouts on and to give values to filters without values
 
 
-#: Lookups that stand for a filter without values.
+#: The number of lookups that replace a filter without values.
 DRAWS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows of a table: by column name a list of values as facts keep them (decimals as numbers), all of one length.
+    """Some rows of a table: for each column a list of values with the types that facts use (decimals as numbers), all of the same length.
 
     ``total_rows`` are the table's, before deletes.
     """
@@ -426,16 +426,16 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return len(next(iter(self.columns.values()), ()))
 
 
 def sample(
     lake: Lake, facts: TableFacts, columns: Sequence[str], *, rows: int = 100_000, sample_bytes: int = 1 << 30, seed: int = 7
 ) -> Sample:
-    """About ``rows`` rows, drawn evenly from all files, or from some all over the table where they have more than ``sample_bytes``.
+    """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have more than ``sample_bytes``.
 
-    ``columns`` are names of leaves inside no list or map. Spark reads these columns alone; the driver holds the rows.
+    ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the driver holds the rows.
     """
     if facts.snapshot_id is None or not columns:
         return Sample({name: [] for name in columns}, 0)
@@ -467,9 +467,9 @@ def _as_fact(column: Column) -> str:
 
 
 def bind(filters: Sequence[Filter], drawn: Sample, *, seed: int = 7) -> tuple[Filter, ...]:
-    """The filters with values: one without becomes :data:`DRAWS` with values drawn from a sample, which share its weight.
+    """The filters with values: one without values becomes :data:`DRAWS` filters with values drawn from a sample, which share its weight.
 
-    A column that has no values in the sample is asked for nothing.
+    A filter on a column without values in the sample is left out.
     """
     draw = random.Random(seed)
     present = {name: [v for v in values if v is not None] for name, values in drawn.columns.items()}

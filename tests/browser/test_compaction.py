@@ -32,7 +32,7 @@ def now(lake: Lake) -> TableFacts:
     return lake.observe(TABLE, collector="local")
 
 
-def test_a_budget_that_moves_changes_what_is_bought_and_takes_the_plan_away(notebook: Driven) -> None:
+def test_a_budget_that_moves_changes_what_is_covered_and_takes_the_plan_away(notebook: Driven) -> None:
     run = notebook.button(f"Run this plan on {TABLE}")
     cell = notebook.cell("widgets.compaction(")
     expect(

@@ -1,9 +1,9 @@
-"""What a budget buys is counted from the plan that it makes."""
+"""What a budget covers is counted from the plan that it makes."""
 
 from __future__ import annotations
 
 from icekit.compact import Policy, candidates
-from icekit.compact.plan import bought, plan
+from icekit.compact.plan import coverage, plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.show.widgets.compaction import budget_text, budgets, slider_steps
@@ -14,14 +14,14 @@ FINDINGS = diagnose(FACTS)
 FOUND = candidates(FACTS, FINDINGS, Policy(), Thresholds())
 
 
-def test_no_budget_buys_everything() -> None:
-    what = bought(FOUND, plan(FACTS, FINDINGS))
+def test_no_budget_covers_everything() -> None:
+    what = coverage(FOUND, plan(FACTS, FINDINGS))
 
     assert (what.candidates, what.of_candidates, what.files_in, what.share_won) == (4, 4, 100, 1.0)
 
 
-def test_a_budget_buys_a_part_and_says_of_how_much() -> None:
-    what = bought(FOUND, plan(FACTS, FINDINGS, Policy(budget_files=45)))
+def test_a_budget_covers_a_part_and_says_of_how_much() -> None:
+    what = coverage(FOUND, plan(FACTS, FINDINGS, Policy(budget_files=45)))
 
     assert what.files_in <= 45
     assert (what.of_files_in, what.of_candidates) == (100, 4)
@@ -32,16 +32,16 @@ def test_a_budget_buys_a_part_and_says_of_how_much() -> None:
 def test_nothing_to_save_has_no_share() -> None:
     healthy = table_facts()
 
-    assert bought((), plan(healthy, diagnose(healthy))).share_won is None
+    assert coverage((), plan(healthy, diagnose(healthy))).share_won is None
 
 
-def test_each_place_of_the_slider_is_a_budget_that_buys_so_many() -> None:
+def test_each_place_of_the_slider_is_a_budget_that_covers_so_many() -> None:
     for place, (label, budget) in enumerate(slider_steps(FOUND)):
-        what = bought(FOUND, plan(FACTS, FINDINGS, Policy.of({"budget": budget})))
+        what = coverage(FOUND, plan(FACTS, FINDINGS, Policy.of({"budget": budget})))
         assert what.candidates == place + 1, label
 
 
-def test_a_budget_of_ones_own_has_a_place_among_them_by_what_it_buys() -> None:
+def test_a_budget_of_ones_own_has_a_place_among_them_by_what_it_covers() -> None:
     labels = [label for label, _ in slider_steps(FOUND, "45 files", 2)]
     assert labels[2] == "own budget, 45 files: 2 of 4 candidates"
     assert labels[-1] == "all of 4 candidates"

@@ -198,7 +198,7 @@ def test_special_actions_stay_on_the_branch_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "bought"),
+    ("budget", "covered"),
     [
         ({"budget_bytes": 60 * MIB}, [2]),
         ({"budget_bytes": 130 * MIB}, [2, 1]),
@@ -206,13 +206,13 @@ def test_special_actions_stay_on_the_branch_too() -> None:
         ({"budget_minutes": 1.0}, [2]),
     ],
 )
-def test_a_budget_buys_what_wins_most_per_byte(budget: dict[str, Any], bought: list[int]) -> None:
+def test_a_budget_covers_what_saves_most_per_byte(budget: dict[str, Any], covered: list[int]) -> None:
     facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
     planned = made(facts, bytes_per_second=2 * MIB / 2, **budget)
 
-    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in bought)
+    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in covered)
     assert [left.reason for left in planned.left_alone] == ["the budget goes to partitions that save more file opens per byte"]
-    assert planned.left_alone[0].partition_count == 3 - len(bought)
+    assert planned.left_alone[0].partition_count == 3 - len(covered)
 
 
 def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do() -> None:

@@ -50,7 +50,7 @@ def sampled(**shares: float) -> TableFacts:
 def hot(reason: str) -> Plan:
     from icekit.compact.model import Skipped
 
-    return plan(left_alone=(Skipped(reason, 1), Skipped("the budget buys others", 3)))
+    return plan(left_alone=(Skipped(reason, 1), Skipped("the budget goes to others", 3)))
 
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[tuple[Any, str]]]] = 
     "left alone": (
         lambda a: check.left_alone(a, hot(RECENT)),
         RECENT,
-        [("the budget buys others", "not the reason"), ("because", "not the reason")],
+        [("the budget goes to others", "not the reason"), ("because", "not the reason")],
     ),
     "writer": (check.writer_fixed, written("hash", 2, 2), [(written("none", 1), "still none"), (written("hash", 8), "8.0 files")]),
     "a day": (lambda a: check.files_a_day(a, 10), 144, [(24, "not 24")]),

@@ -57,7 +57,7 @@ def test_a_table_that_is_well_again_is_told_once_to_those_who_were_told_ill_of_i
     by = policy(NOTIFY)
     before = dict(told(made(UNHEALTHY), by).told)
     message = told(made(result()), by, before)
-    assert (message.title, message.is_grave, dict(message.told)) == ("icekit nightly: 1 well", False, {"db.t": None})
+    assert (message.title, message.is_grave, dict(message.told)) == ("icekit nightly: 1 resolved", False, {"db.t": None})
     assert told(made(result()), by) is None
 
 

@@ -19,7 +19,7 @@ def test_without_a_limit_every_table_has_its_plan() -> None:
     assert share_out({"a": [CHEAP], "b": []}, PassBudget(seconds=5)) == {"a": Share(), "b": Share()}
 
 
-def test_the_best_win_per_byte_is_bought_first_whichever_table_has_it() -> None:
+def test_the_best_win_per_byte_is_covered_first_whichever_table_has_it() -> None:
     shares = share_out({"a": [DEAR, CHEAP], "b": [CHEAP]}, PassBudget(bytes=250))
     assert shares == {"a": Share(100, None, cut=True), "b": Share(100, None)}
 

@@ -14,7 +14,7 @@ from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import opened
 from icekit.compact.model import Plan, Policy, plan_html
 from icekit.compact.outcome import Outcome, outcome_html
-from icekit.compact.plan import Bought, bought
+from icekit.compact.plan import Coverage, coverage
 from icekit.compact.plan import plan as plan_purely
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
@@ -71,7 +71,7 @@ def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
     for share in _SHARES:
         limit = max(int(share * everything), 1)
         made = within(limit)
-        what, p = bought(found, made), made.prediction
+        what, p = coverage(found, made), made.prediction
         rows.append(
             (limit, share, what.candidates, what.of_candidates, p.bytes_in, p.files_in, p.files_out, what.file_opens_saved, what.share_won)
         )
@@ -94,11 +94,11 @@ def with_budget(policy: Policy, budget: str) -> Policy:
     return dataclasses.replace(policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_minutes")})
 
 
-def slider_steps(found: Sequence[Candidate], own: str = "", buys: int | None = None) -> list[tuple[str, str]]:
+def slider_steps(found: Sequence[Candidate], own: str = "", covers: int | None = None) -> list[tuple[str, str]]:
     """Places for a slider: budgets that cover the first so many candidates, at most twenty of them, and last no limit.
 
     ``own`` is a budget that a person wrote; where it is none of these, it has a place of its own,
-    among them by how many candidates it covers, ``buys`` (None: it cannot be read).
+    among them by how many candidates it covers, ``covers`` (None: it cannot be read).
     """
     if not found:
         return [("nothing is worth rewriting", own)]
@@ -109,13 +109,13 @@ def slider_steps(found: Sequence[Candidate], own: str = "", buys: int | None = N
         if (total := sum(c.bytes_in for c in found[:n]))
     ]
     if own and own not in {budget for _, _, budget in steps}:
-        said = f"{buys:,} of {count(len(found), 'candidate')}" if buys is not None else "not a budget"
-        before = [step for step in steps if step[0] <= (buys or 0)]
-        steps = [*before, (buys or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
+        said = f"{covers:,} of {count(len(found), 'candidate')}" if covers is not None else "not a budget"
+        before = [step for step in steps if step[0] <= (covers or 0)]
+        steps = [*before, (covers or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
     return [*((label, budget) for _, label, budget in steps), (f"all of {count(len(found), 'candidate')}", "")]
 
 
-def coverage_sentence(what: Bought, plan: Plan) -> str:
+def coverage_sentence(what: Coverage, plan: Plan) -> str:
     """What a plan covers, in a sentence."""
     p = plan.prediction
     if not plan.actions:
@@ -234,7 +234,7 @@ class CompactionExplorer(Explorer):
             placeholder="no limit",
             continuous_update=False,
         )
-        self.buys, self.said = picture(), picture()
+        self.savings, self.said = picture(), picture()
         self.planned, self.behind, self.came = picture(), picture(), picture()
         self.trial = labelled(
             ipw.Checkbox,
@@ -253,7 +253,7 @@ class CompactionExplorer(Explorer):
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        budget = (row(self.slider), row(self.budget), self.said, self.buys, self.trial)
+        budget = (row(self.slider), row(self.budget), self.said, self.savings, self.trial)
         run = (
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
@@ -282,12 +282,12 @@ class CompactionExplorer(Explorer):
         if not self._moving:
             self.budget.value = self.slider.value
 
-    def _place(self, found: Sequence[Candidate], buys: int | None) -> None:
+    def _place(self, found: Sequence[Candidate], covers: int | None) -> None:
         """Put the slider where the budget is, which moves nothing."""
         own = self.budget.value
         self._moving = True
         try:
-            if [*self.slider.options] != (steps := slider_steps(found, own, buys)):
+            if [*self.slider.options] != (steps := slider_steps(found, own, covers)):
                 self.slider.options = steps
             self.slider.value = own
         finally:
@@ -300,13 +300,13 @@ class CompactionExplorer(Explorer):
 
         def show() -> None:
             estimated = self.estimate(with_budget(self.policy, self.budget.value))
-            what = bought(found, estimated)
+            what = coverage(found, estimated)
             self._place(found, what.candidates)
             now = "After the run below: " if self.came.value else ""
             self.said.value = note(
                 f"{now}{coverage_sentence(what, estimated)} Estimated from facts; Plan (dry run) asks the engine's planner."
             )
-            self.buys.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
+            self.savings.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
         self._is_estimated = attempt(show, self.said)
         if not self._is_estimated:
@@ -378,7 +378,7 @@ class CompactionExplorer(Explorer):
         self.plan = made
         self.planned.value = plan_html(made)
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {coverage_sentence(bought(self.candidates(), made), made)}", "fine"
+        return f"A dry run: nothing has run on {made.name}. {coverage_sentence(coverage(self.candidates(), made), made)}", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:

@@ -19,37 +19,37 @@ from icekit.units import count, percent, raised, size
 # --- From what a trial wrote to an advisory size. Pure
 #
 # A task's rows become one file when they fit under the size at which the writer begins another; a little more and
-# they become a full file and a sliver. So the size is either below that, or several times as large, where the
-# slivers do not weigh.
+# they become a full file and a sliver. So the size is either below that, or several times as large, so that
+# slivers do not matter.
 
 
 #: Room under the size at which the writer rolls: adaptive execution packs map outputs up to the advisory size, never beyond.
 HEADROOM = 0.97
-#: The same where that was too little: ratios differ from task to task.
+#: The same if that was too little, because ratios differ from task to task.
 MORE_ROOM = 0.9
-#: Files of one task where one alone cannot be met: more of them dilute the last one, and make fewer tasks.
+#: Files per task if one alone is not possible: with more files, the small last one matters less, but there are fewer tasks.
 SEVERAL = (4, 8)
-#: Tasks that left a sliver, as a share of all, from which on room is wanting.
+#: If this share of the tasks left a sliver, more room is needed.
 _SLIVERS = 0.1
-#: Sizes that are tried at most.
+#: The most sizes that are tried.
 _TRIES = 4
-#: Two ratios that differ by no more are the same.
+#: Two ratios that differ by no more than this are the same.
 _SAME = 0.05
 _STEP = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCandidate:
-    """An advisory size to try; bytes, for the target it was worked out at."""
+    """An advisory size to try, in bytes, for the target it was computed with."""
 
     size_in_bytes: int
     why: str
 
 
 def rolled_bytes(tried: Sequence[Written]) -> int:
-    """The size at which the writer begins another file: the largest file seen that is near the target, else the target itself.
+    """The size at which the writer starts another file: the largest file near the target, otherwise the target itself.
 
-    It is below the target, as the open row group counts uncompressed (``ParquetWriter.length``).
+    It is below the target, because the open row group counts uncompressed (``ParquetWriter.length``).
     """
     target = tried[-1].target_bytes
     near = [
@@ -59,10 +59,10 @@ def rolled_bytes(tried: Sequence[Written]) -> int:
 
 
 def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> SizeCandidate | None:
-    """The advisory size to try next, after those tried (None: what is in force), None when there is no better guess.
+    """The advisory size to try after those tried (None: the size in force); None if there is no better guess.
 
-    First one file a task by the measured ratio, then the same by the ratio measured with it, then
-    several files a task.
+    First one file per task with the measured ratio, then the same with the ratio of that trial, then
+    several files per task.
     """
     shuffled = [w for _, w in tried if w.ratio]
     sizes = [advisory for advisory, _ in tried if advisory is not None]
@@ -89,7 +89,7 @@ def next_candidate(tried: Sequence[tuple[int | None, Written]]) -> SizeCandidate
 
 
 def best(tried: Sequence[tuple[int | None, Written]]) -> tuple[int | None, Written]:
-    """The one that came nearest: what hits, then the fewest files beyond the fewest possible, then the one tried first."""
+    """The best one: within the tolerance, then with the fewest files beyond the fewest possible, then the one tried first."""
     return min(tried, key=lambda pair: (not pair[1].hits, round(_excess(pair[1]), 2)))
 
 
@@ -100,24 +100,24 @@ def _excess(written: Written) -> float:
 
 
 def rounded(size_in_bytes: float) -> int:
-    """A size to write into a property: whole MiB from 16 MiB on, else three binary digits' worth of KiB."""
+    """A size to write into a property: whole MiB from 16 MiB, otherwise KiB with three significant binary digits."""
     step = _STEP if size_in_bytes >= 16 * _STEP else 2**14 if size_in_bytes >= 2**20 else 2**10
     return max(1, int(size_in_bytes // step)) * step
 
 
 def scaled(advisory: int, tried_at: int, target: int) -> int:
-    """An advisory size found at a smaller target, for the table's own: both grow alike."""
+    """An advisory size found with a smaller target, scaled to the table's own target."""
     return advisory if tried_at == target else rounded(advisory * target / tried_at)
 
 
 def spill_limit(written: Written, task_memory_bytes: int) -> int | None:
-    """The largest advisory size whose rows a task sorts in memory; None where nothing was shuffled."""
+    """The largest advisory size whose rows a task sorts in memory; None if nothing was shuffled."""
     if written.shuffle is None or not written.shuffle.row_bytes:
         return None
     return int(task_memory_bytes * written.shuffle.planned_bytes / written.shuffle.row_bytes)
 
 
-# --- The chain of settings from the target size to the files that come of it. Pure
+# --- The chain of settings from the target size to the resulting files. Pure
 #
 # Source: ``SparkWriteConf`` (``dataAdvisoryPartitionSize``, ``deleteAdvisoryPartitionSize``) and
 # ``SparkCompressionUtil`` of Iceberg 1.12, ``CoalesceShufflePartitions`` and
@@ -130,7 +130,7 @@ SPARK_ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 DISTRIBUTION_SESSION = "spark.sql.iceberg.distribution-mode"
 _CODEC_SESSION = "spark.sql.iceberg.compression-codec"
 _MIB = 2**20
-# Files that Iceberg expects of one task, whatever the target says (SparkWriteConf).
+# The size of file that Iceberg expects from one task, whatever the target is (SparkWriteConf).
 DATA_FILE_BYTES, DELETE_FILE_BYTES = 128 * _MIB, 32 * _MIB
 _UNKNOWN_RATIO = 2.0
 #: Shuffle bytes for each byte of a columnar file, by the codecs of both (SparkCompressionUtil).
@@ -143,7 +143,7 @@ _RATIOS = {
     **{("zstd", codec): 2.0 for codec in _HEAVY},
     **{("zstd", codec): 1.5 for codec in _LIGHT},
 }
-#: Settings of a session that the chain rests on, with Spark's defaults.
+#: Session settings that the chain depends on, with Spark's defaults.
 SESSION_SETTINGS: Mapping[str, str | None] = {
     ICEBERG_SESSION: None,
     DISTRIBUTION_SESSION: None,
@@ -163,9 +163,9 @@ _BYTES = re.compile(r"(\d+)\s*([kmgtp]?)i?b?", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What decides how large a task of a write is, and so its files; bytes throughout.
+    """What decides the size of a write task, and so of its files; all in bytes.
 
-    ``advisory`` holds who overrides whom, with the default worked out; ``ratio`` is Iceberg's guess of
+    ``advisory`` has the order of precedence with the computed default; ``ratio`` is Iceberg's estimate of
     shuffle bytes for each byte of file. ``mode`` is the distribution in force for the operation.
     """
 
@@ -188,21 +188,21 @@ class Chain:
 
     @property
     def advisory_bytes(self) -> int:
-        """The advisory size in force: shuffle bytes that a task is to read."""
+        """The advisory size in force: the shuffle bytes that a task should read."""
         return spark_bytes(self.advisory.value or "0")
 
     @property
     def is_asked(self) -> bool:
-        """Tell whether the advisory size is used at all: rows are shuffled, and adaptive execution is on."""
+        """Tell whether the advisory size is used: rows are shuffled, and adaptive execution is on."""
         return self.adaptive and self.mode != "none"
 
     @property
     def file_bytes(self) -> int | None:
-        """The file that one full task gives if the ratio is right; None where the advisory size is not asked for."""
+        """The size of the file of one full task if the ratio is right; None if the advisory size is not used."""
         return min(self.target_bytes, int(self.advisory_bytes / self.ratio)) if self.is_asked else None
 
     def task_bytes(self, shuffled: int) -> int:
-        """The shuffle bytes of a task when so many are shuffled and coalesced: every core gets a task before one is full."""
+        """The shuffle bytes of a task if this many are shuffled and coalesced; every core gets a task before one is full."""
         if not (self.adaptive and self.coalesces):
             return max(1, shuffled // max(self.shuffle_partitions, 1))
         if not self.parallelism_first:
@@ -255,9 +255,9 @@ def chain(
     mode: str,
     options: Mapping[str, str] | None = None,
 ) -> Chain:
-    """Put the chain together for an operation; ``session`` are its settings (None: not set), ``options`` those of the write.
+    """Build the chain for an operation; ``session`` are its settings (None: not set), ``options`` those of the write.
 
-    Only a merge-on-read DELETE writes delete files alone; UPDATE and MERGE ask for the size of data files.
+    Only a merge-on-read DELETE writes nothing but delete files; UPDATE and MERGE use the size of data files.
     """
     given = options or {}
     conf = {**SESSION_SETTINGS, **{k: v for k, v in session.items() if v is not None}}
@@ -302,15 +302,15 @@ def chain(
 
 
 def compression_ratio(shuffle_codec: str, codec: str, file_format: str = "parquet") -> float:
-    """Iceberg's guess of shuffle bytes for each byte of a data file."""
+    """Iceberg's estimate of shuffle bytes for each byte of a data file."""
     if file_format not in {"parquet", "orc"}:
-        # Rows in Avro are about as large as rows in a shuffle; Iceberg tells some codecs apart.
+        # Rows in Avro are about as large as rows in a shuffle; Iceberg distinguishes some codecs.
         return 1.0
     return _RATIOS.get((shuffle_codec.lower(), codec.lower()), _UNKNOWN_RATIO)
 
 
 def spark_bytes(text: str) -> int:
-    """Bytes of a size as Spark's settings have it: ``64MB``, ``64m``, ``67108864b``, ``67108864``; all binary."""
+    """Bytes of a size in the notation of Spark's settings: ``64MB``, ``64m``, ``67108864b``, ``67108864``; all binary."""
     found = _BYTES.fullmatch(text.strip())
     if not found:
         raise ParameterError(f"{text!r} is not a size in Spark's notation; set it to bytes, or to a value such as 64m.")
@@ -323,10 +323,10 @@ def _is_on(value: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SizeTrial:
-    """Commits of the same rows: ``before`` as things are, ``base`` with the distribution advised, then each size tried.
+    """Commits of the same rows: ``before`` with the current settings, ``base`` with the advised distribution, then each size tried.
 
-    ``target_bytes`` is the target they were made under: smaller than the table's own where a sample
-    holds too few files of that.
+    ``target_bytes`` is the target of these commits: smaller than the table's own if a sample
+    has too few files of that size.
     """
 
     source: TrialRows
@@ -337,7 +337,7 @@ class SizeTrial:
 
     @property
     def chosen(self) -> tuple[SizeCandidate | None, Written]:
-        """The size that came nearest to the target, None for the one in force, and what it made."""
+        """The size that came closest to the target (None: the one in force), and its result."""
         size_in_bytes, written = best([(None, self.base), *((c.size_in_bytes, w) for c, w in self.tried)])
         return next((c for c, _ in self.tried if c.size_in_bytes == size_in_bytes), None), written
 
@@ -345,9 +345,9 @@ class SizeTrial:
 def try_sizes(
     trial: Trial, box: Sandbox, source: TrialRows, *, target_bytes: int, distribution: str | None, advisory_bytes: int
 ) -> SizeTrial:
-    """Write the rows as things are, then with ``distribution`` (None: no other), then with each size that the ratio says.
+    """Write the rows with the current settings, then with ``distribution`` (None: no other), then with each size that the ratio gives.
 
-    ``advisory_bytes`` is the size in force: under a smaller target it shrinks with it.
+    ``advisory_bytes`` is the size in force; it is scaled down with a smaller target.
     """
     facts = trial.facts
     now: dict[str, str] = {}
@@ -369,7 +369,7 @@ def try_sizes(
 
 
 def said(written: Written) -> str:
-    """Files and their mean, in words."""
+    """The number of files and their mean size, in words."""
     mean = written.enough_mean or written.mean_bytes
     return f"{count(written.files, 'file')}, {size(mean)} on average" if mean is not None else "no file"
 
@@ -392,7 +392,7 @@ class SizeStep:
 
 
 def steps(trial: SizeTrial) -> tuple[SizeStep, ...]:
-    """The commits of a trial in order: as it is, with the distribution advised, with each size."""
+    """The commits of a trial in order: with current settings, with the advised distribution, with each size."""
     found = [SizeStep("now", None, trial.before)]
     if trial.base is not trial.before:
         found.append(SizeStep("advised distribution", None, trial.base))

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-#: Filters with values that Iceberg is asked to plan, those of the greatest weight.
+#: The most filters with values that Iceberg plans, those with the greatest weight.
 MOST_PLANNED = 64
 
 
 def partition_shares(facts: TableFacts, filters: Sequence[Filter]) -> dict[Filter, float]:
-    """The share of the data bytes in partitions that each filter cannot rule out, by the specs they were written with. Pure."""
+    """The share of the data bytes in partitions that each filter cannot rule out, according to the specs of the files. Pure."""
     kinds = {c.name: c.type for c in facts.columns}
     total = max(facts.data.size_in_bytes, 1)
     left = dict.fromkeys(filters, 0.0)
@@ -62,9 +62,9 @@ def plans(
     *,
     seconds: float = math.inf,
 ) -> dict[Filter, PlannedScan]:
-    """What Iceberg's planner opens for each filter, of those with values and the greatest weight; ``plan`` asks it for a predicate.
+    """What Iceberg's planner opens for each filter that has values, for those with the greatest weight; ``plan`` plans a predicate.
 
-    No plan is begun after ``seconds``. Lets :class:`~icekit.sandbox.trial.BudgetSpent` through.
+    No plan is started after ``seconds``. Lets :class:`~icekit.sandbox.trial.BudgetSpent` through.
     """
     found: dict[Filter, PlannedScan] = {}
     ends = time.monotonic() + seconds
@@ -85,7 +85,7 @@ def plans(
 
 
 def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter, PlannedScan]) -> tuple[Level, ...]:
-    """What filters read now, those of one text as one; ``opened`` are the plans there are. Pure."""
+    """What filters read now; filters with the same text count as one. ``opened`` are the plans. Pure."""
     parts = partition_shares(facts, filters)
     by_text: dict[tuple[str, str], list[Filter]] = {}
     for one in filters:
@@ -110,7 +110,7 @@ def levels(facts: TableFacts, filters: Sequence[Filter], opened: Mapping[Filter,
 
 
 def share_read(facts: TableFacts, opened: Mapping[Filter, PlannedScan]) -> float | None:
-    """The share of the data bytes that the filters read now, by weight; None where none was planned."""
+    """The share of the data bytes that the filters read now, by weight; None if none was planned."""
     return weighted({f: p.share_of(facts.data.size_in_bytes) for f, p in opened.items()}) if opened else None
 
 
@@ -124,16 +124,16 @@ def _mean(opened: Mapping[Filter, PlannedScan], same: Sequence[Filter], of: Call
 # Counted in Spark over the ``files`` metadata table; only the worst partitions come to the driver.
 
 
-#: Partitions that come to the driver.
+#: The most partitions that are collected in the driver.
 MOST_WORN = 20
-#: A lookup that opens this many files of a partition on average finds them worn: a sorted partition has one, two at an edge.
+#: Files of a partition no longer follow the order if a lookup opens this many on average; in a sorted partition it opens one, or two at an edge.
 WORN = 2.0
 
 
 def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap, ...]:
-    """The partitions whose files overlap most on a column, by the bytes that a lookup reads too many; those above :data:`WORN`.
+    """The partitions above :data:`WORN` whose files overlap most on a column, by the excess bytes that a lookup reads.
 
-    Depth is the mean, over the files, of how many files' bounds hold a file's lower bound.
+    Depth is the mean number of files whose bounds include the lower bound of a file.
     """
     if facts.snapshot_id is None:
         return ()
@@ -168,17 +168,17 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
     )
 
 
-# --- Row groups and target size against the width of rows and a writer's memory
+# --- Compare row groups and target size with the width of rows and a writer's memory
 #
-# Parquet buffers a whole row group in memory before it writes it, once for each file a task has open. A task has one file open
-# where rows are sorted by partition, and one a partition in the fanout writer, which Spark uses where no order is asked for
+# Parquet buffers a whole row group in memory before it writes it, for each file that a task has open. A task has one file open
+# if rows are sorted by partition, and one per partition in the fanout writer, which Spark uses if no order is required
 # (``SparkWriteConf.useFanoutWriter``).
 
 
 FANOUT = "write.spark.fanout.enabled"
-#: Of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6): a stated choice.
+#: A choice: the share of a task's heap for open row groups; the rest is for sorting, reading and Spark itself (spark.memory.fraction is 0.6).
 SHARE_OF_HEAP = 0.4
-#: A column's part of a row group under this is more seeking than reading on an object store: a stated choice.
+#: A choice: below this size of a column's part of a row group, reads on an object store are mostly seeks.
 SMALL_CHUNK = 64 * 1024
 _MOST_ROW_GROUP, _LEAST_ROW_GROUP = 512 << 20, 8 << 20
 
@@ -257,10 +257,10 @@ def _power(limit: float) -> int:
 
 
 def version(facts: TableFacts) -> Advice | None:
-    """Whether version 2 would serve a table of format version 1, as a remark: there is no way back. None for later versions."""
+    """Whether version 2 would serve a table of format version 1, as a remark, because the upgrade cannot be undone. None for later versions."""
     if facts.format_version != 1:
         return None
-    # INSERT OVERWRITE and a compaction's replace count here too, so this alone speaks for nothing that cannot be undone.
+    # INSERT OVERWRITE and a compaction's replace count here too, so this alone does not justify a change that cannot be undone.
     changed = {name: number for name, number in facts.history.operations if name in {"overwrite", "delete"}}
     merging = [k for k in ("write.delete.mode", "write.update.mode", "write.merge.mode") if facts.properties.get(k) == "merge-on-read"]
     lacks = "Format version 1 has no delete files and no sequence numbers: each DELETE, UPDATE and MERGE copies the files it touches"

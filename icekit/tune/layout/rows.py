@@ -1,4 +1,4 @@
-"""Lay sampled rows out in other partitions and orders, and propose the layout whose files filters read least of."""
+"""Arrange sampled rows in other partitions and orders, and propose the layout of which filters read least."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _KINDS = ("int", "long", "float", "double", "string", "boolean", "date", "timest
 
 
 def takes(kind: str) -> bool:
-    """Tell whether a curve can be laid through a column of this type (not through decimals, times and nested types)."""
+    """Tell whether a curve can use a column of this type; decimals, times and nested types cannot be used."""
     return kind.startswith(_KINDS)
 
 
 def ordered_bits(values: Sequence[Any], kind: str) -> Any:
-    """Eight bytes of each value as an unsigned number; values are as facts keep them."""
+    """Eight bytes of each value as an unsigned number; values have the types that facts use."""
     if kind.startswith(("string", "uuid", "binary", "fixed")):
         raw = [bytes.fromhex(v) if kind.startswith(("binary", "fixed")) else str(v).encode() for v in values]
         return np.array([int.from_bytes(v[:8].ljust(8, b"\0"), "big") for v in raw], dtype=np.uint64)
@@ -68,7 +68,7 @@ def ordered_bits(values: Sequence[Any], kind: str) -> Any:
 
 
 def z_order(columns: Sequence[Any]) -> list[Any]:
-    """Keys of rows on a z-order curve, the most significant first: a bit from each column in turn, from the highest down."""
+    """Keys of rows on a z-order curve, most significant first: one bit from each column in turn, starting with the highest."""
     words, word, filled = [], np.zeros(len(columns[0]), dtype=np.uint64), 0
     for place in range(_BITS - 1, -1, -1):
         for column in columns:
@@ -98,20 +98,20 @@ def hilbert(columns: Sequence[Any]) -> list[Any]:
     return z_order([axis ^ adjust for axis in axes])
 
 
-# --- Lay a sample's rows out in partitions, orders and files that are not there yet, and count what filters would read; pure.
+# --- Arrange a sample's rows in hypothetical partitions, orders and files, and count what filters would read; pure.
 #
 # A file stands for a run of rows of one partition, in the order the layout gives them. Bounds are those of its rows in the
 # sample, so with few rows a file its bounds are a little narrower than the real ones: what is advised from here is tried.
 
 
-#: Rows of the sample that a file is told from, at least; with fewer the files are taken to be larger.
+#: The fewest rows of the sample that stand for a file; with fewer rows, files are assumed to be larger.
 ROWS_A_FILE = 25
 _LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
 class SampleColumn:
-    """A column of the sample: its distinct values in order, and each row's place among them, -1 for null."""
+    """A column of the sample: its distinct values in order, and the index of each row's value (-1 for null)."""
 
     kind: str
     distinct: Any
@@ -119,7 +119,7 @@ class SampleColumn:
 
     @classmethod
     def of(cls, values: Sequence[Any], kind: str) -> SampleColumn:
-        """Hold a sample's values; not-a-number counts as null, as bounds leave it out."""
+        """Build it from a sample's values; not-a-number counts as null, because bounds leave it out."""
         present = np.array([v is not None and v == v for v in values], dtype=bool)
         kept = [v for v, there in zip(values, present, strict=True) if there]
         array: Any = np.array(kept) if kept and isinstance(kept[0], (int, float)) else np.array(kept, dtype=object)
@@ -142,7 +142,7 @@ class SampleColumn:
         return np.where(self.ranks < 0, np.uint64(0), found[self.ranks]) if len(found) else np.zeros(len(self.ranks), dtype=np.uint64)
 
     def distinct_in_table(self, rows: int) -> float:
-        """Distinct values in a table of so many rows, those not seen estimated."""
+        """Distinct values in a table with this many rows, including an estimate of those not seen."""
         seen = len(self.distinct)
         if not seen or len(self.ranks) >= rows:
             return float(seen)
@@ -150,7 +150,7 @@ class SampleColumn:
 
 
 def unseen(counts: Any) -> float:
-    """Values that a sample has not, at least, by how often it has the others: those seen once and twice tell how many were not seen.
+    """A lower bound of the number of values that a sample misses, estimated from the number of values seen once and twice.
 
     A. Chao, "Nonparametric estimation of the number of classes in a population" (1984), its bias-corrected form.
     """
@@ -160,9 +160,9 @@ def unseen(counts: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SampleRows:
-    """A sample of a table of ``table_rows`` rows and ``table_bytes`` bytes, whose files are to be of ``target_bytes``.
+    """A sample of a table with ``table_rows`` rows, ``table_bytes`` bytes and a target file size of ``target_bytes``.
 
-    ``cut`` is the length that bounds of texts are cut off at, by column; ``blind`` columns have no bounds, ``nested`` ones lie
+    ``cut`` is the length to which bounds of strings are truncated, by column; ``blind`` columns have no bounds, ``nested`` ones lie
     inside a struct.
     """
 
@@ -185,7 +185,7 @@ class SampleRows:
         modes: Mapping[str, str] | None = None,
         nested: Collection[str] = (),
     ) -> SampleRows:
-        """Hold a sample; ``kinds`` are types and ``modes`` metrics modes (``truncate(16)``), by column."""
+        """Build it from a sample; ``kinds`` are types and ``modes`` metrics modes (``truncate(16)``), by column."""
         modes = modes or {}
         cut = {name: int(found[1]) for name, mode in modes.items() if (found := re.fullmatch(r"truncate\((\d{1,9})\)", mode))}
         columns = {name: SampleColumn.of(values, kinds[name]) for name, values in drawn.columns.items()}
@@ -202,7 +202,7 @@ class SampleRows:
         )
 
     def spread(self, spec: Sequence[Field]) -> PartitionSpread:
-        """How the table's bytes would be spread over the partitions of a spec."""
+        """How the table's bytes would be distributed over the partitions of a spec."""
         codes, values = self._partitions(spec)
         found = len(values[0].values) if values else 1
         counts = np.bincount(codes, minlength=found)
@@ -211,7 +211,7 @@ class SampleRows:
         return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest)
 
     def read(self, spec: Sequence[Field], order: LayoutOrder | None, filters: Sequence[Filter]) -> LayoutRead:
-        """What the filters read of a table that is partitioned and ordered so; without an order rows stay in that of the sample."""
+        """What the filters read of a table with these partitions and this order; without an order, rows keep the order of the sample."""
         if not self.rows:
             return LayoutRead({}, 1.0, 1, False)
         codes, values = self._partitions(spec)
@@ -234,12 +234,12 @@ class SampleRows:
         return {}
 
     def knows(self, spec: Sequence[Field]) -> bool:
-        """Tell whether each field of a spec can be worked out from the sample."""
+        """Tell whether each field of a spec can be computed from the sample."""
         return all(f.column in self.columns and function(f.transform, self.columns[f.column].kind) is not None for f in spec)
 
     def _partitions(self, spec: Sequence[Field]) -> tuple[Any, list[FieldValues]]:
-        """Each row's partition as a number, and the values of the partitions, a field each; fields of unknown columns are left out."""
-        # Asked for with every order and every spread, and slow for a column of many values.
+        """Each row's partition as a number, and the values of each partition field; fields of unknown columns are left out."""
+        # Used with every order and every spec, and slow for a column of many values.
         key = tuple(spec)
         if key not in self._by_spec:
             self._by_spec[key] = self._partitioned(key)
@@ -264,7 +264,7 @@ class SampleRows:
         return codes.reshape(-1), [FieldValues.of(f, kind, [names[i] for i in stacked[n]]) for n, (f, kind, _, names) in enumerate(found)]
 
     def _files(self, counts: Any) -> tuple[Any, Any, bool]:
-        """Where each file begins, and its partition; and whether files had to be taken larger than they would be."""
+        """The start and the partition of each file, and whether files had to be larger than they would be in the table."""
         counts = counts[counts > 0]
         wanted = np.maximum(1, np.ceil(counts / self.rows * self.table_bytes / max(self.target_bytes, 1) - 1e-9)).astype(np.int64)
         most = np.maximum(1, counts // ROWS_A_FILE)
@@ -304,9 +304,9 @@ class SampleRows:
 
 @dataclass(frozen=True, eq=False)
 class LayoutRead:
-    """What filters read of a layout: ``share`` of the bytes on average (by weight), ``shares`` each; of ``files`` files.
+    """What filters read with a layout of ``files`` files: ``share`` of the bytes on average (by weight), ``shares`` for each filter.
 
-    ``is_coarse`` tells that there would be more files than a sample of this size can tell apart.
+    ``is_coarse`` is true if there would be more files than a sample of this size can distinguish.
     """
 
     shares: Mapping[Filter, float]
@@ -317,22 +317,22 @@ class LayoutRead:
 
 # --- Choose columns to order by: what filters would read of a sample, sorted, z-ordered or along a Hilbert curve; pure
 #
-# Columns are added one at a time, each time the one that helps most (greedy forward selection), until one more no longer pays.
+# Columns are added one at a time, each time the one that helps most (greedy forward selection), until one more saves too little.
 
 
 Check = Callable[[], object]
-#: Another column must save this share of what is read without it, and a curve that of what a sort reads: stated choices.
+#: Choices: another column must save this share of what is read without it, and a curve this share of what a sort reads.
 PAYS, CURVE_PAYS = 0.1, 0.2
-#: Columns that are looked at, those most asked for.
+#: The most columns considered, those most used by filters.
 MOST_SORT_COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Orders and specs compared by what ``filters`` would read of sampled rows.
+    """Compares orders and specs by what ``filters`` would read of sampled rows.
 
-    ``columns`` are asked for by filters; an order has up to ``most`` of them. ``files`` are the table's: less than half a file of all
-    bytes is no difference. ``check`` is called before each order and spec, and may raise where time is up.
+    ``columns`` are those in filters; an order has up to ``most`` of them. ``files`` are the table's: less than half a file of all
+    bytes is no difference. ``check`` is called before each order and spec, and may raise if the time is up.
     """
 
     rows: SampleRows
@@ -370,7 +370,7 @@ class Search:
             columns = (*chosen, column)
             orders = [LayoutOrder(SORT, columns)]
             if len(columns) > 1:
-                # The first columns of a sort weigh most; a column may serve better before those chosen.
+                # The first columns of a sort matter most, so a column may help more before those already chosen.
                 orders.append(LayoutOrder(SORT, (column, *chosen)))
                 # Iceberg's curves take top-level columns only (SparkZOrderFileRewriteRunner).
                 if all(takes(rows.columns[c].kind) and c not in rows.nested for c in columns):
@@ -382,7 +382,7 @@ class Search:
             return None
         sort = min((o for o in tried if not o.is_curve), key=lambda o: tried[o])
         curve = min((o for o in tried if o.is_curve), key=lambda o: tried[o], default=None)
-        # New files keep a sort order, and a curve only comes of a rewrite: it must be clearly better.
+        # New files keep a sort order, but only a rewrite makes a curve, so a curve must be clearly better.
         best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
         by_kind: dict[str, LayoutOrder] = {}
         for order in sorted(tried, key=lambda o: tried[o]):
@@ -390,7 +390,7 @@ class Search:
         return OrderDepth(best, tried[best], tuple((o, tried[o]) for o in by_kind.values()))
 
     def score(self, specs: Sequence[tuple[Field, ...]], order: LayoutOrder | None) -> list[LayoutCandidate]:
-        """What the filters would read of each spec with an order within its partitions, in the order given."""
+        """What the filters would read with each spec and an order within its partitions; specs stay in the order given."""
         rows, found = self.rows, []
         for spec in specs:
             self.check()
@@ -400,7 +400,7 @@ class Search:
         return found
 
     def with_own_orders(self, scored: Sequence[LayoutCandidate]) -> list[LayoutCandidate]:
-        """The same, with the best order of its own for each of the few best specs that fit, where that pays; never for the first."""
+        """The same, with the best order for each of the few best specs that fit, if it saves enough; never for the first spec."""
         best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
         found = []
         for one in scored:
@@ -411,29 +411,29 @@ class Search:
 
 
 def pays(before: float, after: float, files: int, margin: float = PAYS) -> bool:
-    """Tell whether reading less is worth a change: by the margin, and by half a file a query at least."""
+    """Tell whether a change saves enough: more than the margin, and at least half a file per query."""
     return before - after >= max(margin * before, 0.5 / max(files, 1))
 
 
 _TIMES = ("year", "month", "day", "hour")
-#: A column of so few values may be a partition field as it is.
+#: A column with at most this many values may be an identity partition field.
 LOW_CARDINALITY = 200
-#: Candidates that are scored, and columns they are made of.
+#: The most candidates that are scored, and the most columns they are made of.
 MOST, MOST_COLUMNS = 48, 4
-#: Buckets are as many as make one file each, within these.
+#: The number of buckets makes one file each, within these limits.
 FEWEST_BUCKETS, MOST_BUCKETS = 4, 1024
-#: A partition should have this share of the target size at least, or no file of it is ever of a good size: a stated choice.
+#: A choice: a partition should have at least this share of the target size, or none of its files is ever well-sized.
 WELL_FILLED = 0.5
-#: Below this share of the target size partitions are tiny; fewer than so many of them are no burden: stated choices.
+#: Choices: partitions below this share of the target size are tiny; fewer than this many of them do not matter.
 TINY, MANY = 0.25, 16
-#: Specs that get an order of their own, beside the one that is best for the table as it is.
+#: Specs for which an order of their own is searched, besides the order that is best for the current spec.
 WITH_OWN_ORDER = 3
 
 
 def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Filter], columns: Sequence[str]) -> list[tuple[Field, ...]]:
-    """Specs to compare: the current one first, none at all, its parts, coarser and finer ones, and fields for what filters ask.
+    """Specs to compare: the current one first, then none, its parts, coarser and finer ones, and fields for the columns of filters.
 
-    None but the current one where a field of it cannot be worked out from the sample: what it rules out is not known then.
+    Only the current one if one of its fields cannot be computed from the sample, because what it rules out is then not known.
     """
     known = tuple(current)
     if not rows.knows(known):
@@ -457,7 +457,7 @@ def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Fil
 
 
 def best(scored: Sequence[LayoutCandidate]) -> LayoutCandidate | None:
-    """The spec of well-filled partitions that is read least of; of near equals the one with fewer fields and partitions."""
+    """The spec with well-filled partitions of which filters read least; among near equals, the one with fewer fields and partitions."""
     fitting = [c for c in scored if c.fits]
     if not fitting:
         return None
@@ -466,7 +466,7 @@ def best(scored: Sequence[LayoutCandidate]) -> LayoutCandidate | None:
 
 
 def is_tiny(candidate: LayoutCandidate, target_bytes: int) -> bool:
-    """Tell whether a spec has many partitions that are too small for a file of a good size."""
+    """Tell whether a spec has many partitions that are too small for a well-sized file."""
     return candidate.spread.partitions >= MANY and candidate.spread.mean_bytes < TINY * target_bytes
 
 
@@ -485,7 +485,7 @@ def _units(kind: str) -> tuple[str, ...]:
 
 
 def _fields(rows: SampleRows, column: str, filters: Sequence[Filter]) -> list[Field]:
-    """Fields that serve what filters ask of a column."""
+    """Partition fields that help the filters on a column."""
     of, asked = rows.columns[column], [leaf for f in filters for leaf in leaves(f.tree) if leaf.column == column]
     kinds = {leaf.kind for leaf in asked}
     if of.kind in {"date", "timestamp", "timestamptz"}:
@@ -506,13 +506,13 @@ def _fields(rows: SampleRows, column: str, filters: Sequence[Filter]) -> list[Fi
 
 
 def _buckets(rows: SampleRows) -> int:
-    """A power of two that makes partitions of one to two target sizes."""
+    """The power of two that makes partitions of one to two target sizes."""
     wanted = max(1.0, rows.table_bytes / max(rows.target_bytes, 1))
     return int(min(max(2 ** int(wanted).bit_length() // 2, FEWEST_BUCKETS), MOST_BUCKETS))
 
 
 def _width(rows: SampleRows, column: str) -> int:
-    """A power of ten that makes partitions of a target size or more, were the values spread evenly."""
+    """The power of ten that makes partitions of at least a target size if the values are spread evenly."""
     distinct = rows.columns[column].distinct
     span = int(distinct[-1]) - int(distinct[0]) + 1
     wanted = span / max(1.0, rows.table_bytes / max(rows.target_bytes, 1))
@@ -522,18 +522,18 @@ def _width(rows: SampleRows, column: str) -> int:
     return width
 
 
-# --- Propose a layout from what a sample tells, to be tried before it is advised; pure
+# --- Propose a layout from a sample; it is tried before it is advised; pure
 
 
-#: A new order or spec must save this share of the bytes that filters read now: a stated choice.
+#: A new order or spec must save this share of the bytes that filters read now: a choice.
 MARGIN = 0.2
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the sample speaks for: a spec (the current one to keep it) and an order (None to keep it).
+    """The proposal of the sample: a spec (the current one to keep it) and an order (None to keep it).
 
-    ``share`` is of the bytes that filters would read. ``is_worn`` tells that the order there is is the right one, and files do not follow it; ``coarser`` that the spec is proposed
+    ``share`` is the share of the bytes that filters would read. ``is_worn`` is true if the current order is right but files do not follow it, ``coarser`` if the spec is proposed
     for fewer, fuller partitions.
     """
 
@@ -544,13 +544,13 @@ class Proposal:
     coarser: bool = False
 
     def change(self, current: Sequence[Field]) -> tuple[tuple[Field, ...], LayoutOrder | None] | None:
-        """The spec and the order (None: the table's own) that a trial writes; None where nothing is proposed."""
+        """The spec and the order (None: the table's own) that a trial writes; None if nothing is proposed."""
         if self.spec == tuple(current) and self.order is None and not self.is_worn:
             return None
         return self.spec, self.order
 
     def simpler(self, orders: Orders, tried: TriedLayout | None) -> Proposal | None:
-        """A plain sort in place of a curve that a trial shows to be no better; None where there is nothing simpler to try."""
+        """A plain sort to use instead of a curve that a trial shows to be no better; None if there is nothing simpler to try."""
         if tried is None or self.order is None or not self.order.is_curve or not orders.steps:
             return None
         sorts = [(share, order) for step in orders.steps for order, share in step.shares if not order.is_curve]
@@ -566,7 +566,7 @@ def propose(
     candidates: Sequence[LayoutCandidate],
     share_now: float,
 ) -> Proposal:
-    """What the sample speaks for, against what filters read now; ``candidates`` have the current spec first."""
+    """The proposal of the sample, compared with what filters read now; the current spec is the first of ``candidates``."""
     files = facts.data.file_count
     order, share, worn = None, share_now, False
     found = orders.best
@@ -585,7 +585,7 @@ def propose(
     if pays(share, chosen.share, files, MARGIN):
         return Proposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
     if is_tiny(here, facts.target_bytes):
-        # Reading one file of a good size is never too much.
+        # Reading one well-sized file is never too much.
         most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
         fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
         if fitting:
