@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, TEXT, Grid
+from icekit.answer.grid import NUMBER, SECONDS, TEXT, Grid
 from icekit.show.chart import (
     BLACK,
     BLUE,
@@ -35,7 +35,7 @@ from icekit.tune.file_sizes import commits, made
 from icekit.tune.file_sizes.written import Written
 from icekit.tune.layout.model import HILBERT, ZORDER
 from icekit.tune.layout.model import SORT as SORTED
-from icekit.tune.merge.model import Review, summary
+from icekit.tune.merge.model import Review
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.tune.write_mode.model import even_sentence, steps
 from icekit.units import count, elapsed, percent, size
@@ -108,33 +108,10 @@ def _label(written: Written) -> str:
 # --- The files that a MERGE opens and shuffles, now and as proposed: a table and a chart
 
 
-def bytes_grid(review: Review) -> Grid:
-    """One row per way to run the MERGE: planned from metadata, and measured on clones if requested."""
-    columns = {
-        "statement": TEXT,
-        "how_known": TEXT("basis"),
-        "file_count": COUNT("files opened"),
-        "size_in_bytes": BYTES("size of the files"),
-        "shuffle_bytes": BYTES("shuffled"),
-        "seconds": SECONDS("time"),
-    }
-    rows: list[tuple[object, ...]] = [
-        ("the whole target", "planned", review.total.files, review.total.size_in_bytes, None, None),
-        ("as it is", "planned", review.plan.scan.files, review.plan.size_in_bytes, None, None),
-    ]
-    if review.rewrite is not None:
-        rows.append(("narrower ON", "planned", review.rewrite.plan.scan.files, review.rewrite.plan.size_in_bytes, None, None))
-    for place, trial in enumerate(review.trials):
-        measured = [("as it is", trial.before)] if place == 0 else []
-        for name, run in [*measured, (trial.what, trial.after)]:
-            rows.append((name, "measured", run.files, run.size_in_bytes, run.shuffle_bytes, run.seconds))
-    return Grid("", columns, rows)
-
-
 def merge_bytes_chart(review: Review) -> Chart:
     """Bytes of the target's files that the MERGE opens and, if tried, bytes shuffled."""
     title = f"Files that the MERGE opens: {display_name(review.table[1:])}"
-    grid = bytes_grid(review)
+    grid = review.tables()["ways"]
     rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
     planned, measured = ([row for row in rows if row["how_known"] == how] for how in ("planned", "measured"))
     panels = [("size_in_bytes", planned, "Bytes of files opened, planned", BLUE)]
@@ -153,7 +130,7 @@ def merge_bytes_chart(review: Review) -> Chart:
             one.set_xlim(0, longest)
             sizes_up_to(one.xaxis, longest)
             one.set_xlabel(label)
-    return Chart(figure, title, summary(review)[0].upper() + summary(review)[1:], grid)
+    return Chart(figure, title, review.verdict(), grid)
 
 
 # --- Charts of the cost of column metrics, and the files they skip

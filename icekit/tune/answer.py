@@ -93,6 +93,7 @@ class Advice:
     semicolons), None if no statement makes the change, and ``undo`` reverts it, None if nothing can.
     ``properties`` are the table properties that ``sql`` sets, so that several can be set at once.
     ``is_alternative`` marks advice to take instead of the rest; it is not in the script.
+    ``check`` is a query that must return 0 just before the change.
     """
 
     setting: str
@@ -105,6 +106,7 @@ class Advice:
     undo: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
     is_alternative: bool = False
+    check: str | None = None
 
     @property
     def is_change(self) -> bool:
@@ -194,7 +196,7 @@ class Effect:
     is_cost: bool = False
 
 
-def tried_or_not(answer: Answer, *, level: str, why: str) -> str:
+def tried_or_not(answer: Card, *, level: str, why: str) -> str:
     """``high: tried on a zero-copy clone.``; an incomplete trial lowers the confidence."""
     if answer.stopped:
         return f"low: the trial is incomplete ({answer.stopped}). {raised(why)}"
@@ -205,33 +207,25 @@ def tried_or_not(answer: Answer, *, level: str, why: str) -> str:
 SCHEMA_VERSION = 4
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer to one question; each question has its own class with its measurements (``repr=False``, or it displays as a dataclass).
+class Card:
+    """What is shown of every answer, whether on a table or on a statement: verdict, effects, confidence, advice with its script, measurements.
 
     ``stopped`` says why a trial is incomplete, None if it is complete.
     """
 
     question: ClassVar[str]
-
-    facts: TableFacts
     advice: tuple[Advice, ...]
     stopped: str | None
 
     @property
     def name(self) -> str:
-        """The table's name, without its catalog."""
-        return display_name(self.facts.table)
-
-    @property
-    def table(self) -> Identifier:
-        """The table's name, with its catalog."""
-        return self.facts.sql_name
+        """The name of the table or of the statement, in the title."""
+        raise NotImplementedError
 
     @property
     def script(self) -> Script:
         """The statements to paste, and their undo; both empty if nothing should change."""
-        return script(self.table, self.facts.properties, self.advice)
+        raise NotImplementedError
 
     @property
     def is_change(self) -> bool:
@@ -243,8 +237,12 @@ class Answer:
         """Tell whether enough was measured to answer."""
         return True
 
+    def badge(self) -> tuple[str, str]:
+        """The kind of card and its label."""
+        return ("info", "not measured") if not self.is_answered else ("warning", "▲ change") if self.is_change else ("fine", "✔ no change")
+
     def verdict(self) -> str:
-        """The verdict in one sentence: what to set and what it saves, or that nothing should change."""
+        """The verdict in one sentence: what to change and what it saves, or that nothing should change."""
         raise NotImplementedError
 
     def effects(self) -> Sequence[Effect]:
@@ -263,19 +261,19 @@ class Answer:
         """The basis and the limits of the answer, one sentence each."""
         raise NotImplementedError
 
+    def plans(self) -> Mapping[str, str]:
+        """Plans of the engine by caption, folded at the end of a page."""
+        return {}
+
     def document(self) -> dict[str, Any]:
-        """The answer as JSON: its tables as rows, and all measurements, in bytes and seconds, unrounded."""
+        """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
         # Imported here: commands take their options from this module, and look needs none of the rest.
         from pydantic_core import to_jsonable_python
 
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"facts", "advice", "stopped"}}
         tables = {name: table.records() for name, table in self.tables().items()}
         return {
             "schema_version": SCHEMA_VERSION,
             "question": self.question,
-            "catalog": self.table[0],
-            "table": self.name,
-            "snapshot_id": self.facts.snapshot_id,
             "is_change": self.is_change,
             "verdict": self.verdict(),
             "effects": [asdict(effect) for effect in self.effects()],
@@ -285,18 +283,13 @@ class Answer:
             "script": asdict(self.script),
             "basis": list(self.basis()),
             "tables": to_jsonable_python(tables, inf_nan_mode="null"),
-            "measured": to_jsonable_python(own, inf_nan_mode="null", fallback=str),
             "versions": versions(),
         }
 
-    def write_into(self, folder: Path) -> Path:
-        """Write the document into a folder, named after the table and the question; a reader never sees a half-written file."""
-        return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
-
     @property
-    def failure(self) -> None:
+    def failure(self) -> str | None:
         """Why a run that asked this failed: None, because every answer is valid."""
-        return
+        return None
 
     def __repr__(self) -> str:
         return answer_text(self)
@@ -305,26 +298,64 @@ class Answer:
         return answer_html(self)
 
 
-def answer_text(answer: Answer) -> str:
+@dataclass(frozen=True, repr=False)
+class Answer(Card):
+    """The answer to one question about a table; each question has its own class with its measurements (``repr=False``, or it displays as a dataclass)."""
+
+    facts: TableFacts
+    advice: tuple[Advice, ...]
+    stopped: str | None
+
+    @property
+    def name(self) -> str:
+        """The table's name, without its catalog."""
+        return display_name(self.facts.table)
+
+    @property
+    def table(self) -> Identifier:
+        """The table's name, with its catalog."""
+        return self.facts.sql_name
+
+    @property
+    def script(self) -> Script:
+        """One ``ALTER TABLE`` for all properties, then the other statements; and the undo."""
+        return script(self.table, self.facts.properties, self.advice)
+
+    def document(self) -> dict[str, Any]:
+        """The answer as JSON, with the table's snapshot and all measurements."""
+        from pydantic_core import to_jsonable_python
+
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"facts", "advice", "stopped"}}
+        return {
+            **super().document(),
+            "catalog": self.table[0],
+            "table": self.name,
+            "snapshot_id": self.facts.snapshot_id,
+            "measured": to_jsonable_python(own, inf_nan_mode="null", fallback=str),
+        }
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the document into a folder, named after the table and the question; a reader never sees a half-written file."""
+        return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
+
+
+def answer_text(answer: Card) -> str:
     """An answer as lines for a terminal: verdict, effects, confidence, side effects, what to do, undo; then why, and the measurements."""
     lines = [f"{answer.name}: {answer.verdict()}"]
     if effects := effects_grid(answer).lines("  "):
         lines += ["", *effects]
     lines += ["", f"Confidence: {answer.confidence()}"]
-    parts = _sorted(answer)
-    lines += [f"Side effects: {a.breaks}." for a in (*parts.by_sql, *parts.by_hand) if a.breaks]
+    of = _sorted(answer)
+    lines += [line for a in of.by_sql for line in _steps(a)]
     if answer.script.sql:
-        lines += ["", "To set it:", *(f"  {sql};" for sql in answer.script.sql)]
-        lines += ["To undo it:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
-    for a in parts.instead:
-        lines += [
-            "",
-            f"Or instead: {a.setting}: {_change(a)}",
-            f"  {a.evidence}",
-            *([f"  Side effects: {a.breaks}."] if a.breaks else []),
-            f"  {a.sql};",
-        ]
-    for caption, advice in (("No statement does this:", parts.by_hand), ("Why:", parts.by_sql), ("Checked, no change:", parts.kept)):
+        lines += ["", "SQL:", *(f"  {sql};" for sql in answer.script.sql)]
+        lines += ["", "Undo:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
+    for caption, advice in (("Alternative:", of.instead), ("Change by hand:", of.by_hand)):
+        lines += ["", caption] if advice else []
+        for a in advice:
+            sql = [f"{one};" for one in statements(a.sql or "")]
+            lines += [f"  {line}" for line in (*_reasons(a), *(f"  {line}" for line in (*_steps(a), *sql) if line))]
+    for caption, advice in (("Why:", of.by_sql), ("Also checked:", of.kept)):
         lines += ["", caption, *(f"  {line}" for a in advice for line in _reasons(a))] if advice else []
     for grid in answer.tables().values():
         if grid.rows:
@@ -334,39 +365,32 @@ def answer_text(answer: Answer) -> str:
     return mask("\n".join(lines))
 
 
-def answer_html(answer: Answer) -> str:
+def answer_html(answer: Card) -> str:
     """The same as a card, with reasons and measurements folded."""
-    kind, badge = ("warning", "▲ change") if answer.is_change else ("fine", "✔ no change")
-    if not answer.is_answered:
-        kind, badge = "info", "not measured"
+    kind, badge = answer.badge()
     of = _sorted(answer)
     parts = [
         f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)}</p>',
         f"<p><strong>{html.prose(answer.verdict())}</strong></p>",
         effects_grid(answer).html(),
         f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",
-        *(f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" for a in (*of.by_sql, *of.by_hand) if a.breaks),
     ]
-    if answer.script.sql:
-        parts.append(f"<p>To set it:</p>{html.statements(answer.script.sql)}")
-        if answer.script.undo:
-            parts.append(f"<p>To undo it:</p>{html.statements(answer.script.undo)}")
-    for a in of.instead:
-        breaks = f" <strong>Side effects:</strong> {html.prose(a.breaks)}." if a.breaks else ""
-        parts.append(
-            f"<p><strong>Or instead:</strong> <code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{breaks}</p>"
-        )
-        parts.append(html.statements([a.sql or ""]))
-    if of.by_hand:
-        parts += ["<p>No statement does this:</p>", *map(_reasons_html, of.by_hand)]
-    for caption, advice in (("Why", of.by_sql), ("Checked, no change", of.kept)):
+    parts += map(_steps_html, of.by_sql)
+    for caption, sql in (("SQL", answer.script.sql), ("Undo", answer.script.undo)):
+        parts += [f"<p><strong>{caption}</strong></p>{html.statements(sql)}"] if sql else []
+    for caption, advice in (("Alternative", of.instead), ("Change by hand", of.by_hand)):
+        parts += [f"<p><strong>{caption}</strong></p>"] if advice else []
+        parts += [_reasons_html(a) + _steps_html(a) + html.statements(statements(a.sql or "")) for a in advice]
+    for caption, advice in (("Why", of.by_sql), ("Also checked", of.kept)):
         parts += _folded(caption, [_reasons_html(a) for a in advice])
     basis = [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
     parts += _folded("Measurements", [*(grid.html() for grid in answer.tables().values()), *basis])
+    for caption, plan in answer.plans().items():
+        parts += _folded(caption, [f"<pre>{html.text(plan)}</pre>"])
     return mask(html.framed(*parts, "</div>"))
 
 
-def effects_grid(answer: Answer) -> Grid:
+def effects_grid(answer: Card) -> Grid:
     """The effect of a change on each figure, gains first and costs last."""
     effects = sorted(answer.effects(), key=lambda e: e.is_cost)
     columns = {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}
@@ -383,7 +407,7 @@ class _Sorted:
     kept: list[Advice]
 
 
-def _sorted(answer: Answer) -> _Sorted:
+def _sorted(answer: Card) -> _Sorted:
     found = _Sorted([], [], [], [])
     for a in answer.advice:
         place = found.kept if not a.is_change else found.by_hand if a.sql is None else found.instead if a.is_alternative else found.by_sql
@@ -392,12 +416,25 @@ def _sorted(answer: Answer) -> _Sorted:
 
 
 def _reasons(a: Advice) -> list[str]:
-    return [f"{a.setting}: {_change(a)}", f"  {a.evidence}", *([f"  Tried: {a.verified}"] if a.verified else [])]
+    said = [f"{a.setting}: {_change(a)}" if _change(a) else a.setting, f"  {a.evidence}"]
+    return said + ([f"  Tried: {a.verified}"] if a.verified else [])
 
 
 def _reasons_html(a: Advice) -> str:
+    change = f" {html.text(_change(a))}." if _change(a) else ""
     tried = f" <strong>Tried:</strong> {html.prose(a.verified)}" if a.verified else ""
-    return f"<p><code>{html.text(a.setting)}</code> {html.text(_change(a))}. {html.prose(a.evidence)}{tried}</p>"
+    return f"<p><code>{html.text(a.setting)}</code>{change} {html.prose(a.evidence)}{tried}</p>"
+
+
+def _steps(a: Advice) -> list[str]:
+    """What to know and check before a change."""
+    said = [f"Side effects: {a.breaks}."] if a.breaks else []
+    return said + (["", "Check first; this must return 0:", f"  {a.check};"] if a.check else [])
+
+
+def _steps_html(a: Advice) -> str:
+    said = f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" if a.breaks else ""
+    return said + (f"<p><strong>Check first;</strong> this must return 0:</p>{html.statements([a.check])}" if a.check else "")
 
 
 def _folded(summary: str, parts: Sequence[str]) -> list[str]:
@@ -406,4 +443,4 @@ def _folded(summary: str, parts: Sequence[str]) -> list[str]:
 
 
 def _change(a: Advice) -> str:
-    return f"{a.current or 'not set'}{f' → {a.proposed}' if a.proposed != a.current else ''}"
+    return f"{a.current or 'not set'} → {a.proposed}" if a.proposed != a.current else a.current or ""

@@ -54,7 +54,7 @@ def test_a_healthy_table_is_told_to_stay_as_it_is() -> None:
 
     assert said.startswith("db.events: No change: ")
     assert "Confidence: high: " in said
-    assert "To set it" not in said
+    assert "SQL:" not in said
     assert "✔ no change" in answer_html(answer())
 
 
@@ -69,7 +69,7 @@ def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
     large = next(e for e in found.effects() if e.figure == "data files that a large commit of 6 GiB writes")
     assert (large.now, large.after, large.is_cost) == ("60 files of 128 MiB", "12 files of 512 MiB", False)
     assert "No change" not in answer_text(found).splitlines()[0]
-    assert "To undo it" in answer_text(found)
+    assert "Undo:" in answer_text(found)
 
 
 def test_advice_without_a_statement_is_on_the_card_as_what_to_do() -> None:
@@ -83,7 +83,7 @@ def test_advice_without_a_statement_is_on_the_card_as_what_to_do() -> None:
     assert "▲ change" in page
     assert "A typical commit adds" in shown
     assert "A typical commit adds" not in folded
-    assert answer_text(found).index("A typical commit adds") < answer_text(found).index("Checked, no change")
+    assert answer_text(found).index("A typical commit adds") < answer_text(found).index("Also checked")
 
 
 def test_without_a_trial_nothing_is_said_to_be_right() -> None:

@@ -65,7 +65,7 @@ def test_what_is_not_known_to_be_filtered_by_is_said_with_how_to_say_it() -> Non
     said = repr(unknown())
 
     assert "not known. Declare icekit.filter-columns" in said
-    assert "To set it" not in said
+    assert "SQL:" not in said
 
 
 def test_html_escapes_names() -> None:

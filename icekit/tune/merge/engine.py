@@ -29,7 +29,7 @@ _MODES = {"ReplaceDataExec": "copy-on-write", "WriteDeltaExec": "merge-on-read"}
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Spark's plans of a MERGE, as Java objects: what is asked of them is asked in few calls."""
+    """Spark's plans of a MERGE, as Java objects, which are queried in few calls."""
 
     query: Any
     physical: Any
@@ -38,7 +38,7 @@ class Planned:
 
 
 def planned(spark: SparkSession, sql: str) -> Planned:
-    """Spark's plan of a MERGE with its join found."""
+    """Spark's plan of a MERGE, with its join."""
     query = query_of(spark, sql)
     physical = query.executedPlan()
     joining = next((n for n in nodes(physical) if kind(n) in _JOINS), None)
@@ -52,7 +52,7 @@ def engine_plan(spark: SparkSession, sql: str, target: Identifier) -> EnginePlan
 
 
 def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EnginePlan:
-    """What a plan says, as a value."""
+    """A plan as a value."""
     joining, left = plan.joining, plan.target_is_left
     inside = plan.physical if joining is None else joining.children().apply(0 if left else 1)
     scanned = next((n for n in nodes(inside) if is_scan_of(n, target)), None)
@@ -88,7 +88,7 @@ def whole(spark: SparkSession, target: Identifier, branch: str | None = None) ->
 
 
 def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
-    """What one scan would open, by Iceberg's own report of planning it."""
+    """What one scan would open, from Iceberg's own scan report."""
     planning = node.scan()
     planning.toBatch().planInputPartitions()
     counts = {str(m.name()): int(m.value()) for m in planning.reportDriverMetrics()}
@@ -105,7 +105,7 @@ def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
 
 
 def _partitions(spark: SparkSession, planning: Any, target: Identifier) -> int | None:
-    """In how many partitions the files of a planned scan are; None where this version of Iceberg does not tell."""
+    """The number of partitions with files of a planned scan; None if this version of Iceberg does not report it."""
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     with contextlib.suppress(Exception):
@@ -119,13 +119,13 @@ def _partitions(spark: SparkSession, planning: Any, target: Identifier) -> int |
         tasks = next(m for m in elements(owner.getDeclaredMethods()) if m.getName() == "tasks" and m.getParameterCount() == 0)
         tasks.setAccessible(True)
         files = tasks.invoke(planning, None)
-        # One group a partition: no limit to its bytes.
+        # One group per partition, with no limit of its bytes.
         return int(iceberg.util.TableScanUtil.planTaskGroups(files, 1 << 62, 1, 1, grouping).size())
     return None
 
 
 def _filters(text: str) -> tuple[str, ...]:
-    """The filters that a scan's description names, as one text: values in them may hold commas."""
+    """The filters in a scan's description, as one string, because their values may contain commas."""
     rest = text.partition("filters=")[2].rpartition(", groupedBy=")[0]
     said = rest.rpartition(", runtimeFilters=")[0] if ", runtimeFilters=" in rest else rest
     return (said,) if said else ()
@@ -139,14 +139,14 @@ def _searches(scanned: Any) -> Iterator[Any]:
 
 
 def _broadcast(joining: Any, target_is_left: bool) -> str | None:
-    """Which side is sent to every task."""
+    """The side that is sent to every task."""
     if joining is None or not kind(joining).startswith("Broadcast"):
         return None
     return "target" if ("Left" in str(joining.buildSide().toString())) == target_is_left else "source"
 
 
 def _source_bytes(plan: Planned) -> int | None:
-    """Spark's estimate of the source's size, by which it decides whether to broadcast."""
+    """Spark's estimate of the source's size, which decides whether it is broadcast."""
     with contextlib.suppress(Exception):
         for n in nodes(plan.query.optimizedPlan()):
             if kind(n) == "Join":
@@ -165,11 +165,11 @@ def _until(node: Any, last: Any) -> Iterator[Any]:
             return
 
 
-# --- Find which columns of the target ON sets equal to something of the source, and what the source has there
+# --- Find the columns of the target that ON compares with the source, and their values in the source
 #
-# Only what cannot be wrong is taken: a bare column of the target, or a widening of it, on one side
-# of ``=`` or ``<=>``; on the other an expression of the source's columns alone, which gives the same
-# each time it is asked.
+# Only what cannot be wrong is used: a bare column of the target, or a widening of it, on one side
+# of ``=`` or ``<=>``; on the other an expression of the source's columns alone that returns the same
+# each time it is evaluated.
 
 
 #: Iceberg's limit for the values of one IN.
@@ -201,7 +201,7 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class SourceValues:
-    """What the source has for one equality: its values if they are few, else how many and their bounds."""
+    """The source's values of one equality: the values themselves if they are few, otherwise their number and bounds."""
 
     equality: Equality
     distinct: int
@@ -213,9 +213,9 @@ class SourceValues:
 
 @dataclass(frozen=True, slots=True)
 class MergeKeys:
-    """The equalities that can be used, why others cannot, and the source as a Java plan.
+    """The equalities that can be used, why others cannot be used, and the source as a Java plan.
 
-    ``unstable`` is what makes the source give other rows each time it is read.
+    ``unstable`` is what makes the source return different rows each time it is read.
     """
 
     equalities: tuple[Equality, ...]
@@ -304,7 +304,7 @@ def _has_subquery(expression: Any) -> bool:
 
 
 def unstable_of(plan: Any) -> str | None:
-    """What makes a plan give other rows each time it is read; None if nothing does."""
+    """What makes a plan return different rows each time it is read; None if nothing does."""
     for node in nodes(plan):
         if kind(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
             return {"Sample": "TABLESAMPLE"}.get(kind(node), "LIMIT")
@@ -315,7 +315,7 @@ def unstable_of(plan: Any) -> str | None:
 
 
 def unstable_writes(plan: Planned) -> str | None:
-    """What makes a MERGE write other values each time it is run; None if nothing is found."""
+    """What makes a MERGE write different values each time it is run; None if nothing is found."""
     rows = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "MergeRows"), None)
     return next((u for u in map(_unstable, _expressions(rows)) if u), None) if rows is not None else None
 
@@ -335,7 +335,7 @@ def _expressions(node: Any) -> Iterator[Any]:
 
 
 def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
-    """What the source has for each equality: one aggregation of the source, and one more for each with few values."""
+    """The source's values of each equality: one aggregation of the source, and another for each equality with few values."""
     if not keys.equalities:
         return ()
     frame = _projected(spark, keys)
@@ -350,7 +350,7 @@ def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
     for place, (name, type_name, equality) in enumerate(zip(names, kinds, keys.equalities, strict=True)):
         about, there, low, high = row[1 + 4 * place : 5 + 4 * place]
         few: tuple[Scalar, ...] | None = None
-        # The estimate is within a few in a hundred; whether they are few is then counted.
+        # The estimate is within a few per cent; the exact number is counted afterwards.
         if about <= 2 * MOST_VALUES:
             listed = frame.where(f"{name} IS NOT NULL").selectExpr(f"{scalar_sql(name, type_name)} AS v").distinct()
             rows = listed.limit(MOST_VALUES + 1).collect()
@@ -361,7 +361,7 @@ def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
 
 
 def units_of(spark: SparkSession, keys: MergeKeys, place: int, transform: str, most: int) -> tuple[int, ...] | None:
-    """The years, months, days or hours, counted from 1970, that the source has for one equality; None if they are too many."""
+    """The years, months, days or hours, counted from 1970, that the source has for one equality; None if there are too many."""
     frame = _projected(spark, keys)
     type_name = frame.schema.fields[place].dataType.typeName()
     name = f"k{place}"

@@ -1,28 +1,27 @@
-"""Hold the review of a MERGE: how the engine would run it, a narrower ON, a join without a shuffle; as sentences, text, HTML and JSON."""
+"""Hold the review of a MERGE: how the engine would run it, a narrower ON, a join without a shuffle; shown as the card of an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, SECONDS, TEXT, Grid
-from icekit.saving import slug, versions, write_json
-from icekit.secrets import mask
-from icekit.sql import Identifier, display_name, identifier, set_session
+from icekit.saving import slug, write_json
+from icekit.sql import Identifier, display_name, identifier, reset_session, set_session, statements
+from icekit.tune.answer import Advice, Card, Effect, Script, tried_or_not
 from icekit.tune.statement import Statement
-from icekit.units import count, size
+from icekit.units import count, elapsed, size
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan of the target as the engine's own planner has planned it: what it would open.
+    """What one scan of the target would open, from the engine's own planner.
 
     ``filters`` are those that reached Iceberg, ``grouped_by`` the partition fields whose
     partitions it keeps apart. ``size_in_bytes`` is the size of the data files, of which a columnar
-    scan reads some; ``partitions`` is None where it could not be told.
+    scan reads only a part; ``partitions`` is None if it is not known.
     """
 
     files: int
@@ -36,12 +35,12 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
-    """How Spark would run a MERGE, asked without running it.
+    """How Spark would run a MERGE, found without running it.
 
     ``mode`` is copy-on-write, merge-on-read or append (no clause touches an existing row).
     ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
-    at run time. ``broadcast`` is the side that is sent to every task, source or target. ``exchange`` is the shuffle of the target before the join, None where there is
-    none; ``write_exchange`` that of the rows before they are written.
+    at run time. ``broadcast`` is the side that is sent to every task, source or target. ``exchange`` is the shuffle of the target before the join (None: there is
+    none), ``write_exchange`` the shuffle of the rows before they are written.
     """
 
     mode: str
@@ -69,10 +68,10 @@ class EnginePlan:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """One predicate that narrows the target, and what it was made from.
+    """One predicate that narrows the target scan, and its origin.
 
     ``column`` is the target's column, ``expression`` what ON sets equal to it, ``form`` how
-    the source's values are told: values, ranges or bounds.
+    the source's values are written: values, ranges or bounds.
     """
 
     column: str
@@ -102,9 +101,9 @@ class Rewrite:
 class PartitionedJoin:
     """Whether a storage-partitioned join would avoid the shuffle.
 
-    ``is_used`` tells of the session as it is, ``settings`` which are missing (the smallest set
-    found, by leaving out one after the other). Where the layout is at fault ``lacks`` says how,
-    and ``layout`` is SQL for a source that would do.
+    ``is_used`` is true if the session uses one already. ``settings`` are those that are missing (the smallest set
+    found, by leaving out one after the other), ``before`` their values in the session (None: not set). If the
+    layout prevents the join, ``lacks`` says how, and ``layout`` is SQL for a source that would work.
     """
 
     is_used: bool
@@ -113,15 +112,7 @@ class PartitionedJoin:
     lacks: tuple[str, ...] = ()
     layout: tuple[str, ...] = ()
     plan: EnginePlan | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of advice: what it is about, one or two sentences, and the SQL to paste."""
-
-    about: str
-    said: str
-    sql: tuple[str, ...] = ()
+    before: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +143,19 @@ class MergeTrial:
         """Tell whether both left the same rows."""
         return self.before.rows == self.after.rows
 
+    @property
+    def is_refuted(self) -> bool:
+        """Tell whether the rows differ although the statement writes the same values each time."""
+        return not self.is_same and self.unstable is None
+
+    def verdict(self) -> str:
+        """The result of the trial for the rows."""
+        if self.is_same:
+            return "both leave the same rows"
+        if self.unstable:
+            return f"rows cannot be compared, because the statement writes {self.unstable}, which differs from run to run"
+        return "the two statements leave DIFFERENT rows; do not use the proposal, and report this"
+
 
 # --- Say in sentences what a plan of a MERGE means; pure
 
@@ -169,16 +173,23 @@ class MergeContext:
     broadcast_bytes: int | None
 
 
-def lines(review: Review, why_not: str, known: MergeContext) -> tuple[Line, ...]:
-    """Everything a review has to say, in the order in which it is read; ``why_not`` says why there is no narrower statement."""
+NARROWER, PARTITIONED = "narrower ON", "storage-partitioned join"
+
+
+def advise(review: Review, why_not: str, known: MergeContext) -> tuple[Advice, ...]:
+    """What to change and what was checked; ``why_not`` says why there is no narrower statement. A proposal that a trial refutes is dropped."""
     statement, plan = review.statement, review.plan
     return (
+        _rewrite(review, why_not),
+        _partitioned(review),
         *_pruning(review, known),
-        *_rewrite(statement, plan, review.rewrite, why_not),
-        *_shuffle(statement, plan, known.broadcast_bytes),
-        *_partitioned(review.partitioned_join),
-        *_writing(plan, known.fields),
+        _shuffle(statement, plan, known.broadcast_bytes),
+        _writing(plan, known.fields),
     )
+
+
+def _checked(about: str, said: str) -> Advice:
+    return Advice(about, None, None, said)
 
 
 def opened(scan: Scan, total: Scan) -> str:
@@ -189,7 +200,7 @@ def opened(scan: Scan, total: Scan) -> str:
     return said + (f", with {count(scan.delete_files, 'delete file')}" if scan.delete_files else "")
 
 
-def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
+def _pruning(review: Review, known: MergeContext) -> Iterator[Advice]:
     statement, plan, total = review.statement, review.plan, review.total
     reached = "; ".join(plan.scan.filters)
     said = f"The target scan opens {opened(plan.scan, total)}."
@@ -198,20 +209,20 @@ def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
         if reached
         else " No filter of ON reaches Iceberg, because the values of a source column are not known before the source is read."
     )
-    yield Line("pruning", said)
+    yield _checked("pruning", said)
     if plan.mode == "copy-on-write" and plan.group_filter is not None:
         narrowed = (
             " At run time, dynamic pruning limits this search to the partitions in the source." if _is_pruned(plan.group_filter) else ""
         )
-        yield Line(
+        yield _checked(
             "group filtering",
             f"Copy-on-write searches for matches first: it reads the join columns of {count(plan.group_filter.files, 'file')}, then opens only "
             f"the files with a match. So the figure above is an upper limit, and the search reads its files in addition.{narrowed}",
         )
     elif plan.mode == "copy-on-write" and _BY_SOURCE in statement.clauses:
-        yield Line("group filtering", "There is no group filtering: NOT MATCHED BY SOURCE may change rows in any file.")
+        yield _checked("group filtering", "There is no group filtering: NOT MATCHED BY SOURCE may change rows in any file.")
     elif plan.mode == "merge-on-read":
-        yield Line(
+        yield _checked(
             "group filtering",
             "Merge-on-read has no group filtering; "
             + (
@@ -222,10 +233,12 @@ def _pruning(review: Review, known: MergeContext) -> Iterator[Line]:
             ),
         )
     if _BY_SOURCE in statement.clauses:
-        yield Line(
+        yield Advice(
             "not matched by source",
+            "part of the MERGE",
+            "a separate DELETE or UPDATE, if it concerns only some partitions",
             "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so the entire target is read and joined and, with "
-            "copy-on-write, every file may be rewritten. If it concerns only some partitions, use a separate DELETE or UPDATE instead.",
+            "copy-on-write, every file may be rewritten.",
         )
     missing = [column for column, transform in known.fields if column not in known.keyed and transform != "void"]
     for column in dict.fromkeys(missing):
@@ -236,14 +249,14 @@ def _is_pruned(scan: Scan) -> bool:
     return any("dynamicpruning#" in f for f in scan.runtime_filters)
 
 
-def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
+def _dependency(statement: Statement, column: str, is_in_source: bool) -> Advice:
     """A partition column that ON leaves out: what would have to be true, and how to check it."""
     said = (
         f"The target is partitioned by {column}, but ON has no usable equality between it and the source. If the key determines {column} (a row never moves to "
         f"another value, and the source has the column), add it to ON to skip files. Only you can know this: icekit never adds it."
     )
     if not is_in_source or statement.source_alias is None:
-        return Line("partition column", f"{said} The source has no column of that name.")
+        return _checked("partition column", f"{said} The source has no column of that name.")
     mine, other = identifier(*statement.qualifier, column), identifier(statement.source_alias, column)
     name = identifier(*statement.target, *((f"branch_{statement.branch}",) if statement.branch else ()))
     alias = f" AS {identifier(statement.alias)}" if statement.alias is not None else ""
@@ -251,38 +264,45 @@ def _dependency(statement: Statement, column: str, is_in_source: bool) -> Line:
     check = (
         f"{lead}SELECT count(*) AS moved FROM {name}{alias} JOIN {statement.source} ON {statement.condition} WHERE NOT ({mine} <=> {other})"
     )
-    return Line("partition column", f"{said} This query must give 0 (it reads as much as the MERGE does):", (check,))
+    then = f"{column} in ON, if the key determines it"
+    return Advice("partition column", "not in ON", then, f"{said} The check reads as much as the MERGE does.", check=check)
 
 
-def _rewrite(statement: Statement, plan: EnginePlan, rewrite: Rewrite | None, why_not: str) -> Iterator[Line]:
+def _rewrite(review: Review, why_not: str) -> Advice:
+    rewrite, plan = review.rewrite, review.plan
     if rewrite is None:
-        yield Line("narrower ON", f"There is no narrower ON: {why_not}.")
-        return
+        return _checked(NARROWER, f"There is no narrower ON: {why_not}.")
+    trial = review.trial(NARROWER)
+    if trial is not None and trial.is_refuted:
+        return _checked(NARROWER, f"Dropped: {trial.verdict()}.")
     columns = " and ".join(f"{a.column} ({_form(a.form, a.distinct)})" for a in rewrite.added)
-    yield Line(
-        "narrower ON",
+    outcome = "would be inserted although they exist" if "not matched" in review.statement.clauses else "would not be matched"
+    return Advice(
+        NARROWER,
+        count(plan.scan.files, "file"),
+        count(rewrite.plan.scan.files, "file"),
         f"With the source's current values of {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} "
         f"instead of {plan.scan.files:,}, {size(rewrite.plan.size_in_bytes)} instead of {size(plan.size_in_bytes)}. Every pair of rows that matches ON "
         "also passes the predicate, so every clause sees the same rows.",
-        (rewrite.sql,),
+        rewrite.sql,
+        verified=_verified(trial),
+        breaks="the predicate fits only the source's current rows: create it again for each batch. If the source has changed since, "
+        f"rows that the predicate leaves out {outcome}",
+        check=rewrite.guard,
     )
-    insert = "would be inserted although they exist" if "not matched" in statement.clauses else "would not be matched"
-    yield Line(
-        "if the source changes",
-        f"If the source changes between this review and the run, rows that the predicate leaves out {insert}. Create the predicate again for each "
-        "batch, and run this query just before; it must return 0:",
-        (rewrite.guard,),
-    )
+
+
+def _verified(trial: MergeTrial | None) -> str | None:
+    return None if trial is None else f"on clones, {trial.verdict()}."
 
 
 def _form(form: str, distinct: int) -> str:
     return {"values": count(distinct, "value"), "ranges": "its ranges", "bounds": "from smallest to largest"}[form]
 
 
-def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> Iterator[Line]:
+def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) -> Advice:
     if plan.join is None:
-        yield Line("join", "There is no join: ON can never be true.")
-        return
+        return _checked("shuffle", "There is no join: ON can never be true.")
     kind = {
         "Inner": "inner",
         "RightOuter": "right outer",
@@ -297,10 +317,9 @@ def _shuffle(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None
             if plan.broadcast
             else "matching partitions of both sides are joined directly"
         )
-        yield Line("shuffle", f"{said} The target is not shuffled: {how}.")
-        return
+        return _checked("shuffle", f"{said} The target is not shuffled: {how}.")
     why = _why(statement, plan, broadcast_bytes)
-    yield Line(
+    return _checked(
         "shuffle",
         f"{said} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by {', '.join(plan.keys) or 'the join keys'}): {why} "
         "Adaptive execution may combine partitions or split skewed ones at run time, but it does not avoid the shuffle.",
@@ -332,49 +351,78 @@ def _why(statement: Statement, plan: EnginePlan, broadcast_bytes: int | None) ->
     return "a sort-merge join needs both sides shuffled by key."
 
 
-def _partitioned(joined: PartitionedJoin) -> Iterator[Line]:
-    about = "storage-partitioned join"
+def _partitioned(review: Review) -> Advice:
+    joined = review.partitioned_join
     if joined.is_used:
-        yield Line(about, "It is in use: Spark joins partitions as they are stored.")
-    elif joined.is_possible and joined.settings:
+        return _checked(PARTITIONED, "It is in use: Spark joins partitions as they are stored.")
+    if joined.is_possible and joined.settings:
+        trial = review.trial(PARTITIONED)
+        if trial is not None and trial.is_refuted:
+            return _checked(PARTITIONED, f"Dropped: {trial.verdict()}.")
         fields = ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
-        yield Line(
-            about,
-            f"It would apply: with {'this setting' if len(joined.settings) == 1 else 'these settings'}, Spark joins the target by {fields} as it is "
-            "stored, without a shuffle. Each task then holds an entire partition, so partitions must fit into a task, and there are at most as many tasks as partitions.",
-            tuple(set_session(key, value) for key, value in joined.settings),
+        these = "this setting" if len(joined.settings) == 1 else "these settings"
+        undo = (reset_session(key) if value is None else set_session(key, value) for key, value in joined.before)
+        return Advice(
+            PARTITIONED,
+            "not used",
+            "used",
+            f"With {these}, Spark joins the target by {fields} as it is stored, without a shuffle.",
+            "; ".join(set_session(key, value) for key, value in joined.settings),
+            verified=_verified(trial),
+            breaks="each task holds an entire partition, so partitions must fit into a task, and there are at most as many tasks as partitions",
+            undo="; ".join(undo),
+            is_alternative=review.rewrite is not None,
         )
-    elif not joined.lacks:
-        yield Line(about, "It is not needed: the target is not shuffled.")
-    else:
-        said = "; ".join(joined.lacks)
-        layout = " A source with this layout would work:" if joined.layout else ""
-        yield Line(about, f"It does not apply: {said}.{layout}", joined.layout)
+    if not joined.lacks:
+        return _checked(PARTITIONED, "It is not needed: the target is not shuffled.")
+    said = f"It does not apply: {'; '.join(joined.lacks)}."
+    if not joined.layout:
+        return _checked(PARTITIONED, said)
+    return Advice(
+        PARTITIONED,
+        "does not apply",
+        "a source with the target's partitioning",
+        f"{said} A source with this layout would work. It was not tried.",
+        "; ".join(joined.layout),
+        is_alternative=True,
+    )
 
 
-def _writing(plan: EnginePlan, fields: tuple[tuple[str, str], ...]) -> Iterator[Line]:
+def _writing(plan: EnginePlan, fields: tuple[tuple[str, str], ...]) -> Advice:
     if plan.write_exchange is None:
         more = " Each task writes a file into every partition it has rows for: at worst, tasks × partitions files." if fields else ""
-        yield Line("writing", f"The tasks that joined rows also write them, without a shuffle.{more}")
-        return
+        return _checked("writing", f"The tasks that joined rows also write them, without a shuffle.{more}")
     by = "sorted ranges" if plan.write_exchange.startswith("range") else "partition" if fields else "a shuffle"
-    yield Line(
+    return _checked(
         "writing",
         f"Before the write, Spark shuffles rows by {by}, into tasks sized by adaptive execution. So a partition gets one or a few files, and a MERGE that "
         "touches many partitions writes at least one small file into each.",
     )
 
 
-# --- The review of a MERGE, as text, HTML and JSON
+# --- The review of a MERGE, as the card of an answer
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+_WAYS = {
+    "statement": TEXT,
+    "how_known": TEXT("basis"),
+    "file_count": COUNT("files opened"),
+    "size_in_bytes": BYTES("size of the files"),
+    "shuffle_bytes": BYTES("shuffled"),
+    "seconds": SECONDS("time"),
+    "rows": TEXT("rows after the MERGE"),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Review(Card):
     """A MERGE explained, with ways to read and shuffle less; nothing was run on the table.
 
     ``total`` is a scan of the entire target, ``unstable`` the part of the statement that writes different values each time. ``trials`` are filled on request;
     ``stopped`` says why some are missing.
     """
+
+    question: ClassVar[str] = "review-merge"
 
     statement: Statement
     table: Identifier
@@ -382,10 +430,24 @@ class Review:
     plan: EnginePlan
     rewrite: Rewrite | None
     partitioned_join: PartitionedJoin
-    lines: tuple[Line, ...]
+    advice: tuple[Advice, ...] = ()
     unstable: str | None = None
     trials: tuple[MergeTrial, ...] = ()
     stopped: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The target, and how the statement writes to it."""
+        return f"MERGE into {display_name(self.table[1:])} ({self.plan.mode})"
+
+    @property
+    def script(self) -> Script:
+        """The narrower statement, or the settings that avoid the shuffle; empty if the statement should stay as it is."""
+        # A statement is not split at its semicolons: it may have some in its texts.
+        if (narrower := self._advised(NARROWER)) is not None:
+            return Script((narrower.sql or "",))
+        settings = self._advised(PARTITIONED)
+        return Script() if settings is None else Script(*(statements(text or "") for text in (settings.sql, settings.undo)))
 
     @property
     def guard(self) -> str:
@@ -402,130 +464,119 @@ class Review:
         """Why a run that asked this failed, or None."""
         return None if self.is_proved else "The trial could not show that the statement and the proposal leave the same rows."
 
+    def trial(self, what: str) -> MergeTrial | None:
+        """The trial of a proposal; None if it was not tried."""
+        return next((trial for trial in self.trials if trial.what == what), None)
+
+    def _advised(self, what: str) -> Advice | None:
+        return next((a for a in self.advice if a.setting == what and a.sql and not a.is_alternative), None)
+
+    def badge(self) -> tuple[str, str]:
+        """The kind of card and its label; critical if a trial left different rows."""
+        return ("critical", "✖ different rows") if any(t.is_refuted for t in self.trials) else super().badge()
+
+    def verdict(self) -> str:
+        """What to change and the files that the target scan then opens, or that the statement should stay as it is."""
+        here = f"it opens {opened(self.plan.scan, self.total)}"
+        refuted = next((t for t in self.trials if t.is_refuted), None)
+        if refuted is not None:
+            return f"Do not use the proposed {refuted.what}: on clones, it left DIFFERENT rows than the statement. Report this."
+        if self._advised(NARROWER) is not None and self.rewrite is not None:
+            join = " Alternatively, a storage-partitioned join avoids the shuffle of the target." if self.partitioned_join.settings else ""
+            then = f"{self.rewrite.plan.scan.files:,} of {count(self.total.files, 'data file')} instead of {self.plan.scan.files:,}"
+            return f"Write the source's values into ON: the statement then opens {then}.{join}"
+        if self._advised(PARTITIONED) is not None:
+            settings = count(len(self.partitioned_join.settings), "session setting")
+            return f"Use {settings}: a storage-partitioned join avoids the shuffle of the target. Now {here}."
+        return (
+            f"No better statement was found; {here}. What may help needs a decision of yours." if self.is_change else f"No change: {here}."
+        )
+
+    def effects(self) -> list[Effect]:
+        """The files and bytes that the statement opens, and what it shuffles: measured on clones, or planned."""
+        advised = self._advised(NARROWER) or self._advised(PARTITIONED)
+        if advised is None:
+            return []
+        trial, found = self.trial(advised.setting), []
+        if trial is not None:
+            before, after = trial.before, trial.after
+            found += [
+                Effect("files of the target opened", f"{before.files:,}", f"{after.files:,}"),
+                Effect("size of these files", size(before.size_in_bytes), size(after.size_in_bytes)),
+                Effect("bytes shuffled", size(before.shuffle_bytes), size(after.shuffle_bytes), after.shuffle_bytes > before.shuffle_bytes),
+                Effect("time on a clone", elapsed(before.seconds), elapsed(after.seconds), after.seconds > before.seconds),
+            ]
+        elif advised.check is not None and self.rewrite is not None:
+            then = self.rewrite.plan
+            found += [
+                Effect("files of the target opened", f"{self.plan.scan.files:,}", f"{then.scan.files:,}"),
+                Effect("size of these files", size(self.plan.size_in_bytes), size(then.size_in_bytes)),
+            ]
+        else:
+            found.append(Effect("files of the target whose rows are shuffled", size(self.plan.scan.size_in_bytes), "none"))
+        if advised.check is not None:
+            found.append(Effect("queries of the source before each run", "–", "1", is_cost=True))
+        return found
+
+    def confidence(self) -> str:
+        """Whether the proposals were only planned, or also run on clones with the same rows."""
+        if not self.trials and self.stopped is None:
+            why = "Spark planned the statement and Iceberg its scans; nothing was run. With --prove (prove=True) it runs on clones."
+            return tried_or_not(self, level="medium", why=why)
+        worst = next((t for t in self.trials if not t.is_same), None)
+        level = "high" if worst is None else "medium" if worst.unstable else "low"
+        said = worst.verdict() if worst is not None else "both leave the same rows"
+        return tried_or_not(
+            self, level=level, why=f"the statement and the proposals ran on clones; {said}." if self.trials else "nothing was tried."
+        )
+
+    def tables(self) -> Mapping[str, Grid]:
+        """The ways to run the statement: planned from metadata, and measured on clones if requested."""
+        rows: list[tuple[object, ...]] = [
+            ("the whole target", "planned", self.total.files, self.total.size_in_bytes, None, None, None),
+            ("as it is", "planned", self.plan.scan.files, self.plan.size_in_bytes, None, None, None),
+        ]
+        if self.rewrite is not None:
+            rows.append((NARROWER, "planned", self.rewrite.plan.scan.files, self.rewrite.plan.size_in_bytes, None, None, None))
+        for place, trial in enumerate(self.trials):
+            measured = [("as it is", trial.before)] if place == 0 else []
+            for name, run in [*measured, (trial.what, trial.after)]:
+                rows.append((name, "measured", run.files, run.size_in_bytes, run.shuffle_bytes, run.seconds, run.rows))
+        return {"ways": Grid("Ways to run the statement", _WAYS, rows)}
+
+    def basis(self) -> Sequence[str]:
+        """The basis of the review."""
+        return ("Of the target, only metadata was read; the source was read in a few aggregations.",)
+
+    def plans(self) -> Mapping[str, str]:
+        """Spark's plan of the statement."""
+        return {"Spark's plan": self.plan.tree}
+
+    def document(self) -> dict[str, Any]:
+        """The review as JSON: figures in bytes and seconds, the SQL as it is to be run."""
+        rewrite = self.rewrite
+        return {
+            **super().document(),
+            "table": display_name(self.table),
+            "branch": self.statement.branch,
+            "statement": self.statement.sql,
+            "clauses": list(self.statement.clauses),
+            "total": asdict(self.total),
+            "plan": _plan(self.plan),
+            "rewrite": None if rewrite is None else {**asdict(rewrite), "plan": _plan(rewrite.plan)},
+            "storage_partitioned_join": {
+                "is_used": self.partitioned_join.is_used,
+                "is_possible": self.partitioned_join.is_possible,
+                "settings": dict(self.partitioned_join.settings),
+                "lacks": list(self.partitioned_join.lacks),
+                "layout": list(self.partitioned_join.layout),
+            },
+            "trials": [{**asdict(trial), "is_same": trial.is_same} for trial in self.trials],
+        }
+
     def write_into(self, folder: Path) -> Path:
         """Write the review as JSON into a folder, under the name of the table."""
-        return write_json(folder / f"merge-{slug(display_name(self.table))}.json", document(self))
-
-    def __repr__(self) -> str:
-        return review_text(self)
-
-    def _repr_html_(self) -> str:
-        return review_html(self)
-
-
-def review_text(review: Review) -> str:
-    """A review as lines for a terminal."""
-    said = [f"MERGE into {display_name(review.table[1:])} ({review.plan.mode}): {summary(review)}"]
-    for line in review.lines:
-        said += ["", f"{line.about}", f"    {line.said}", *(f"    {row}" for sql in line.sql for row in sql.splitlines())]
-    for trial in review.trials:
-        said += ["", *trial_lines(trial)]
-    said += ["", f"The trial is incomplete: {review.stopped}."] if review.stopped else []
-    return mask("\n".join(said))
-
-
-def summary(review: Review) -> str:
-    """A review in a sentence."""
-    said = f"it opens {opened(review.plan.scan, review.total)}"
-    if review.rewrite is not None:
-        said += f"; {opened(review.rewrite.plan.scan, review.total)} with its source's values written into ON"
-    if review.partitioned_join.settings:
-        said += "; a storage-partitioned join would avoid the shuffle of the target"
-    return said + "."
-
-
-def trial_lines(trial: MergeTrial) -> list[str]:
-    """A trial as lines: the comparison, and the figures of both statements."""
-    return [f"{trial.what}, tried on clones: {verdict(trial)}", *trial_grid(trial).lines("    ")]
-
-
-def verdict(trial: MergeTrial) -> str:
-    """The result of a trial for the rows."""
-    if trial.is_same:
-        return "both leave the same rows"
-    if trial.unstable:
-        return f"rows cannot be compared, because the statement writes {trial.unstable}, which differs from run to run"
-    return "the two statements leave DIFFERENT rows; do not use the proposal, and report this"
-
-
-_TRIED = {
-    "statement": TEXT("statement on a clone"),
-    "files": COUNT("files read"),
-    "size_in_bytes": BYTES("size of the files"),
-    "shuffle_bytes": BYTES("shuffled"),
-    "seconds": SECONDS("time"),
-    "rows": TEXT("rows after the MERGE"),
-}
-
-
-def trial_grid(trial: MergeTrial) -> Grid:
-    """The figures of a trial."""
-    rows = [
-        (name, run.files, run.size_in_bytes, run.shuffle_bytes, run.seconds, run.rows)
-        for name, run in (("current statement", trial.before), (trial.what, trial.after))
-    ]
-    return Grid("", _TRIED, rows)
-
-
-def review_html(review: Review) -> str:
-    """A review as cards, with the SQL ready to copy."""
-    parts = [f"<p>{html.prose(f'MERGE into {display_name(review.table[1:])} ({review.plan.mode}): {summary(review)}')}</p>"]
-    parts += [_card(line) for line in review.lines]
-    parts.append(f"<details><summary>Spark's plan</summary><pre>{html.text(review.plan.tree)}</pre></details>")
-    parts += [_trial(trial) for trial in review.trials]
-    parts += [f"<p>The trial is incomplete: {html.prose(review.stopped)}.</p>"] if review.stopped else []
-    return mask(html.framed(*parts))
-
-
-def _card(line: Line) -> str:
-    heading = f'<p class="title"><small>{html.text(line.about)}</small></p>'
-    return f'<div class="finding info">{heading}<p>{html.prose(line.said)}</p>{html.statements(line.sql)}</div>'
-
-
-def _trial(trial: MergeTrial) -> str:
-    kind, mark = (
-        ("fine", "✔ same rows") if trial.is_same else ("warning", "▲ not compared") if trial.unstable else ("critical", "✖ different rows")
-    )
-    said = f'<p class="title"><span class="badge">{mark}</span> <small>{html.text(trial.what)}, tried on clones: {html.prose(verdict(trial))}</small></p>'
-    return f'<div class="finding {kind}">{said}{trial_grid(trial).html()}</div>'
-
-
-#: Goes up by one when a field changes its meaning or is removed; an added field does not count.
-SCHEMA_VERSION = 1
-
-
-def document(review: Review) -> dict[str, Any]:
-    """A review as JSON: figures in bytes and seconds, the SQL as it is to be run."""
-    found: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "table": display_name(review.table),
-        "branch": review.statement.branch,
-        "statement": review.statement.sql,
-        "versions": versions(),
-        "clauses": list(review.statement.clauses),
-        "total": asdict(review.total),
-        "plan": _plan(review.plan),
-        "rewrite": None,
-        "storage_partitioned_join": {
-            "is_used": review.partitioned_join.is_used,
-            "is_possible": review.partitioned_join.is_possible,
-            "settings": dict(review.partitioned_join.settings),
-            "lacks": list(review.partitioned_join.lacks),
-            "layout": list(review.partitioned_join.layout),
-        },
-        "lines": [asdict(line) for line in review.lines],
-        "stopped": review.stopped,
-        "trials": [{**asdict(trial), "is_same": trial.is_same} for trial in review.trials],
-    }
-    if review.rewrite is not None:
-        found["rewrite"] = {
-            "sql": review.rewrite.sql,
-            "predicate": review.rewrite.predicate,
-            "guard": review.rewrite.guard,
-            "added": [asdict(added) for added in review.rewrite.added],
-            "plan": _plan(review.rewrite.plan),
-        }
-    return found
+        return write_json(folder / f"merge-{slug(display_name(self.table))}.json", self.document())
 
 
 def _plan(plan: EnginePlan) -> dict[str, Any]:

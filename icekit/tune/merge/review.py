@@ -35,14 +35,26 @@ from icekit.tune.merge.engine import (
     values_of,
     whole,
 )
-from icekit.tune.merge.model import Added, EnginePlan, MergeContext, MergeRun, MergeTrial, PartitionedJoin, Review, Rewrite, lines
+from icekit.tune.merge.model import (
+    NARROWER,
+    PARTITIONED,
+    Added,
+    EnginePlan,
+    MergeContext,
+    MergeRun,
+    MergeTrial,
+    PartitionedJoin,
+    Review,
+    Rewrite,
+    advise,
+)
 from icekit.tune.statement import Statement, literal_count, narrowed, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Write the predicates that ON implies for the target, and ask whether a storage-partitioned join would save the shuffles.
+# --- Write the predicates that ON implies for the target, and ask whether a storage-partitioned join would avoid the shuffles.
 #
 # For every pair of rows that ON lets match, the target's column equals the source's expression,
 # which has one of the source's values: a predicate that all those values pass takes no pair away.
@@ -58,7 +70,7 @@ _TIMES = ("hour", "day", "month", "year")
 
 
 def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: EnginePlan) -> tuple[Rewrite | None, str]:
-    """The narrowed statement if it opens fewer bytes of the target, else why there is none.
+    """The narrower statement if it opens fewer bytes of the target, otherwise why there is none.
 
     The source is read: once for all bounds, once more for each column with few values, and
     once by the guard.
@@ -118,7 +130,7 @@ def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: 
 
 
 def _needed(spark: SparkSession, statement: Statement, held: Sequence[_Held], before: EnginePlan) -> tuple[list[_Held], EnginePlan | None]:
-    """The predicates that rule something out, and the plan with them: each is left out once, the longest first."""
+    """The predicates that rule something out, and the plan with them; found by leaving out each once, the longest first."""
 
     def planned_with(some: Sequence[_Held]) -> EnginePlan:
         return engine_plan(spark, statement.with_condition(_predicate(statement, some)), statement.target)
@@ -147,7 +159,7 @@ def _predicate(statement: Statement, held: Sequence[_Held]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the source holds for one equality, ready to be asked of the target and of the source."""
+    """The source's values of one equality, as a predicate of the target and of the source."""
 
     values: SourceValues
     form: str
@@ -161,12 +173,12 @@ class _Held:
         return parts[0] if len(parts) == 1 else " OR ".join(p if p.startswith("(") else f"({p})" for p in parts)
 
     def passes(self, term: str) -> str:
-        """The same of the source's expression, never null: what is null matches nothing by ``=``."""
+        """The same predicate of the source's expression, never null, because null matches nothing with ``=``."""
         return f"coalesce({self.predicate(term)}, {'false' if self.values.equality.is_null_safe else 'true'})"
 
 
 def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int, values: SourceValues) -> _Held | str:
-    """Ranges of a time that the target is partitioned by, else the values if they are few, else their bounds."""
+    """Ranges if the target is partitioned by a time, otherwise the values if they are few, otherwise their bounds."""
     equality = values.equality
     kind = equality.type
     low, high, few = values.low, values.high, values.few
@@ -189,7 +201,7 @@ def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int
 
 
 def _is_run(few: Sequence[Scalar], low: Scalar, high: Scalar) -> bool:
-    """Tell whether whole numbers follow one another, so that their bounds say the same in fewer words."""
+    """Tell whether whole numbers are consecutive, so that their bounds are an equal, shorter predicate."""
     return len(few) > 2 and isinstance(low, int) and isinstance(high, int) and high - low + 1 == len(few)
 
 
@@ -224,14 +236,14 @@ def _count(spark: SparkSession, guard: str) -> int:
         ) from None
 
 
-# --- Ask whether a storage-partitioned join would save a MERGE its shuffles, and what is missing for one
+# --- Ask whether a storage-partitioned join would avoid the shuffles of a MERGE, and what is missing for one
 #
 # The engine answers: the statement is planned again under the settings that such a join needs. If
-# the shuffle of the target goes, settings are left out one after the other; if it stays, the
+# that removes the shuffle of the target, settings are left out one after the other; if it stays, the
 # layouts of both tables are compared.
 
 
-# In the order in which they are tried to be left out: the last ones change the most.
+# In the order in which they are left out: the last ones change the most.
 SETTINGS: Mapping[str, str] = {
     "spark.sql.sources.v2.bucketing.allowCompatibleTransforms.enabled": "true",
     "spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled": "true",
@@ -244,7 +256,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: MergeKeys) -> PartitionedJoin:
-    """Whether the target's shuffle can go, and by which settings or which layout of the source."""
+    """Whether the target's shuffle can be avoided, and by which settings or which layout of the source."""
     if before.join is None or (not before.is_target_shuffled and "SortMerge" not in before.join):
         return PartitionedJoin(is_used=False, is_possible=False)
     if not before.is_target_shuffled:
@@ -264,11 +276,12 @@ def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePl
         without = under(fewer)
         if not without.is_target_shuffled and without.scan.grouped_by:
             missing, after = fewer, without
-    return PartitionedJoin(is_used=False, is_possible=True, settings=tuple(missing.items()), plan=after)
+    here = tuple((key, _now(spark, key)) for key in missing)
+    return PartitionedJoin(is_used=False, is_possible=True, settings=tuple(missing.items()), plan=after, before=here)
 
 
 def _now(spark: SparkSession, key: str) -> str | None:
-    """A setting in force, its default included; None where Spark knows none."""
+    """The value in force of a setting, or its default; None if Spark has none."""
     try:
         value = str(spark.conf.get(key))
     except Exception:
@@ -277,7 +290,7 @@ def _now(spark: SparkSession, key: str) -> str | None:
 
 
 def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the layout lacks, and SQL for a source that would do."""
+    """What the layout lacks, and SQL for a source that would work."""
     table = load_table(spark, statement.target)
     fields = partitioning(table)
     name = display_name(statement.target[1:])
@@ -344,9 +357,6 @@ def _source_tables(keys: MergeKeys) -> Iterator[Identifier]:
             yield (str(catalog.get().name()), *map(str, found.get().namespace()), str(found.get().name()))
 
 
-# --- Review a MERGE: ask the engine how it would run and what would make it read less, then run both ways on clones
-
-
 # --- Run a MERGE both ways on clones: the same rows, and what each really read and shuffled
 
 
@@ -354,10 +364,10 @@ _SMALL_BYTES = 256 * 2**20
 
 
 def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tuple[tuple[MergeTrial, ...], str | None]:
-    """Run what a review offers beside the statement as it is, each on a clone of the target; the clones are gone afterwards.
+    """Run the proposals of a review and the statement as it is, each on its own clone of the target; the clones are removed afterwards.
 
-    What is offered runs first, so that a warm session speaks for the statement as it is. A small
-    table's statements are run once more before that, unmeasured: starting up would outweigh them.
+    Proposals run first, so that a warm session favours the statement as it is. A small
+    table's statement runs once before that, unmeasured, because starting up would outweigh it.
     Returns the trials that were finished, and why there are no more if the budget was spent.
     """
     trials: list[MergeTrial] = []
@@ -371,11 +381,11 @@ def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tu
                 narrower = parse(spark, review.rewrite.sql)
             after = run_on_clone(where, narrower, budget, target)
             before = run_on_clone(where, review.statement, budget, target)
-            trials.append(MergeTrial("narrower ON", before, after, review.unstable))
+            trials.append(MergeTrial(NARROWER, before, after, review.unstable))
         if review.partitioned_join.settings:
             after = run_on_clone(where, review.statement, budget, target, dict(review.partitioned_join.settings))
             before = before or run_on_clone(where, review.statement, budget, target)
-            trials.append(MergeTrial("storage-partitioned join", before, after, review.unstable))
+            trials.append(MergeTrial(PARTITIONED, before, after, review.unstable))
     except BudgetSpent as error:
         return tuple(trials), str(error)
     return tuple(trials), None
@@ -384,7 +394,7 @@ def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tu
 def run_on_clone(
     where: Lake | SparkSession, statement: Statement, budget: Budget, size_in_bytes: int, settings: Mapping[str, str] | None = None
 ) -> MergeRun:
-    """Run a statement on a clone of its target, under settings lent to the session for it."""
+    """Run a statement on a clone of its target, with temporary settings of the session."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -428,7 +438,7 @@ def _measured(plan: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]
     return read, shuffled
 
 
-#: Literals of a statement that is reviewed: Spark's rules walk all of them for each plan.
+#: The most literals of a statement that is reviewed, because Spark's rules visit all of them for each plan.
 MOST_LITERALS = 5_000
 
 
@@ -472,7 +482,6 @@ def review_merge(
             plan=before,
             rewrite=narrower,
             partitioned_join=joined,
-            lines=(),
             unstable=unstable_writes(plan),
         )
         known = MergeContext(
@@ -481,12 +490,10 @@ def review_merge(
             source_columns=frozenset(str(a.name()) for a in (elements(keys.source.output()) if keys.source is not None else ())),
             broadcast_bytes=_broadcast_bytes(spark),
         )
-        review = replace(review, lines=lines(review, why_not, known))
-    if not prove:
-        return review
-
-    trials, stopped = try_review(where, review, Budget(budget_seconds, most_bytes))
-    return replace(review, trials=trials, stopped=stopped)
+    if prove:
+        trials, stopped = try_review(where, review, Budget(budget_seconds, most_bytes))
+        review = replace(review, trials=trials, stopped=stopped)
+    return replace(review, advice=advise(review, why_not, known))
 
 
 def _broadcast_bytes(spark: SparkSession) -> int | None:

@@ -65,4 +65,4 @@ class Target:
 
 def said(review: Review, about: str) -> str:
     """What a review says about one thing."""
-    return " ".join(line.said for line in review.lines if line.about == about)
+    return " ".join(a.evidence for a in review.advice if a.setting == about)

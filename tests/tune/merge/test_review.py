@@ -14,10 +14,8 @@ from icekit.cli.main import main
 from icekit.engine.bridge import lent
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.sandbox import NAMESPACE, clones
-from icekit.show.tune_charts import bytes_grid
 from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
 from icekit.tune.merge import review_merge
-from icekit.tune.merge.model import document
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
 pytestmark = pytest.mark.spark
@@ -41,7 +39,7 @@ def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> 
 
     with pytest.raises(IcekitError, match=r"has 20,000 literals.* write the values to a table"):
         lake.review_merge(LAB.replace(" WHEN MATCHED", f" AND t.flight IN ({values}) WHEN MATCHED"))
-    with pytest.raises(IcekitError, match="budget_seconds is nan"):
+    with pytest.raises(IcekitError, match="budget_seconds cannot be nan"):
         lake.review_merge(LAB, budget_seconds=float("nan"))
 
 
@@ -64,15 +62,20 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     assert (state(lake), lake.tables.source(("lab", "delays")).metadata_location) == before
 
     text, page, written = repr(review), review._repr_html_(), json.loads(review.write_into(tmp_path).read_text())
-    for part in (review.rewrite.guard, "both left the same rows", "storage-partitioned join"):
+    for part in (review.rewrite.guard, "both leave the same rows", "storage-partitioned join"):
         assert part in text
-    assert "same rows" in page
+    shown, _ = page.split("<details>", 1)
+    assert "same rows" in shown
+    assert review.script.sql == (review.rewrite.sql,)
+    assert shown.index("this must return 0") < shown.index("<strong>SQL</strong>")
+    assert [e.is_cost for e in review.effects()][-1]
+    assert review.confidence().startswith("high: ")
     assert written["rewrite"]["sql"] == review.rewrite.sql
     assert [t["is_same"] for t in written["trials"]] == [True, True]
     chart = bytes_chart(review)
-    assert "91 of 91 data files" in chart.alt
+    assert "4 of 91 data files instead of 91" in chart.alt
     assert chart.png()
-    assert bytes_grid(review)["how_known"] == ["planned"] * 3 + ["measured"] * 3
+    assert review.tables()["ways"]["how_known"] == ["planned"] * 3 + ["measured"] * 3
 
 
 @pytest.mark.parametrize(
@@ -150,12 +153,14 @@ def test_not_matched_by_source_is_told_to_read_everything(lake: Lake, scratch: s
 def test_a_partition_column_that_on_leaves_out_comes_with_a_query_that_checks_it(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "rv_moved")).create()
     review = target.review(target.merge(on="t.id = s.id"))
-    (line,) = [line for line in review.lines if line.about == "partition column"]
+    (advice,) = [a for a in review.advice if a.setting == "partition column"]
 
-    assert "partitioned by d, but ON has no usable equality" in line.said
-    assert target.sql(line.sql[0])[0][0] == 0
+    assert "partitioned by d, but ON has no usable equality" in advice.evidence
+    assert (advice.proposed, advice.sql) == ("d in ON, if the key determines it", None)
+    assert advice.check is not None
+    assert target.sql(advice.check)[0][0] == 0
     target.sql("UPDATE {t} SET d = DATE '2024-02-01' WHERE id IN (3, 4)")
-    assert target.sql(line.sql[0])[0][0] == 2
+    assert target.sql(advice.check)[0][0] == 2
 
 
 def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) -> None:
@@ -258,7 +263,7 @@ def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
 
     assert review.rewrite is not None
     assert review.rewrite.plan.scan.files == 3
-    assert document(review)["statement"] == review.statement.sql
+    assert review.document()["statement"] == review.statement.sql
 
 
 @pytest.mark.lab("delays", "delay_corrections")
@@ -272,7 +277,7 @@ def test_the_command_reviews_a_file_and_writes_json(
 
     assert main(["review-merge", str(file), "--output", str(tmp_path)]) == 0
     assert "narrower ON" in capsys.readouterr().out
-    assert json.loads((tmp_path / "merge-lake.lab.delays.json").read_text())["schema_version"] == 1
+    assert json.loads((tmp_path / "merge-lake.lab.delays.json").read_text())["question"] == "review-merge"
     assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
     assert "give a file with one statement" in capsys.readouterr().err
     file.write_text("SELECT 1")
@@ -282,7 +287,7 @@ def test_the_command_reviews_a_file_and_writes_json(
 @pytest.mark.lab("delays", "delay_corrections")
 @pytest.mark.parametrize(
     ("budget", "why"),
-    [({"budget_seconds": 0.001}, "the budget of 0.001 s was spent"), ({"budget_bytes": "1 kB"}, "the next step would write")],
+    [({"budget_seconds": 0.001}, "the time budget of 0.001 s ran out"), ({"budget_bytes": "1 kB"}, "the next step would write")],
 )
 def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: dict[str, Any], why: str) -> None:
     before = state(lake)
@@ -292,7 +297,7 @@ def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: 
     assert state(lake) == before
     assert review.trials == ()
     assert not review.is_proved
-    assert f"The trial is incomplete: {why}" in repr(review)
+    assert f"the trial is incomplete ({why}" in repr(review)
 
 
 @pytest.mark.lab("delays", "delay_corrections")
