@@ -478,10 +478,14 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
 
 
 def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:
-    """What the remedy of each finding saves a full scan, as a sentence by the finding's name; nothing where no scan gets cheaper."""
+    """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and of all together under an empty name.
+
+    A remedy that makes no scan cheaper has none.
+    """
     told = {}
-    for finding in findings:
-        won = wins(facts, Findings((finding,)), thresholds)
+    together = [("", findings)] if len(findings) > 1 else []
+    for name, some in [*together, *((finding.name, Findings((finding,))) for finding in findings)]:
+        won = wins(facts, some, thresholds)
         parts = [
             f"{won.opens_saved:,} of {count(won.opens, 'file open')}" if won.opens_saved else "",
             f"{won.manifests_gone:,} of {count(won.manifests, 'manifest')}" if won.manifests_gone else "",
@@ -489,7 +493,8 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
         if any(parts):
             cost = f", {percent(won.share)} of its cost" if won.share else ""
             bytes_ = f", for {size(won.rewrite_bytes)} rewritten" if won.rewrite_bytes else ""
-            told[finding.name] = f"Saves a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
+            saves = "Saves" if name else "Together, the remedies save"
+            told[name] = f"{saves} a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
     return told
 
 

@@ -18,7 +18,7 @@ from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, nearest
 from icekit.facts.model import FileGroup, Partition, TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
-from icekit.units import count
+from icekit.units import count, raised
 
 
 class Severity(IntEnum):
@@ -174,13 +174,19 @@ SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "�
 UNFOLDED = 3
 
 
-def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A card for each finding, in the given order, or a sentence that there is none; ``saves`` has the saving of a remedy by the finding's name."""
+def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({}), *, context: Sequence[str] = ()) -> str:
+    """The verdict and a card for each finding, in the given order, or a sentence that there is none.
+
+    ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under an empty name;
+    ``context`` are facts about the table, shown below the verdict.
+    """
+    facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context)
     if not findings:
-        return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>')
+        return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>', facts)
     cards = [_card(finding, saves.get(finding.name, "")) for finding in findings]
     folded = f"<details><summary>{count(len(cards) - UNFOLDED, 'more finding')}</summary>{''.join(cards[UNFOLDED:])}</details>"
-    return html.framed(f"<p>{html.text(summary(findings))}</p>", *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
+    verdict = f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
+    return html.framed(verdict, facts, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -208,8 +214,9 @@ def _card(finding: Finding, saves: str) -> str:
         ("Effect", html.prose(finding.effect)),
         ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
     ]
-    heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)} <code>{html.text(finding.table)}</code></p>'
-    what = f"<p>{html.prose(finding.evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
+    heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)}</p>'
+    evidence = f"{raised(finding.evidence.rstrip('.'))}."
+    what = f"<p>{html.prose(evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
     why = f"<details><summary>Where, and why it matters</summary>{html.definitions(said)}</details>"
     return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(finding.sql)}{why}</div>'
 

@@ -483,9 +483,11 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
     boxes = [
         _Box("not estimated" if summed.share is None else percent(summed.share), "of the cost of scanning every table once"),
         _Box(f"{summed.opens_saved:,}", "file opens", f"of {summed.opens:,} in those scans"),
-        _Box(f"{summed.delete_rows_gone:,}", "delete rows no longer applied", f"of {summed.delete_rows:,}"),
-        _Box(f"{summed.manifests_gone:,}", "manifests", f"of {summed.manifests:,}"),
     ]
+    if summed.delete_rows_gone:
+        boxes.append(_Box(f"{summed.delete_rows_gone:,}", "delete rows no longer applied", f"of {summed.delete_rows:,}"))
+    if summed.manifests_gone:
+        boxes.append(_Box(f"{summed.manifests_gone:,}", "manifests", f"of {summed.manifests:,}"))
     if summed.expirable_bytes:
         boxes.append(_Box(size(summed.expirable_bytes), "storage, by expiry", "at least"))
     if summed.orphan_files:

@@ -212,7 +212,7 @@ def partitions(facts: TableFacts) -> Chart:
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}; "
-        f"{enough:,} of {size(facts.target_bytes)} would be enough. The worst is {facts.partition_name(groups[0].partition)} "
+        f"within these partitions, {enough:,} of {size(facts.target_bytes)} would be enough. The worst is {facts.partition_name(groups[0].partition)} "
         f"with {count(files[0], 'file')}; {needed[0]:,} would be enough."
     )
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))

@@ -239,7 +239,12 @@ class Card:
 
     def badge(self) -> tuple[str, str]:
         """The kind of card and its label."""
-        return ("info", "not measured") if not self.is_answered else ("warning", "▲ change") if self.is_change else ("fine", "✔ no change")
+        if not self.is_answered:
+            return "info", "not measured"
+        changes = [a for a in self.advice if a.is_change]
+        if all(a.is_alternative for a in changes):
+            return ("info", "● alternative") if changes else ("fine", "✔ no change")
+        return "warning", "▲ change"
 
     def verdict(self) -> str:
         """The verdict in one sentence: what to change and what it saves, or that nothing should change."""
@@ -370,7 +375,7 @@ def answer_html(answer: Card) -> str:
     kind, badge = answer.badge()
     of = _sorted(answer)
     parts = [
-        f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)}</p>',
+        f'<div class="finding {kind}"><p class="title"><span class="badge">{badge}</span> {html.text(answer.name)} <small>{answer.question.replace("-", " ")}</small></p>',
         f"<p><strong>{html.prose(answer.verdict())}</strong></p>",
         effects_grid(answer).html(),
         f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",

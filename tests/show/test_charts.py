@@ -175,7 +175,7 @@ def test_deletes_without_data_are_told_without_a_ratio() -> None:
 
 def test_partitions_tell_files_beside_files_needed() -> None:
     assert charts.partitions(small_files()).alt == (
-        "31 data files of db.events in 2 partitions; 2 of 512 MiB would be enough. The worst is event_day=2026-01-01 with 30 files; 1 would be enough."
+        "31 data files of db.events in 2 partitions; within these partitions, 2 of 512 MiB would be enough. The worst is event_day=2026-01-01 with 30 files; 1 would be enough."
     )
 
 

@@ -1,6 +1,7 @@
 from typing import Any
 
 from icekit.diagnose.findings import Findings, Severity, findings_html, summary
+from icekit.units import raised
 from tests import factories as make
 
 
@@ -13,8 +14,24 @@ def test_a_finding_tells_everything_it_rests_on() -> None:
 
     shown = findings_html([finding])
 
-    for said in (finding.title, finding.evidence, finding.effect, finding.threshold, finding.source, finding.remedy, finding.where[0]):
+    for said in (
+        finding.title,
+        raised(finding.evidence),
+        finding.effect,
+        finding.threshold,
+        finding.source,
+        finding.remedy,
+        finding.where[0],
+    ):
         assert said in shown
+
+
+def test_the_verdict_comes_first_with_what_all_remedies_save_together_and_of_which_snapshot() -> None:
+    shown = findings_html([make.finding()], {"": "Together, they save 3."}, context=["Snapshot 7."])
+
+    assert (
+        shown.index("1 finding: 1 warning.") < shown.index("Together, they save 3.") < shown.index("Snapshot 7.") < shown.index("▲ warning")
+    )
 
 
 def test_severity_is_told_by_symbol_and_word() -> None:
@@ -49,7 +66,7 @@ def test_everything_is_escaped() -> None:
     shown = findings_html([make.finding(evil, where=(evil,), sql=(), **told)])
 
     assert "<script" not in shown
-    assert shown.count("&lt;script&gt;") == 8
+    assert shown.count("&lt;script&gt;") == 7
 
 
 def test_statements_are_escaped() -> None:

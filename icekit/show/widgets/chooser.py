@@ -67,7 +67,7 @@ class Chooser(Explorer):
         return card_html(self.view.facts, self.view.findings, self.view.thresholds, counted=True)
 
     def __repr__(self) -> str:
-        return dict(lines(self.view.facts))["data files"]
+        return f"Data files: {dict(lines(self.view.facts))['data files']}"
 
     def build(self) -> Any:
         """Three choices and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""

@@ -22,6 +22,7 @@ from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
 from icekit.history.store import Health
 from icekit.history.trend import Past, past, remembered
+from icekit.show.card import lines
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.history_charts import outlook as outlook_grid
 from icekit.show.history_charts import sizes_at_one, sizes_through_time, trends
@@ -510,7 +511,10 @@ class ThresholdsExplorer(Explorer):
 
     def _cards(self) -> str:
         found = self.view.findings
-        return findings_html(found, savings_told(self.view.facts, found, self.view.thresholds))
+        facts = self.view.facts
+        known = dict(lines(facts))
+        context = [f"Snapshot {known['snapshot']}. Data files: {known['data files']}."]
+        return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context)
 
     def _at_given(self) -> Findings:
         from icekit.diagnose import diagnose

@@ -282,10 +282,10 @@ def interval(facts: TableFacts, rhythm: Cadence, after: Written, wanted: int) ->
     largest = max((g.size_in_bytes for g in facts.groups if g.kind.value == "data"), default=0)
     said = f"A typical commit adds {size(each)} to a partition, so no setting makes a file of {size(facts.target_bytes)}"
     if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
-        return f"{said}, and the largest partition has only {size(largest)}: use a coarser partition transform, or compact each partition into one file (02_compact)."
+        return f"{said}, and the largest partition has only {size(largest)}: use a coarser partition transform, or compact each partition into one file (icekit compact)."
     gap = 1 / rhythm.commits_per_day * _DAY_MS if rhythm.commits_per_day else None
     how = f": one commit every {span(gap * wanted)} instead of every {span(gap)}" if gap else ""
-    return f"{said}; {wanted:,} such commits combined would make one{how}. Commit less often, or compact (02_compact)."
+    return f"{said}; {wanted:,} such commits combined would make one{how}. Commit less often, or compact (icekit compact)."
 
 
 _CHAIN = {"what": TEXT("setting"), "value": TEXT, "origin": TEXT("origin")}

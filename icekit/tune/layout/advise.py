@@ -206,6 +206,7 @@ def _old_data(facts: TableFacts, order: LayoutOrder | None, worn: Sequence[Overl
         f"{rate}. It commits in parts and changes no row; {facts.name} needs the space for both copies until old snapshots expire.{way}",
         None if is_large and predicate is None else ddl.rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table),
         verified=verified(tried),
+        breaks="the undo does not move rewritten files back",
     )
 
 

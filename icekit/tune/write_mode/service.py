@@ -97,15 +97,17 @@ class WriteModeChoice(Answer):
         compact = next((f" Compact {a.proposed}." for a in self.advice if a.setting == INTERVAL and a.is_change), "")
         instead = next((a for a in self.advice if a.is_alternative), None)
         at = f" at {self.reads:,.3g} reads per commit" if self.reads is not None else ""
-        more = f" Format version {instead.proposed} would save more, but the upgrade cannot be undone." if instead is not None else ""
+        more = (
+            f" Format version {instead.proposed} {'would save more' if changes else 'would'}, but the upgrade cannot be undone."
+            if instead is not None
+            else ""
+        )
         if not changes:
             if self.reads is None:
                 even = even_sentence(self.comparison.within(self.current.format_version))
                 return f"No advice: the number of reads of the table is not known. {even}"
             kept = f"no mode of format version {self.current.format_version} costs clearly less than {self.current.name}{at}"
-            if instead is not None:
-                return f"Consider format version {instead.proposed}, an upgrade that cannot be undone: {instead.evidence[:1].lower()}{instead.evidence[1:]} Otherwise keep {self.current.name}: {kept}.{compact}"
-            return f"Keep {self.current.name}: {kept}.{compact}" if compact else f"No change: {kept}."
+            return f"Keep {self.current.name}: {kept}.{compact}{more}" if compact or more else f"No change: {kept}."
         sets = " and ".join(f"set {a.setting} to {a.proposed}" for a in changes)
         before, after = self._before_and_after()
         won = f": a commit costs {elapsed(after.total)} instead of {elapsed(before.total)}, reads included{at}" if before and after else ""
