@@ -351,7 +351,7 @@ def answer_text(answer: Card) -> str:
         lines += ["", *effects]
     lines += ["", f"Confidence: {answer.confidence()}"]
     of = _sorted(answer)
-    lines += [line for a in of.by_sql for line in _steps(a)]
+    lines += _steps(of.by_sql)
     if answer.script.sql:
         lines += ["", "SQL:", *(f"  {sql};" for sql in answer.script.sql)]
         lines += ["", "Undo:", *(f"  {sql};" for sql in answer.script.undo)] if answer.script.undo else []
@@ -359,7 +359,7 @@ def answer_text(answer: Card) -> str:
         lines += ["", caption] if advice else []
         for a in advice:
             sql = [f"{one};" for one in statements(a.sql or "")]
-            lines += [f"  {line}" for line in (*_reasons(a), *(f"  {line}" for line in (*_steps(a), *sql) if line))]
+            lines += [f"  {line}" for line in (*_reasons(a), *(f"  {line}" for line in (*_steps([a]), *sql) if line))]
     for caption, advice in (("Why:", of.by_sql), ("Also checked:", of.kept)):
         lines += ["", caption, *(f"  {line}" for a in advice for line in _reasons(a))] if advice else []
     for grid in answer.tables().values():
@@ -380,12 +380,12 @@ def answer_html(answer: Card) -> str:
         effects_grid(answer).html(),
         f"<p><strong>Confidence:</strong> {html.prose(answer.confidence())}</p>",
     ]
-    parts += map(_steps_html, of.by_sql)
+    parts.append(_steps_html(of.by_sql))
     for caption, sql in (("SQL", answer.script.sql), ("Undo", answer.script.undo)):
         parts += [f"<p><strong>{caption}</strong></p>{html.statements(sql)}"] if sql else []
     for caption, advice in (("Alternative", of.instead), ("Change by hand", of.by_hand)):
         parts += [f"<p><strong>{caption}</strong></p>"] if advice else []
-        parts += [_reasons_html(a) + _steps_html(a) + html.statements(statements(a.sql or "")) for a in advice]
+        parts += [_reasons_html(a) + _steps_html([a]) + html.statements(statements(a.sql or "")) for a in advice]
     for caption, advice in (("Why", of.by_sql), ("Also checked", of.kept)):
         parts += _folded(caption, [_reasons_html(a) for a in advice])
     basis = [f"<p>{html.prose(line)}</p>" for line in answer.basis()]
@@ -431,15 +431,21 @@ def _reasons_html(a: Advice) -> str:
     return f"<p><code>{html.text(a.setting)}</code>{change} {html.prose(a.evidence)}{tried}</p>"
 
 
-def _steps(a: Advice) -> list[str]:
-    """What to know and check before a change."""
-    said = [f"Side effects: {a.breaks}."] if a.breaks else []
-    return said + (["", "Check first; this must return 0:", f"  {a.check};"] if a.check else [])
+def _side_effects(advice: Iterable[Advice]) -> str:
+    return "; ".join(a.breaks for a in advice if a.breaks)
 
 
-def _steps_html(a: Advice) -> str:
-    said = f"<p><strong>Side effects:</strong> {html.prose(a.breaks)}.</p>" if a.breaks else ""
-    return said + (f"<p><strong>Check first;</strong> this must return 0:</p>{html.statements([a.check])}" if a.check else "")
+def _steps(advice: Sequence[Advice]) -> list[str]:
+    """What to know and to check before the changes."""
+    said = [f"Side effects: {_side_effects(advice)}."] if _side_effects(advice) else []
+    return said + [line for a in advice if a.check for line in ("", "Check first; this must return 0:", f"  {a.check};")]
+
+
+def _steps_html(advice: Sequence[Advice]) -> str:
+    said = f"<p><strong>Side effects:</strong> {html.prose(_side_effects(advice))}.</p>" if _side_effects(advice) else ""
+    return said + "".join(
+        f"<p><strong>Check first;</strong> this must return 0:</p>{html.statements([a.check])}" for a in advice if a.check
+    )
 
 
 def _folded(summary: str, parts: Sequence[str]) -> list[str]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
+from icekit.tune.answer import Advice
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import LayoutComparison, advise, is_confirmed
+from icekit.tune.layout.advise import SPEC, LayoutComparison, advise, is_confirmed
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -99,6 +100,12 @@ def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> No
     assert "partitions skip nothing" in said
     assert sum(layout().tables()["orders"]["is_best"]) == 1
     assert "it was dropped" in said
+
+
+def test_a_table_whose_partitioning_goes_is_told_in_words() -> None:
+    advice = Advice(SPEC, "month(event_time)", "unpartitioned", "e", "ALTER TABLE t DROP PARTITION FIELD d")
+
+    assert layout(advice=(advice,)).verdict().startswith("Remove the partitioning: ")
 
 
 def test_a_layout_that_is_left_says_so() -> None:

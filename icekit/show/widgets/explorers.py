@@ -512,8 +512,8 @@ class ThresholdsExplorer(Explorer):
     def _cards(self) -> str:
         found = self.view.findings
         facts = self.view.facts
-        known = dict(lines(facts))
-        context = [f"Snapshot {known['snapshot']}. Data files: {known['data files']}."]
+        snapshot = dict(lines(facts))["snapshot"]
+        context = [f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."]
         return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context)
 
     def _at_given(self) -> Findings:

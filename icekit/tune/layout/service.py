@@ -39,6 +39,7 @@ from icekit.tune.layout.model import (
     TriedLayout,
     fields_of,
     own_order,
+    spec_name,
 )
 from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
 from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
@@ -230,7 +231,7 @@ class Layout(Answer):
     def verdict(self) -> str:
         """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
         changes = {a.setting: a for a in self.advice if a.is_change}
-        parts = [f"partition by {changes[SPEC].proposed}"] if SPEC in changes else []
+        parts = [_partitioned(changes[SPEC].proposed)] if SPEC in changes else []
         if ORDER in changes:
             parts.append(f"sort by {changes[ORDER].proposed}")
         elif OLD_DATA in changes:
@@ -629,3 +630,7 @@ def _most(bound: Sequence[Filter]) -> tuple[Filter, ...]:
         weights[plain] = weights.get(plain, 0.0) + one.weight
     merged = [replace(one, weight=weight) for one, weight in weights.items()]
     return tuple(sorted(merged, key=lambda f: -f.weight)[:MOST_BOUND])
+
+
+def _partitioned(spec: str | None) -> str:
+    return "remove the partitioning" if spec == spec_name(()) else f"partition by {spec}"

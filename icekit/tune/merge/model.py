@@ -437,8 +437,8 @@ class Review(Card):
 
     @property
     def name(self) -> str:
-        """The target, and how the statement writes to it."""
-        return f"MERGE into {display_name(self.table[1:])} ({self.plan.mode})"
+        """The target's name, without its catalog."""
+        return display_name(self.table[1:])
 
     @property
     def script(self) -> Script:
@@ -545,8 +545,11 @@ class Review(Card):
         return {"ways": Grid("Ways to run the statement", _WAYS, rows)}
 
     def basis(self) -> Sequence[str]:
-        """The basis of the review."""
-        return ("Of the target, only metadata was read; the source was read in a few aggregations.",)
+        """How the statement writes, and the basis of the review."""
+        return (
+            f"The statement writes by {self.plan.mode}.",
+            "Of the target, only metadata was read; the source was read in a few aggregations.",
+        )
 
     def plans(self) -> Mapping[str, str]:
         """Spark's plan of the statement."""
