@@ -68,11 +68,11 @@ def test_reads_that_nobody_knows_are_said_not_to_be_known() -> None:
 
 
 def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:
-    one = choice(stopped="the budget of 9 s was spent")
+    one = choice(stopped="the time budget of 9 s ran out")
 
     for chart in (cost_chart(one), parts_chart(one)):
         assert chart.figure is None
-        assert "the budget of 9 s was spent" in chart.alt
+        assert "the time budget of 9 s ran out" in chart.alt
     assert one.document()["measured"]["comparison"] is None
 
 

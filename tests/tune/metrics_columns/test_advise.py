@@ -167,7 +167,7 @@ def test_advice_under_which_a_filter_would_read_more_is_taken_back() -> None:
 
 def test_a_trial_that_came_to_nothing_confirms_nothing() -> None:
     facts = wide()
-    stopped = trial(before=None, after=None, filters=(), stopped="the budget of 1 s was spent")
+    stopped = trial(before=None, after=None, filters=(), stopped="the time budget of 1 s ran out")
 
     assert showed(stopped) is None
     assert not any(a.verified for a in confirmed(advise(facts, measures(facts, skip())), stopped))

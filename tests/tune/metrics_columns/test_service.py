@@ -94,7 +94,7 @@ def test_what_is_no_predicate_and_a_budget_that_is_none_are_refused(lake: Lake) 
         asked(lake, "lab.urls", filters=["url LIKE"])
     with pytest.raises(ParameterError, match="no_such_column"):
         asked(lake, "lab.urls", filters=["no_such_column = 1"])
-    with pytest.raises(ParameterError, match="budget_seconds is 0"):
+    with pytest.raises(ParameterError, match="budget_seconds cannot be 0"):
         asked(lake, "lab.urls", budget_seconds=0)
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_predicate_and_a_budget_that_is_none_are_refused(lake: Lake) 
 def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake) -> None:
     answer = asked(lake, "lab.urls", budget_seconds=0.0001)
 
-    assert answer.stopped == "the budget of 0.0001 s was spent"
+    assert answer.stopped == "the time budget of 0.0001 s ran out"
     assert not answer.is_change
     assert "not fully measured" in answer.advice[0].evidence
 
