@@ -101,7 +101,7 @@ def test_a_metadata_file_that_is_gone_is_told(borrowed: Lake, tmp_path: Path) ->
     for path in tmp_path.rglob("*.metadata.json"):
         path.unlink()
 
-    with pytest.raises(MetadataUnreadable, match="is gone"):
+    with pytest.raises(MetadataUnreadable, match="is missing"):
         borrowed.observe("db.events")
 
 

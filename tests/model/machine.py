@@ -44,7 +44,7 @@ COLUMNS = ("n", "two words", "Größe", "it's", "select", "UPPER")
 LIMITS = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
 THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
 #: Named errors of a commit that met another; the rows are compared all the same.
-CONFLICT = re.compile(r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an ancestor|is gone, and")
+CONFLICT = re.compile(r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an ancestor|is missing, and")
 #: There is nothing to go on with, or not from here.
 NO_WAY_ON = re.compile(r"no unfinished run|is no longer an ancestor of the table's|[Pp]lan again")
 

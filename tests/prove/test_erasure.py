@@ -366,7 +366,7 @@ def test_a_manifest_that_is_gone_is_told_in_one_sentence(table: Table) -> None:
     for manifest in metadata.glob("*-m0.avro"):
         manifest.rename(manifest.with_suffix(".away"))
     try:
-        with pytest.raises(MetadataUnreadable, match=r"-m0\.avro is gone"):
+        with pytest.raises(MetadataUnreadable, match=r"-m0\.avro is missing"):
             table.prove()
     finally:
         for manifest in metadata.glob("*-m0.away"):

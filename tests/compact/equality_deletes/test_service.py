@@ -37,7 +37,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_pat
     outcome = convert_equality_deletes(sick.lake, sick.name, ledger=str(tmp_path / "ledger.db"))
 
     assert outcome.status == "dry run"
-    assert "3 equality delete files go; at most" in repr(outcome)
+    assert "3 equality delete files become at most" in repr(outcome)
     assert sick.snapshots() == before
 
 
@@ -173,8 +173,8 @@ def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["lab.equality_deletes", "--executor", "many"], "write it as '2 cores 4g'"),
-        (["lab.equality_deletes", "--batch-bytes", "0"], "is empty"),
+        (["lab.equality_deletes", "--executor", "many"], "Write it as '2 cores 4g'"),
+        (["lab.equality_deletes", "--batch-bytes", "0"], "A batch of 0 is too small"),
         (["lab.nothing"], "lab.nothing"),
         (["lab.equality_deletes", "--resume"], "no unfinished run"),
         (["lab.equality_deletes", "--exeucte"], "did you mean --execute"),
@@ -203,7 +203,7 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scrat
 
 @pytest.mark.lab("equality_deletes")
 def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake) -> None:
-    with pytest.raises(ParameterError, match="is empty"):
+    with pytest.raises(ParameterError, match="A batch of 0 is too small"):
         plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)
     with pytest.raises(TableNotFound):
         plan_conversion(lake, "lab.not_there")
