@@ -59,13 +59,14 @@ class Grid:
     """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole numbers; None is missing.
 
     A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
-    ``grid["file_count"]`` is a list of a column's values, ``grid.frame()`` a pandas DataFrame of all values.
+    Without rows they show the sentence ``if_empty``. ``grid["file_count"]`` is a list of a column's values, ``grid.frame()`` a pandas DataFrame of all values.
     """
 
     caption: str
     columns: Mapping[str, Unit]
     rows: Sequence[Sequence[Any]]
     shown: int = SHOWN
+    if_empty: str = "No rows."
 
     def __getitem__(self, name: str) -> list[Any]:
         place = list(self.columns).index(name)
@@ -82,6 +83,7 @@ class Grid:
             {name: self.columns[name] for name in names},
             [[row[place] for place in places] for row in self.rows[:first]],
             self.shown,
+            self.if_empty,
         )
 
     def lines(self, indent: str = "") -> list[str]:
@@ -125,10 +127,10 @@ class Grid:
         return f"The first {self.shown} of {len(self.rows):,} rows." if len(self.rows) > self.shown else ""
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(self.lines()) or self.if_empty
 
     def _repr_html_(self) -> str:
-        return html.framed(self.html() or "<p>No rows.</p>")
+        return html.framed(self.html() or f"<p>{html.prose(self.if_empty)}</p>")
 
 
 def _cell(unit: Unit, value: Any) -> str:

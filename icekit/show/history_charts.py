@@ -20,7 +20,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import SizesAt
 from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts
 from icekit.facts.rollup import HistogramBar, bucket_of, expected_manifests
-from icekit.history.trend import MEASURES, Measure, Past
+from icekit.history.trend import LEAST_RUNS, MEASURES, Measure, Past
 from icekit.show import tables
 from icekit.show.chart import (
     BLACK,
@@ -349,8 +349,17 @@ def runs(past: Past) -> Grid:
     return Grid("", columns, rows)
 
 
+#: The first report with a history begins it; until then there is nothing to draw a trend through.
+_NO_OUTLOOK = (
+    f"There is no outlook without a history. The first run of icekit report with --history begins one; a trend needs {LEAST_RUNS} runs."
+)
+
+
 def outlook(past: Past) -> Grid:
-    """A row per figure: its current value, its threshold, the days until it reaches the threshold (0 = already past; – = never), and a sentence."""
+    """A row per figure: its current value, its threshold, the days until it reaches the threshold (0 = already past; – = never), and a sentence.
+
+    Without a history there are no rows, and the table says how to keep one.
+    """
     columns = {"figure": TEXT, "now": FIGURE, "threshold": FIGURE, "days_until": FIGURE, "outlook": TEXT}
     rows = [
         (
@@ -362,7 +371,7 @@ def outlook(past: Past) -> Grid:
         )
         for trend in (past.trends if past.is_kept else ())
     ]
-    return Grid("", columns, rows)
+    return Grid("", columns, rows, if_empty=_NO_OUTLOOK)
 
 
 # --- Draw how the file sizes of a table changed: one snapshot's histogram, and all snapshots in one chart

@@ -28,11 +28,19 @@ def test_a_page_shows_the_same_and_escapes_it() -> None:
     assert "<p>A &lt;b&gt;:</p>" in page
     assert "<td>&lt;i&gt;</td>" in page
     assert '<td class="n">3</td>' in page
-    assert "No rows." in Grid("", COLUMNS, [])._repr_html_()
 
 
-def test_nothing_is_shown_of_no_rows() -> None:
+def test_a_part_of_a_card_is_empty_without_rows() -> None:
     assert (Grid("Partitions", COLUMNS, []).lines(), Grid("Partitions", COLUMNS, []).html()) == ([], "")
+
+
+def test_a_cell_without_rows_shows_a_sentence() -> None:
+    why = Grid("", COLUMNS, [], if_empty="No partition is <large>.")
+
+    assert repr(Grid("", COLUMNS, [])) == "No rows."
+    assert "<p>No rows.</p>" in Grid("", COLUMNS, [])._repr_html_()
+    assert repr(why) == repr(why.only("fits", first=1)) == "No partition is <large>."
+    assert "<p>No partition is &lt;large&gt;.</p>" in why._repr_html_()
 
 
 def test_pandas_and_json_have_every_value_as_it_was_measured() -> None:

@@ -194,13 +194,19 @@ def test_the_present_run_is_the_last_of_the_past_and_the_chart_says_where_it_goe
     assert list(outlook["figure"])[-1] == "snapshots"
 
 
-def test_without_a_history_the_chart_is_a_sentence_that_says_how_to_keep_one(nowhere: Callable[[], Lake], tmp_path: Path) -> None:
+def test_without_a_history_the_chart_and_the_outlook_are_a_sentence_that_says_how_to_keep_one(
+    nowhere: Callable[[], Lake], tmp_path: Path
+) -> None:
     facts = table_facts()
     none = past(nowhere(), facts, diagnose(facts), "")
     first = past(nowhere(), facts, diagnose(facts), str(tmp_path / "h.db"))
 
     assert "--history FILE" in repr(history_charts.trends(none))
     assert "first run" in repr(history_charts.trends(first))
+    assert repr(history_charts.outlook(none)) == (
+        "There is no outlook without a history. The first run of icekit report with --history begins one; a trend needs 5 runs."
+    )
+    assert "too few runs for a trend" in repr(history_charts.outlook(first))
     assert not (tmp_path / "h.db").exists()
 
 
