@@ -168,7 +168,10 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="confirm that a person has looked at the failed proof of this run, and allow runs on the table again; runs nothing",
     )
     running.add_argument(
-        "--prove", default="full", metavar="full|N|none", help="compare all changed partitions, N per commit, or none (default: full)"
+        "--prove",
+        default="checked",
+        metavar="checked|full|N|none",
+        help="check each rewrite before its commit, or compare all changed partitions after it, N per commit, or none (default: checked)",
     )
     running.add_argument("--ledger", default="", metavar="FILE|table", help="where to record runs")
     running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")

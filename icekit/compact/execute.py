@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
+from icekit.compact.rewrite import MustConvert, NotHere, Rewrite
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
@@ -187,7 +189,9 @@ class RewriteResult:
     failed_groups: int = 0
 
 
-def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None]) -> RewriteResult:
+def execute(
+    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None], check: bool = True
+) -> RewriteResult:
     """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
 
     Through the JVM bridge this runs the same action as the procedure, because ``CALL``
@@ -196,7 +200,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     engine, and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
-    run = _by_bridge if has_bridge(spark) else _by_sql
+    run = partial(_by_bridge, check=check) if has_bridge(spark) else _by_sql
     told: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
@@ -235,7 +239,7 @@ def execute(spark: SparkSession, action: Action, tags: Mapping[str, str], *, sto
     return answer
 
 
-def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
+def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, check: bool) -> RewriteResult:
     name = action.sql_name
     jvm: Any = spark._jvm
     # Iceberg sets this property on whichever session is active when its source is first used, which may be one
@@ -246,19 +250,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load_now(spark, name)
     if action.procedure == "rewrite_data_files":
-        checked = guarded(jvm, table)
-        rewrite = actions.rewriteDataFiles(table if checked is None else checked)
-        for key, value in (action.options if checked is not None else renewing(action.options)).items():
-            # Dropped in a separate commit below, which then carries the tags too.
-            if key != "remove-dangling-deletes":
-                rewrite = rewrite.option(key, value)
-        rewrite = _ordered(spark, rewrite, table, action)
-        if action.where is not None:
-            rewrite = rewrite.filter(filter_expression(spark, name, action.where))
-        if action.branch:
-            rewrite = rewrite.toBranch(action.branch)
-        result = _with_tags(rewrite, tags).execute()
-        answer = RewriteResult(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
+        answer = _rewrite_data(spark, action, table, tags, check=check)
         if action.options.get("remove-dangling-deletes") == "true":
             _drop_dangling(spark, actions, action, tags)
     elif action.procedure == "rewrite_position_delete_files":
@@ -285,6 +277,33 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> 
         return _by_sql(spark, action, tags)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
+
+
+def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, check: bool) -> RewriteResult:
+    """Rewrite data files: here if rows keep their order, so that the result is proved before it is committed; else by Iceberg's own action."""
+    checked = guarded(spark._jvm, table)
+    if checked is not None and not action.order.is_sorting:
+        try:
+            Rewrite(spark, action, checked, tags, check=check).run()
+            return RewriteResult()
+        except NotHere:
+            pass
+        except MustConvert:
+            convert(spark, action.sql_name, branch=action.branch, partitions=action.partitions or None, tags=tags)
+            checked = guarded(spark._jvm, load_now(spark, action.sql_name))
+    actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
+    rewrite = actions.rewriteDataFiles(table if checked is None else checked)
+    for key, value in (action.options if checked is not None else renewing(action.options)).items():
+        # Dropped in a separate commit below, which then carries the tags too.
+        if key != "remove-dangling-deletes":
+            rewrite = rewrite.option(key, value)
+    rewrite = _ordered(spark, rewrite, table, action)
+    if action.where is not None:
+        rewrite = rewrite.filter(filter_expression(spark, action.sql_name, action.where))
+    if action.branch:
+        rewrite = rewrite.toBranch(action.branch)
+    result = _with_tags(rewrite, tags).execute()
+    return RewriteResult(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
 
 
 def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:

@@ -232,12 +232,23 @@ public class GuardedOperations implements TableOperations {
 def guarded(jvm: Any, table: Any) -> Any | None:
     """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible."""
     try:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(table.getClass().getClassLoader())
-        compiler.cook(_SOURCE)
-        constructor = compiler.getClassLoader().loadClass(_NAME).getConstructors()[0]
-        given = jvm.java.util.ArrayList()
-        given.add(table.operations())
-        return jvm.org.apache.iceberg.BaseTable(constructor.newInstance(given.toArray()), table.name(), table.reporter())
+        operations = compiled(jvm, table, _NAME, _SOURCE, table.operations())
+        return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
     except Exception:
         return None  # the JVM allows no compilation, or the table class is not Iceberg's own
+
+
+def compiled(jvm: Any, table: Any, name: str, source: str, argument: Any) -> Any:
+    """An object of a small Java class, made with one argument; compiled once in each JVM, for the class loader of a table.
+
+    Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
+    """
+    constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
+    if name not in constructors:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(table.getClass().getClassLoader())
+        compiler.cook(source)
+        constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
+    given = jvm.java.util.ArrayList()
+    given.add(argument)
+    return constructors[name].newInstance(given.toArray())

@@ -21,10 +21,11 @@ from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec,
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, prints, shared
-from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import CHECKED, CHECKED_TAG, Checked, CommitProof, Mismatch, Proof, verdict
 from icekit.resolve.convert import Stripped, stripped
-from icekit.resolve.listing import scopes
+from icekit.resolve.listing import dropped, scopes
 from icekit.sql import Identifier, call, display_name, identifier
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -251,6 +252,50 @@ def prove_commits(
         rows_read=sum((p.rows_before or 0) + (p.rows_after or 0) for p in proofs),
         caution=_caution(lake, reader, snapshot_ids),
     )
+
+
+def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
+    """The proof of a rewrite's commits: those checked before they were made say what was checked, and the rest are compared in full.
+
+    A commit that only dropped delete files is proved from metadata: no live data file is old enough for any of them.
+    """
+    started = time.monotonic()
+    snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
+    name = lake.sql_name(table)
+    quick: dict[int, CommitProof] = {}
+    read = 0
+    for snapshot_id in snapshot_ids:
+        commit = snapshots.get(snapshot_id) or {}
+        summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
+        if CHECKED_TAG in summary:
+            checked = Checked.of(summary[CHECKED_TAG])
+            if int(summary.get("added-records") or 0) == checked.rows.row_count:
+                rows, read = checked.rows, read + checked.read
+                quick[snapshot_id] = CommitProof(
+                    snapshot_id, parent_id, provable=True, before=rows, after=rows, said=str(checked), is_sampled=checked.is_sampled
+                )
+        elif "removed-delete-files" in summary and not _CHANGES.intersection(summary):
+            gone, applying = dropped(lake.spark, name, snapshot_id)
+            if gone and not applying:
+                said = f"dropped {count(gone, 'delete file')}; no live data file is old enough for any of them to apply"
+                quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
+    rest = [i for i in snapshot_ids if i not in quick]
+    compared = prove_commits(lake, table, rest) if rest else None
+    by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
+    commits = tuple(by_id[i] for i in snapshot_ids)
+    return Proof(
+        table=display_name(table),
+        commits=commits,
+        ok=verdict(commits),
+        mode=CHECKED if not compared else f"{CHECKED}, or in full",
+        seconds=time.monotonic() - started,
+        rows_read=read + (compared.rows_read if compared else 0),
+        caution=compared.caution if compared else None,
+    )
+
+
+# Keys of a summary that a commit without them did not do.
+_CHANGES = {"added-data-files", "deleted-data-files", "added-delete-files"}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from icekit.facts.spark import scalar, scalar_sql
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
     from icekit.resolve.convert import Stripped
@@ -44,6 +44,12 @@ class Fingerprint:
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         return Fingerprint(self.row_count + other.row_count, (self.value + other.value) % MODULUS)
+
+    @classmethod
+    def of_sums(cls, sums: Mapping[str, Any], name: str) -> Fingerprint:
+        """From the values of :func:`summed`."""
+        pieces = (int(sums[f"{name}_{shift}"] or 0) << shift for shift in _SHIFTS)
+        return cls(int(sums[f"{name}_n"]), sum(pieces) % MODULUS)
 
     def __str__(self) -> str:
         return f"{self.row_count:,} rows ({self.value:x})"
@@ -88,6 +94,18 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     from pyspark.sql import types as T
 
     return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
+
+
+def summed(column: str, name: str, where: str = "true") -> list[Column]:
+    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``where`` takes only some rows."""
+    from pyspark.sql import functions as F
+
+    mask = (1 << _PIECE_BITS) - 1
+    pieces = [(shift, f"shiftrightunsigned(`{column}`, {shift}) & {mask}L") for shift in _SHIFTS]
+    return [
+        F.expr(f"count_if({where})").alias(f"{name}_n"),
+        *(F.expr(f"sum(if({where}, {piece}, 0L))").alias(f"{name}_{shift}") for shift, piece in pieces),
+    ]
 
 
 def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -47,21 +47,31 @@ class Retry:
     floor_files: int = 2
 
 
+#: What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not checked are compared in full), ``full``
+#: (all changed partitions of every commit compared after it), ``none``, or how many changed partitions of a commit are compared.
+Prove = Literal["checked", "full", "none"] | int
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings of a run: retries, and how many changed partitions of a commit are proved (None: all; 0: no proof)."""
+    """The settings of a run: retries, and what is proved."""
 
     retry: Retry = field(default_factory=Retry)
-    prove: int | None = None
+    prove: Prove = "checked"
+
+    @property
+    def sample(self) -> int | None:
+        """How many changed partitions of a commit are compared; None for all."""
+        return self.prove if isinstance(self.prove, int) else None
 
 
-def sampled(text: str) -> int | None:
-    """How many partitions of a commit are proved: None for all (``full``), 0 for ``none``, or their number."""
-    if str(text) in {"full", "none"}:
-        return None if text == "full" else 0
+def sampled(text: str) -> Prove:
+    """What is proved, from an option's text."""
+    if text in {"checked", "full", "none"}:
+        return text  # type: ignore[return-value]
     if str(text).isdecimal() and int(text) > 0:
         return int(text)
-    raise ParameterError(f"prove cannot be {text!r}; use full, none, or the number of partitions per commit.")
+    raise ParameterError(f"prove cannot be {text!r}; use checked, full, none, or the number of partitions per commit.")
 
 
 class Conflict(Exception):
@@ -92,10 +102,10 @@ class ActionProgress:
 class Runner:
     """Runs actions of one run on one table; holds no state but the lake, the tags and the limits."""
 
-    def __init__(self, lake: Lake, run_id: str, retry: Retry, stop: Stop, say: Callable[[str], None], lost: Callable[[], bool]) -> None:
+    def __init__(self, lake: Lake, run_id: str, limits: Limits, stop: Stop, say: Callable[[str], None], lost: Callable[[], bool]) -> None:
         self.lake = lake
         self.run_id = run_id
-        self.retry = retry
+        self.retry, self.check = limits.retry, limits.prove != "none"
         self.stop = stop
         self.say = say
         self._lost = lost
@@ -165,7 +175,12 @@ class Runner:
         answer = RewriteResult()
         try:
             answer = execute(
-                self.spark, left, {RUN_TAG: self.run_id, ACTION_TAG: action.action_id}, stop=self.stop, tick=self._tick(action)
+                self.spark,
+                left,
+                {RUN_TAG: self.run_id, ACTION_TAG: action.action_id},
+                stop=self.stop,
+                tick=self._tick(action),
+                check=self.check,
             )
         except (Stopped, KeyboardInterrupt):
             raise

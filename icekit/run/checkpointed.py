@@ -215,7 +215,7 @@ class CheckpointedRun:
                 raise ParameterError(f"{self.table} was dropped and created again since it was planned. Plan again.")
             version = iceberg_version(self.lake.spark, self.lake.name)
             self.ledger.save_run(self.record)
-            runner = Runner(self.lake, self.record.run_id, self.limits.retry, self.stop, self.say, held.lost.is_set)
+            runner = Runner(self.lake, self.record.run_id, self.limits, self.stop, self.say, held.lost.is_set)
             came_through = False
             try:
                 for place, (action, record) in enumerate(todo):
@@ -390,11 +390,11 @@ class CheckpointedRun:
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
         """Compare the action's commits with their parents, or check what it must keep; None if there is nothing to compare."""
-        if self.limits.prove == 0 or (not outcome.snapshot_ids and outcome.status != "done"):
+        if self.limits.prove == "none" or (not outcome.snapshot_ids and outcome.status != "done"):
             return None
         proof: Proof | None
         try:
-            proof = guard.proof(outcome.snapshot_ids, self.limits.prove)
+            proof = guard.proof(outcome.snapshot_ids, self.limits)
         except Exception as problem:
             # The action is done, and the other actions are not at fault; but it is not proved.
             why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"

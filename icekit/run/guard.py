@@ -26,8 +26,9 @@ from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, ma
 from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits
-from icekit.prove.commits import prove_conversion
+from icekit.prove.commits import prove_conversion, prove_rewrites
 from icekit.prove.proof import PLAIN, Check, prove_entries, prove_history, prove_live, referenced
+from icekit.run.attempt import Limits
 from icekit.sandbox.clones import ownership
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
@@ -61,9 +62,13 @@ class Guard:
         """What the action changed, as the table has it; ``committed`` is from the summaries of its commits."""
         return committed
 
-    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:
+    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:
         """The proof that nothing was lost; None if nothing was changed."""
-        return prove_commits(self.lake, self.action.table, snapshot_ids, sample=sample) if snapshot_ids else None
+        if not snapshot_ids:
+            return None
+        if limits.prove == "checked":
+            return prove_rewrites(self.lake, self.action.table, snapshot_ids)
+        return prove_commits(self.lake, self.action.table, snapshot_ids, sample=limits.sample)
 
     def close(self) -> None:
         """Release what was created for the run."""
@@ -141,8 +146,8 @@ class _Conversion(_Deletes):
             )
         return self.action
 
-    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:
-        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=sample) if snapshot_ids else None
+    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:
+        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=limits.sample) if snapshot_ids else None
 
 
 class _Manifests(Guard):
@@ -161,7 +166,7 @@ class _Manifests(Guard):
         found = manifest_layers(self.lake, self.action.table, snapshot_id) if snapshot_id is not None else ()
         return sum(layer.data_count + layer.delete_count for layer in found if wanted is None or layer.spec_id == wanted)
 
-    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:  # noqa: ARG002
+    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         return self._kept(prove_entries(self.lake, self.action.table, snapshot_ids)) if snapshot_ids else None
 
 
@@ -270,7 +275,7 @@ class _Expiry(Guard):
         before = {s["snapshot-id"] for s in self.before.get("snapshots") or ()}
         return replace(committed, items_before=len(before), items_after=len(before & there))
 
-    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:  # noqa: ARG002
+    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         return self._kept(prove_history(self.lake, self.action.table, self.before, self.must_stay, self.refs))
 
 
@@ -335,7 +340,7 @@ class _Orphans(Guard):
         self.left = self._list().count()
         return replace(committed, items_before=self.listed, items_after=self.left)
 
-    def proof(self, snapshot_ids: Sequence[int], sample: int | None) -> Proof | None:  # noqa: ARG002
+    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         if not self.listed:
             return None
         said = f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata file; icekit looked up all of them before it removed any"

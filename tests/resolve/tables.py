@@ -8,6 +8,9 @@ from typing import Any
 from zlib import crc32
 
 from icekit.api import Lake
+from icekit.compact.model import Action, Prediction
+from icekit.compact.rewrite import Rewrite
+from icekit.engine.bridge import guarded, load_now
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
 from tests.commits import in_order
@@ -116,6 +119,17 @@ class Table:
         assert self.equality_deletes(branch) == left
         return before
 
+    def rewritten(self, *, branch: str | None = None, check: bool = True, **options: str) -> Rows:
+        """Rewrite every data file in icekit's own way, see that no row changed, and give the rows."""
+        at = f"VERSION AS OF '{branch}'" if branch else ""
+        before, lineage = self.rows(at), self.lineage(at)
+        rewrite(self, branch=branch, check=check, **options)
+        self.files.refresh()
+        self.hold(before, {}, at)
+        if all(row[-2] is not None for row in lineage):
+            assert self.lineage(at) == lineage
+        return before
+
     def hold(self, rows: Rows, history: dict[int, Rows], at: str = "") -> None:
         """See that these rows are there, now and in each of these snapshots that is left."""
         now = self.rows(at)
@@ -125,6 +139,17 @@ class Table:
             if snapshot in there:
                 assert self.rows(f"VERSION AS OF {snapshot}") == then
         assert self.vectors_per_file() <= 1
+
+
+def rewrite(table: Table, *, branch: str | None = None, check: bool = True, **options: str) -> None:
+    """Rewrite every data file as a run does, or some of them according to options (with ``_`` for ``-``)."""
+    given = {name.replace("_", "-"): value for name, value in options.items()} or {"rewrite-all": "true"}
+    action = Action("a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given, branch=branch)
+    made = guarded(table.spark._jvm, load_now(table.spark, table.full))
+    spark: Any = table.spark
+    if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
+        spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+    Rewrite(spark, action, made, {"icekit.run-id": "test"}, check=check).run()
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Random histories of small tables: a conversion at their end changes no row in any snapshot.
+"""Random histories of small tables: a rewrite or a conversion at their end changes no row, a conversion in no snapshot.
 
 ``ICEKIT_EXAMPLES`` sets how many are tried; the few of the suite are the same each time.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
+from icekit.compact.rewrite import MustConvert, NotHere
 from icekit.resolve import join
 from tests.resolve.tables import Table
 from tests.resolve.writing import Commit
@@ -41,6 +43,7 @@ steps = st.one_of(
     st.tuples(st.just("partition")),
     st.tuples(st.just("upgrade")),
     st.tuples(st.just("convert")),
+    st.tuples(st.just("rewrite")),
 )
 
 
@@ -109,6 +112,10 @@ class Story:
     def convert(self) -> None:
         self.table.converted(every=True)
 
+    def rewrite(self) -> None:
+        with suppress(NotHere, MustConvert):
+            self.table.rewritten()
+
 
 @settings(
     max_examples=EXAMPLES,
@@ -119,9 +126,9 @@ class Story:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(st.data(), st.sampled_from(["parquet", "orc", "avro"]), st.integers(1, 2), st.booleans(), st.booleans())
+@given(st.data(), st.sampled_from(["parquet", "orc", "avro"]), st.integers(1, 2), st.booleans(), st.booleans(), st.booleans())
 def test_a_conversion_changes_no_row_of_any_snapshot(
-    make: Callable[[], Table], data: st.DataObject, file_format: str, slices: int, is_partitioned: bool, by_hash: bool
+    make: Callable[[], Table], data: st.DataObject, file_format: str, slices: int, is_partitioned: bool, by_hash: bool, is_rewritten: bool
 ) -> None:
     chosen = data.draw(st.lists(steps, min_size=3, max_size=7))
     table = make().create("id bigint, k int, p int")
@@ -133,6 +140,8 @@ def test_a_conversion_changes_no_row_of_any_snapshot(
         note(f"{name} {arguments}")
         getattr(story, name)(*arguments)
     event(f"{table.equality_deletes()} equality deletes")
+    if is_rewritten:
+        story.rewrite()
     with pytest.MonkeyPatch.context() as patch:
         if by_hash:
             patch.setattr(join, "BROADCAST_KEYS", 0)

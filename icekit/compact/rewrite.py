@@ -1,0 +1,389 @@
+"""Rewrite data files with Iceberg's own planner, reader, writer and commit, and apply their equality deletes by one join per group.
+
+Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work and its heap grow with the
+square of an upsert stream's commits. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
+the group's rows as they are read. Each group is checked before it is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from icekit.compact.model import Action
+from icekit.engine.bridge import elements, is_case_sensitive, lent, make_active, metadata_of, pinned
+from icekit.engine.cluster import cluster_of
+from icekit.engine.planner import filter_expression
+from icekit.engine.staging import Staging
+from icekit.errors import ConversionRefused, IcekitError
+from icekit.facts.metadata import schema_of
+from icekit.prove.commits import HEAP_SHARE, RECORD_HEAP_BYTES
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed
+from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, Checked
+from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to
+from icekit.sql import identifier
+from icekit.units import count, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class NotHere(Exception):
+    """Only Iceberg's own action can do this rewrite; says why."""
+
+
+class MustConvert(Exception):
+    """The equality deletes must become position deletes first; says why."""
+
+
+class RowsDiffer(IcekitError):
+    """The new files of a rewrite are not right, so nothing was committed."""
+
+
+#: Data files of each group, chosen by chance, that Iceberg reads with its own application of deletes.
+SAMPLED_FILES = 2
+# The share of an executor's heap that the broadcast keys of all groups at work may take.
+_BROADCAST_SHARE = 0.15
+# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, partition, offsets.
+_ROW_BYTES = 96
+# Deletes that any executor can hold.
+_FEW = 200_000
+# A split may grow to this multiple of its size, where most of its rows are deleted.
+_MOST_GROWTH = 32
+_PATH, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (f"icekit {name}" for name in ("path", "listed", "known", "sequence", "part", "chosen", "hash"))
+_DELETED, _DELETED_PART = "icekit deleted", "icekit deleted part"
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The equality deletes of one key in a group: Java's list of the files, and the key's columns."""
+
+    files: Any
+    columns: tuple[KeyColumn, ...]
+    is_global: bool
+    records: int
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of a frame of these deletes."""
+        return [f"icekit key {place}" for place in range(len(self.columns))]
+
+    @property
+    def values(self) -> list[str]:
+        """SQL for the key of a row of the table."""
+        return [key_sql(column.names) for column in self.columns]
+
+    def hashed(self, values: Sequence[str]) -> str:
+        """SQL for a 64-bit hash of a key, and of the partition unless the deletes are global."""
+        return f"xxhash64({', '.join([*([] if self.is_global else [identifier(_PART)]), *values])})"
+
+    def matches(self) -> str:
+        """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest."""
+        same = [
+            f"coalesce({value} = {identifier(name)}, {'false' if column.required else f'isnull({value}) AND isnull({identifier(name)})'})"
+            for column, value, name in zip(self.columns, self.values, self.names, strict=True)
+        ]
+        part, deleted_part = identifier(_PART), identifier(_DELETED_PART)
+        in_partition = [] if self.is_global else [f"{part} BETWEEN {deleted_part} AND {deleted_part}"]
+        newer = f"{identifier(_DELETED)} > {identifier(_SEQUENCE)}"
+        return " AND ".join([f"{self.hashed(self.values)} = {identifier(_HASH)}", newer, *in_partition, *same])
+
+
+class Rewrite:
+    """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's API, ``tags`` go into each commit."""
+
+    def __init__(self, spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, check: bool = True) -> None:
+        self.spark, self.action, self.table, self.tags, self.check = spark, action, table, tags, check
+        self.metadata = metadata_of(spark, table)
+        self.cluster = cluster_of(spark)
+        self.staging = Staging(spark, table)
+        jvm: Any = spark._jvm
+        self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
+        self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+
+    def run(self) -> None:
+        """Rewrite, check and commit every group; other groups go on after an error, and the first error is raised at the end.
+
+        Raises :class:`NotHere` and :class:`MustConvert` before anything is committed for the group, and :class:`RowsDiffer`.
+        """
+        groups = self._planned() if self._snapshot is not None else []
+        keys = [self._keys(group) for group in groups]
+        if not groups:
+            return
+        options = self.action.options
+        at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
+        batch = len(groups)
+        if options.get("partial-progress.enabled") == "true":
+            batch = -(-len(groups) // min(int(options.get("partial-progress.max-commits", "10")), len(groups)))
+        failed: list[Exception] = []
+        ready: list[tuple[Any, Checked]] = []
+        # Adaptive execution merges small partitions of the few shuffles; names of columns are exact.
+        settings = {"spark.sql.caseSensitive": "true", "spark.sql.adaptive.enabled": "true"}
+        with lent(self.spark, settings), ThreadPoolExecutor(at_once) as pool:
+            works = [_Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
+            futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
+            for future in as_completed(futures):
+                try:
+                    ready.append((futures[future], future.result()))
+                    if len(ready) >= batch:
+                        done, ready = ready, []
+                        self._commit(done)
+                except Exception as error:
+                    failed.append(error)
+        if ready and (batch < len(groups) or not failed):
+            done, ready = ready, []
+            try:
+                self._commit(done)
+            except Exception as error:
+                failed.append(error)
+        for group, _ in ready:
+            self.take_back(group)
+        if failed:
+            raise failed[0]
+
+    def take_back(self, group: Any) -> None:
+        """Remove the files of a group that was not committed."""
+        with contextlib.suppress(Exception):
+            self._actions.RewriteDataFilesCommitManager(self.table).abortFileGroup(group)
+
+    def _planned(self) -> list[Any]:
+        expressions = self.spark._jvm.org.apache.iceberg.expressions.Expressions  # type: ignore[union-attr]
+        where = self.action.where
+        chosen = expressions.alwaysTrue() if where is None else filter_expression(self.spark, self.action.sql_name, where)
+        planner = self._actions.BinPackRewriteFilePlanner(
+            self.table, chosen, int(self._snapshot.snapshotId()), is_case_sensitive(self.spark)
+        )
+        valid = {str(option) for option in elements(planner.validOptions())}
+        planner.init({key: value for key, value in self.action.options.items() if key in valid})
+        return list(elements(planner.plan().groups()))
+
+    def _commit(self, done: Sequence[tuple[Any, Checked]]) -> None:
+        """Commit some groups as Iceberg's own action does; their files are removed if the commit certainly failed."""
+        checked = sum((one for _, one in done), Checked())
+        tags, groups = self._java.HashMap(), self._java.HashSet()
+        for key, value in {**self.tags, **({CHECKED_TAG: checked.text()} if self.check else {})}.items():
+            tags.put(key, value)
+        for group, _ in done:
+            groups.add(group)
+        keeps = self.action.options.get("use-starting-sequence-number") != "false"
+        start = int(self._snapshot.snapshotId())
+        self._actions.RewriteDataFilesCommitManager(self.table, start, keeps, tags, self.action.branch).commitOrClean(groups)
+
+    def _in_session(self, work: Callable[[], Checked]) -> Callable[[], Checked]:
+        def run() -> Checked:
+            make_active(self.spark)
+            return work()
+
+        wrapped: Any = pinned(self.spark, run)  # type: ignore[arg-type]
+        return wrapped  # type: ignore[no-any-return]
+
+    def _keys(self, group: Any) -> list[_Key]:
+        """The keys of a group's equality deletes; raises :class:`NotHere` for deletes that only Iceberg's reader can apply."""
+        java, tasks = self.staging.java, group.fileScanTasks()
+        fields = schema_of(self.metadata)["fields"]
+        found: list[_Key] = []
+        for entry in elements(java.deletes(tasks).entrySet()):
+            name, files = str(entry.getKey()), entry.getValue()
+            ids = sorted(json.loads(name[1:]))
+            try:
+                keys = keys_of(self.metadata, ids)
+            except ConversionRefused as refused:
+                raise NotHere(str(refused)) from None
+            if not all(path_to(fields, i) for i in ids):
+                raise NotHere("a key column was dropped")
+            found.append(_Key(files, tuple(keys.columns[i] for i in ids), name[0] == "g", int(java.records(files))))
+        if int(tasks.get(0).spec().specId()) != int(group.outputSpecId()):
+            # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
+            raise MustConvert("files move to another partition spec") if found else NotHere("files move to another partition spec")
+        if found and int(java.paths(tasks)) < int(tasks.size()):
+            raise NotHere("a data file is in the table twice")
+        return found
+
+
+class _Group:
+    """One group of files: its rows without those that equality deletes delete, written to new files and checked."""
+
+    def __init__(self, rewrite: Rewrite, group: Any, keys: tuple[_Key, ...], at_once: int) -> None:
+        self.rewrite, self.group, self.keys, self.at_once = rewrite, group, keys, at_once
+        self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
+        self.java, self.tasks = self.staging.java, group.fileScanTasks()
+        self.salt = random.getrandbits(31)
+        self.hash = ""
+        self.sample = f"pmod(xxhash64({self.salt}, {', '.join(keys[0].values)}), {SAMPLED_KEYS}) = 0" if keys else "false"
+        self.chosen = self.java.some(self.tasks, SAMPLED_FILES if keys and rewrite.check else 0, self._most_records(), self.salt)
+
+    def _most_records(self) -> int:
+        """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
+        return int(HEAP_SHARE * self.cluster.heap_bytes / (RECORD_HEAP_BYTES * self.cluster.tasks_per_executor))
+
+    def run(self) -> Checked:
+        """Write the group's new files and check them; raises if they are not right, after removing them."""
+        name = str(uuid.uuid4())
+        try:
+            with contextlib.ExitStack() as stack:
+                self.java.stage(self.java.plain(self.tasks) if self.keys else self.tasks, name)
+                stack.callback(self.java.clear, name)
+                # The same rows, to find their columns: how they are split follows from how many of them live.
+                first = self.staging.frame(name, {})
+                self.hash = self._hash(first)
+                columns = [identifier(column) for column in first.columns]
+                newest = [self._newest(stack, key) for key in self.keys]
+                before, share = self._sample_before() if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
+                split = int(self.group.inputSplitSize()) * min(1 / share, _MOST_GROWTH)
+                rows = self._live(self.staging.frame(name, {"split-size": str(int(split))}), newest)
+                if not self.rewrite.check:
+                    self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, self._options()))
+                    return Checked()
+                planned = self._write(rows, columns, name)
+            return self._checked(planned, before)
+        except Exception:
+            self.rewrite.take_back(self.group)
+            raise
+
+    def _hash(self, rows: DataFrame) -> str:
+        """SQL for the hash of a row, with its lineage if every row has one."""
+        from pyspark.sql.types import StructType
+
+        known = self.java.haveRowIds(self.tasks)
+        return row_hash(StructType([field for field in rows.schema.fields if known or field.name not in LINEAGE]))
+
+    def _options(self) -> dict[str, str]:
+        # As Iceberg's own action does for files of the current spec.
+        size_bytes, spec_id = str(self.group.maxOutputFileSize()), str(self.group.outputSpecId())
+        return {"target-file-size-bytes": size_bytes, "distribution-mode": "none", "output-spec-id": spec_id}
+
+    def _write(self, rows: DataFrame, columns: Sequence[str], name: str) -> Mapping[str, Any]:
+        """Write rows, and add up their hashes as they are written."""
+        from pyspark.sql import Observation
+
+        seen = Observation()
+        hashed = rows.selectExpr(*columns, *([identifier(_CHOSEN)] if self.keys else []), f"{self.hash} AS {identifier(_HASH)}")
+        sums = [*summed(_HASH, "all"), *(summed(_HASH, "chosen", identifier(_CHOSEN)) if self.keys else [])]
+        self.group.setOutputFiles(self.staging.write(hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()))
+        return dict(seen.get)
+
+    # --- Resolve the equality deletes
+
+    def _file(self, rows: DataFrame) -> Column:
+        """The path of a row's file. From format version 3 on, Spark finds no metadata column in the relation of a rewrite."""
+        from pyspark.sql import functions as F
+
+        return (F.input_file_name() if LINEAGE[0] in rows.columns else F.col("_file")).alias(_PATH)
+
+    def _placed(self, rows: DataFrame, files: Any, *more: Column) -> DataFrame:
+        """Rows with the sequence number and the partition of their file."""
+        from pyspark.sql import functions as F
+
+        known = self.staging.files(files)
+        listed = known.select(F.col("path").alias(_LISTED), F.col("sequence").alias(_KNOWN), F.col("part").alias(_PART), *more)
+        # No delete would apply to a row whose file is not listed.
+        number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_PATH)})))"
+        joined = rows.join(listed.hint("broadcast"), F.col(_PATH) == F.col(_LISTED), "left")
+        return joined.withColumn(_SEQUENCE, F.expr(number))
+
+    def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true") -> DataFrame:
+        """The deleted keys, each with the sequence number and the partition of its delete file."""
+        rows = stack.enter_context(self.staging.reading(self.java.asData(key.files)))
+        keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
+        found = rows.where(where).select("*", self._file(rows))
+        return self._placed(found, key.files).selectExpr(*keys, identifier(_PART), identifier(_SEQUENCE))
+
+    def _newest(self, stack: contextlib.ExitStack, key: _Key) -> DataFrame:
+        """The newest delete of each key, once it is known to be small enough to broadcast."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        hashed = self._deletes(stack, key).withColumn(_HASH, F.expr(key.hashed([identifier(name) for name in key.names])))
+        by = [_HASH, *([] if key.is_global else [_PART]), *key.names]
+        # In as many tasks as this group has to itself.
+        gathered = hashed.repartition(max(1, self.cluster.tasks // self.at_once), _HASH)
+        newest = gathered.groupBy(*by).agg(F.max(_SEQUENCE).alias(_DELETED)).withColumnRenamed(_PART, _DELETED_PART)
+        newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(newest.unpersist)
+        texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
+        row = newest.selectExpr(f"count(*) * {_ROW_BYTES} + {' + '.join(texts)}").first()
+        keys = int(row[0]) if row is not None else 0
+        if keys * self.at_once > _BROADCAST_SHARE * self.cluster.heap_bytes:
+            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(keys)}")
+        return newest
+
+    def _live(self, rows: DataFrame, newest: Sequence[DataFrame]) -> DataFrame:
+        """The rows without those that the deletes delete; the chosen files' rows are marked."""
+        from pyspark.sql import functions as F
+
+        if not self.keys:
+            return rows
+        chosen = [str(task.file().location()) for task in elements(self.chosen)]
+        live = self._placed(rows.select("*", self._file(rows)), self.tasks, F.col("path").isin(chosen).alias(_CHOSEN))
+        for key, deletes in zip(self.keys, newest, strict=True):
+            live = live.join(deletes.hint("broadcast"), F.expr(key.matches()), "left_anti")
+        return live
+
+    # --- Check the new files
+
+    def _checked(self, written: Mapping[str, Any], before: Fingerprint) -> Checked:
+        """Compare the new files, read back, with what was to be written and with the two samples of the old files."""
+        planned = Fingerprint.of_sums(written, "all")
+        after = sample = Fingerprint()
+        # No file is written if no row lives.
+        if int(self.group.addedFiles().size()):
+            with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
+                hashed = rows.selectExpr(f"{self.hash} AS h", f"{self.sample} AS sampled")
+                sums = _collected(hashed, *summed("h", "all"), *summed("h", "sample", "sampled"))
+            after, sample = Fingerprint.of_sums(sums, "all"), Fingerprint.of_sums(sums, "sample")
+        if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
+            raise _differ(f"the new files hold {after}, but {planned} were to be written")
+        if not self.keys:
+            return Checked(after, read=after.row_count)
+        if before != sample:
+            raise _differ(f"of one key in {SAMPLED_KEYS} the old files hold {before}, and the new files {sample}")
+        files, stock = int(self.chosen.size()), Fingerprint()
+        if files:
+            with self.staging.reading(self.chosen) as rows:
+                stock = Fingerprint.of_sums(_collected(rows.selectExpr(f"{self.hash} AS h"), *summed("h", "all")), "all")
+            if stock != (ours := Fingerprint.of_sums(written, "chosen")):
+                raise _differ(f"of {count(files, 'old file')} Iceberg's own reader keeps {stock}, and this rewrite {ours}")
+        read = after.row_count + before.row_count + stock.row_count
+        return Checked(after, before.row_count, files, stock.row_count, read, sum(key.records for key in self.keys))
+
+    def _sample_before(self) -> tuple[Fingerprint, float]:
+        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and their share of all rows of these keys."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        with contextlib.ExitStack() as stack:
+            rows = stack.enter_context(self.staging.reading(self.java.plain(self.tasks)))
+            seen = Observation()
+            sampled = rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH), self._file(rows))
+            live = self._placed(sampled, self.tasks).observe(seen, F.count("*").alias("rows"))
+            for place, key in enumerate(self.keys):
+                is_sampled = key.values == self.keys[0].values
+                renamed = {_PART: f"{_DELETED_PART} {place}", _SEQUENCE: f"{_DELETED} {place}"}
+                deletes = self._deletes(stack, key, self.sample if is_sampled else "true").withColumnsRenamed(renamed)
+                equal = F.col(f"{_DELETED} {place}") > F.col(_SEQUENCE)
+                if not key.is_global:
+                    equal = (F.col(f"{_DELETED_PART} {place}") == F.col(_PART)) & equal
+                for value, name in zip(key.values, key.names, strict=True):
+                    equal = F.expr(value).eqNullSafe(F.col(name)) & equal
+                few = key.records // (SAMPLED_KEYS if is_sampled else 1) <= _FEW
+                live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
+            left = Fingerprint.of_sums(_collected(live, *summed(_HASH, "all")), "all")
+            return left, max(left.row_count, 1) / max(int(seen.get["rows"]), 1)
+
+
+def _collected(frame: DataFrame, *sums: Column) -> Mapping[str, Any]:
+    return frame.agg(*sums).collect()[0].asDict()
+
+
+def _differ(what: str) -> RowsDiffer:
+    return RowsDiffer(
+        f"The check before the commit failed, so nothing was committed: {what}. This is a bug in icekit; please report it. "
+        "`icekit convert` and a compaction after it do the same work in another way."
+    )

@@ -1,0 +1,223 @@
+"""Hand files to Spark as Iceberg's own rewrite does: staged scan tasks in, new data files out, and no commit."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from icekit.engine.bridge import compiled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The columns of :meth:`Staging.files`: path, data sequence number, and a number that is equal for files of one partition.
+FILES = "path string, sequence bigint, part int"
+
+# In Java, because it visits every file and its deletes: over the bridge each visit would cost a millisecond.
+_NAME = "icekit.Staging"
+_SOURCE = """
+package icekit;
+
+import java.util.*;
+import org.apache.iceberg.*;
+import org.apache.iceberg.expressions.*;
+import org.apache.iceberg.spark.*;
+import org.apache.iceberg.util.PartitionMap;
+import org.apache.spark.sql.RowFactory;
+
+public class Staging {
+  private final Table table;
+  private final String schema;
+  private final ResidualEvaluator all = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
+  private final PartitionMap parts;
+
+  public Staging(Table table) {
+    this.table = table;
+    this.schema = SchemaParser.toJson(table.schema());
+    this.parts = PartitionMap.create(table.specs());
+  }
+
+  private FileScanTask task(DataFile file, List deletes) {
+    return task(file, deletes, (PartitionSpec) table.specs().get(new Integer(file.specId())));
+  }
+
+  private FileScanTask task(DataFile file, List deletes, PartitionSpec spec) {
+    DeleteFile[] given = (DeleteFile[]) deletes.toArray(new DeleteFile[deletes.size()]);
+    return new BaseFileScanTask(file, given, schema, PartitionSpecParser.toJson(spec), all);
+  }
+
+  /** The tasks without their equality deletes; position deletes and deletion vectors stay. */
+  public List plain(List tasks) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      List kept = new ArrayList();
+      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() != FileContent.EQUALITY_DELETES) kept.add(delete);
+      }
+      found.add(task((DataFile) task.file(), kept));
+    }
+    return found;
+  }
+
+  /** The equality deletes of the tasks, each once, by their key: g (of every partition) or p, and field ids. */
+  public Map deletes(List tasks) {
+    Map found = new TreeMap();
+    Set seen = new HashSet();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() != FileContent.EQUALITY_DELETES || !seen.add(delete.location())) continue;
+        PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(delete.specId()));
+        String key = (spec.isUnpartitioned() ? "g" : "p") + new TreeSet(delete.equalityFieldIds());
+        if (!found.containsKey(key)) found.put(key, new ArrayList());
+        ((List) found.get(key)).add(delete);
+      }
+    }
+    return found;
+  }
+
+  /** Tasks that read delete files as if they were data files of no partition: as Iceberg does, all columns come from the file. */
+  public List asData(List deletes) {
+    List found = new ArrayList();
+    PartitionSpec none = PartitionSpec.unpartitioned();
+    for (Iterator each = deletes.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      DataFiles.Builder made = DataFiles.builder(none).withPath(delete.location()).withFormat(delete.format())
+          .withFileSizeInBytes(delete.fileSizeInBytes()).withRecordCount(delete.recordCount());
+      if (delete.splitOffsets() != null) made.withSplitOffsets(delete.splitOffsets());
+      found.add(task(made.build(), Collections.EMPTY_LIST, none));
+    }
+    return found;
+  }
+
+  /** Tasks that read data files which no snapshot has yet. */
+  public List ofNew(Collection files) throws Exception {
+    List found = new ArrayList();
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      DataFile file = (DataFile) ((DataFile) each.next()).copyWithoutStats();
+      // A reader takes the row lineage that a file holds only if it knows what to put where the file holds none.
+      set(file, "setFirstRowId");
+      set(file, "setDataSequenceNumber");
+      found.add(task(file, Collections.EMPTY_LIST));
+    }
+    return found;
+  }
+
+  private static void set(DataFile file, String name) throws Exception {
+    java.lang.reflect.Method method = file.getClass().getMethod(name, new Class[] {Long.class});
+    method.setAccessible(true);
+    method.invoke(file, new Object[] {new Long(0L)});
+  }
+
+  /** Whether all rows have an id: those of an upgraded table get theirs with the next commit. */
+  public boolean haveRowIds(List tasks) {
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      if (((DataFile) ((FileScanTask) each.next()).file()).firstRowId() == null) return false;
+    }
+    return true;
+  }
+
+  /** A row for each file: path, data sequence number, number of its partition. */
+  public synchronized List rows(Collection files) {
+    List found = new ArrayList();
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      Object one = each.next();
+      ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
+      Integer part = (Integer) parts.get(file.specId(), file.partition());
+      if (part == null) {
+        part = new Integer(parts.size());
+        parts.put(file.specId(), file.partition(), part);
+      }
+      Long number = file.dataSequenceNumber();
+      found.add(RowFactory.create(new Object[] {file.location(), number == null ? new Long(0L) : number, part}));
+    }
+    return found;
+  }
+
+  public int paths(Collection tasks) {
+    Set found = new HashSet();
+    for (Iterator each = tasks.iterator(); each.hasNext();) found.add(((DataFile) ((FileScanTask) each.next()).file()).location());
+    return found.size();
+  }
+
+  public long records(Collection files) {
+    long found = 0;
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      Object one = each.next();
+      found += (one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one).recordCount();
+    }
+    return found;
+  }
+
+  /** Some tasks by chance, each with equality deletes, and all of these with no more records than a reader holds at ease. */
+  public List some(List tasks, int count, long most, long seed) {
+    List found = new ArrayList();
+    List shuffled = new ArrayList(tasks);
+    Collections.shuffle(shuffled, new Random(seed));
+    for (Iterator each = shuffled.iterator(); each.hasNext() && found.size() < count;) {
+      FileScanTask task = (FileScanTask) each.next();
+      long records = 0;
+      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() == FileContent.EQUALITY_DELETES) records += delete.recordCount();
+      }
+      if (records > 0 && records <= most) found.add(task);
+    }
+    return found;
+  }
+
+  public String stage(List tasks, String id) {
+    SparkTableCache.get().add(id, table);
+    ScanTaskSetManager.get().stageTasks(table, id, tasks);
+    return id;
+  }
+
+  public Set written(String id) { return FileRewriteCoordinator.get().fetchNewFiles(table, id); }
+
+  public void clear(String id) {
+    SparkTableCache.get().remove(id);
+    ScanTaskSetManager.get().removeTasks(table, id);
+    FileRewriteCoordinator.get().clearRewrite(table, id);
+  }
+}
+"""
+
+
+class Staging:
+    """Scan tasks of one table (an object of Iceberg's API), staged for Spark under names that only this session's JVM knows."""
+
+    def __init__(self, spark: SparkSession, table: Any) -> None:
+        self.spark, self.table = spark, table
+        self.java = compiled(spark._jvm, table, _NAME, _SOURCE, table)
+
+    def files(self, files: Any) -> DataFrame:
+        """A frame of :data:`FILES` for Java's files or tasks."""
+        from pyspark.sql import DataFrame
+
+        jvm: Any = self.spark._jvm
+        schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(FILES)
+        return DataFrame(self.spark._jsparkSession.createDataFrame(self.java.rows(files), schema), self.spark)
+
+    @contextlib.contextmanager
+    def reading(self, tasks: Any, options: Mapping[str, str] | None = None) -> Iterator[DataFrame]:
+        """The rows of some tasks, with their metadata columns; valid only inside the ``with``."""
+        name = str(uuid.uuid4())
+        self.java.stage(tasks, name)
+        try:
+            yield self.frame(name, options)
+        finally:
+            self.java.clear(name)
+
+    def frame(self, name: str, options: Mapping[str, str] | None = None) -> DataFrame:
+        """The rows of the tasks that are staged under a name."""
+        # Older versions of Iceberg read the task set's name from an option.
+        return self.spark.read.format("iceberg").options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})}).load(name)
+
+    def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
+        """Write rows to new data files of the table, which no commit names yet; returns Java's set of them."""
+        frame.write.format("iceberg").options(**{"rewritten-file-scan-task-set-id": name, **options}).mode("append").save(name)
+        return self.java.written(name)

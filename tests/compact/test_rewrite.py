@@ -1,0 +1,217 @@
+"""Rewrites in icekit's own way: no row changes, every equality delete is applied, and a wrong result is never committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.api import Lake
+from icekit.compact import rewrite as rewriting
+from icekit.compact.execute import execute
+from icekit.compact.model import Action, Prediction
+from icekit.compact.rewrite import Rewrite, RowsDiffer
+from icekit.engine.interrupting import Stop
+from icekit.prove import prove_commits
+from icekit.prove.commits import prove_rewrites
+from icekit.prove.proof import CHECKED_TAG, Checked
+from tests.resolve.tables import Table
+
+pytestmark = pytest.mark.spark
+
+both_versions = pytest.mark.parametrize("version", [2, 3])
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
+    made = Table(lake, scratch, f"r{abs(hash(request.node.name)) % 10**8}")
+    yield made
+    made.sql("DROP TABLE IF EXISTS {t}")
+
+
+def run(table: Table, **options: str) -> None:
+    """Run an action that rewrites every file, as a run does."""
+    given = {"rewrite-all": "true", **options}
+    action = Action("a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given)
+    execute(table.spark, action, {"icekit.run-id": "test"}, stop=Stop(), tick=lambda _: None)
+    table.files.refresh()
+
+
+def files_in(table: Table) -> set[str]:
+    folder = Path(str(table.files.table().location()).removeprefix("file:")) / "data"
+    return {str(path) for path in folder.rglob("*.parquet")}
+
+
+def checked(table: Table) -> Checked:
+    (text,) = table.sql(f"SELECT summary['{CHECKED_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at DESC LIMIT 1")[0]
+    return Checked.of(text)
+
+
+@both_versions
+def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Table, version: int) -> None:
+    """Several keys, nulls, a key inserted again, deletes of one partition and of all, by position and by vector."""
+    table.create("id bigint, k int, name string, p int", "", version)
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD p")
+    keys = "CASE WHEN id % 4 = 3 THEN NULL ELSE CAST(id % 4 AS int) END"
+    commit = table.commit()
+    for p in (0, 1):
+        commit.data(f"SELECT id, {keys}, 'first', {p} FROM range(40)", {"p": p})
+    commit.done()
+    table.sql("DELETE FROM {t} WHERE id IN (20, 21) AND p = 0")
+    commit = table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 0})
+    commit.deletes(["id", "k"], "SELECT 11, NULL UNION ALL SELECT 12, 1", {"p": 1})
+    commit.deletes("id", "SELECT 30", spec=0).data("SELECT 2, 2, 'second', 0", {"p": 0}).done()
+    table.commit().deletes("k", "SELECT NULL", {"p": 1}).deletes("id", "SELECT 2 UNION ALL SELECT 1", {"p": 0}).done()
+
+    rows = table.rewritten()
+
+    assert len(rows) == 40 - 2 - 4 - 1 - 1 + 40 - 10 - 1
+    assert checked(table).resolved > 0
+
+
+def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
+    """A row's partition column has the value of its partition, whatever the data file says; a delete's has what its file says."""
+    table.create("id bigint, p int", "p").commit().data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7}).done()
+    table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
+
+    rows = table.rewritten()
+
+    assert sorted(rows) == [(0, 7), (2, 7)]
+
+
+def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
+    table.delete("id", "SELECT id FROM range(4)")
+
+    assert not table.rewritten()
+    assert table.sql("SELECT * FROM {t}.data_files") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (lambda key: f"{key.hashed(key.values)} = `icekit hash` AND false", "one key in|own reader keeps"),
+        (lambda key: f"{key.hashed(key.values)} = `icekit hash`", "one key in|own reader keeps"),
+    ],
+    ids=["no delete is applied", "a delete also takes the rows that came after it"],
+)
+def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
+    table: Table, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], str], found: str
+) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(500)").done()
+    table.commit().deletes("id", "SELECT id FROM range(250)").data("SELECT id, 'b' FROM range(250)").done()
+    before, files, snapshots = table.rows(), files_in(table), table.snapshots()
+    monkeypatch.setattr(rewriting._Key, "matches", wrong)
+
+    with pytest.raises(RowsDiffer, match=found):
+        run(table)
+
+    assert (table.rows(), files_in(table), table.snapshots()) == (before, files, snapshots)
+
+
+def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no delete applies: what is read back must be what was read from the old files."""
+    table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
+    before, snapshots = table.rows(), table.snapshots()
+    write = rewriting.Staging.write
+
+    def lossy(self: Any, frame: Any, *arguments: Any) -> Any:
+        return write(self, frame.where("id <> 2"), *arguments)
+
+    monkeypatch.setattr(rewriting.Staging, "write", lossy)
+
+    with pytest.raises(RowsDiffer, match="were to be written"):
+        run(table)
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.delete("id", "SELECT id * 2 FROM range(4)")
+    before, commits = table.rows(), len(table.snapshots())
+    monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", 0.0)
+
+    run(table, **{"remove-dangling-deletes": "true"})
+
+    assert table.rows() == before
+    assert table.equality_deletes() == 0
+    assert len(table.snapshots()) >= commits + 2
+    assert len(table.sql("SELECT * FROM {t}.delete_files")) == 0
+
+
+@pytest.mark.parametrize("how", ["a dropped key column", "an old partition spec"])
+def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table, how: str) -> None:
+    table.create("id bigint, k int")
+    table.commit().data("SELECT id, CAST(id AS int) FROM range(4)").done()
+    table.delete("k", "SELECT 1")
+    if how == "a dropped key column":
+        table.sql("ALTER TABLE {t} DROP COLUMN k")
+    else:
+        table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+    before = table.rows()
+
+    run(table)
+
+    assert table.rows() == before
+
+
+@both_versions
+@pytest.mark.parametrize("what", ["upsert", "delete by position"])
+def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str) -> None:
+    table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
+    table.delete("id", "SELECT 1")
+    commit, seen = Rewrite._commit, []
+
+    def happens(self: Any, done: Any) -> None:
+        if not seen:
+            if what == "upsert":
+                table.commit().deletes("id", "SELECT 2").data("SELECT 2, 'new'").done()
+            else:
+                table.sql("DELETE FROM {t} WHERE id = 3")
+            seen.append(table.rows())
+        commit(self, done)
+
+    monkeypatch.setattr(Rewrite, "_commit", happens)
+    files = files_in(table)
+
+    if what == "upsert":
+        run(table)
+    else:
+        with pytest.raises(Exception, match=r"ValidationException|new delete|added deletes|Found new"):
+            run(table)
+
+    assert table.rows() == seen[0]
+    if what != "upsert":
+        assert len(files_in(table)) <= len(files) + (version < 3), "files of a commit that was refused are removed"
+        run(table)
+        assert table.rows() == seen[0]
+
+
+def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(table: Table) -> None:
+    table.create("id bigint, name string, p int", "p")
+    table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data("SELECT id, 'a', 2 FROM range(300)", {"p": 2}).done()
+    table.commit().deletes("id", "SELECT id * 3 FROM range(100)", {"p": 1}).done()
+    start = len(table.snapshots())
+
+    run(table, **{"remove-dangling-deletes": "true"})
+    commits = table.snapshots()[start:]
+    proof = prove_rewrites(table.lake, table.name, commits)
+
+    assert proof.ok
+    assert "no difference found" in repr(proof)
+    assert "by Iceberg's own reader" in repr(proof)
+    assert prove_commits(table.lake, table.name, commits).ok
+
+
+def test_rows_without_deletes_are_all_compared(table: Table) -> None:
+    table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
+    start = len(table.snapshots())
+
+    run(table)
+    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
+
+    assert "no row changed" in repr(proof)
+    assert checked(table).rows.row_count == 2
