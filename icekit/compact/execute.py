@@ -284,8 +284,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
     checked = guarded(spark._jvm, table)
     if checked is not None and not action.order.is_sorting:
         try:
-            Rewrite(spark, action, checked, tags, check=check).run()
-            return RewriteResult()
+            return RewriteResult(failed_groups=Rewrite(spark, action, checked, tags, check=check).run())
         except NotHere:
             pass
         except MustConvert:

@@ -57,7 +57,7 @@ _ROW_BYTES = 96
 _FEW = 200_000
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
-_PATH, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (f"icekit {name}" for name in ("path", "listed", "known", "sequence", "part", "chosen", "hash"))
+_FILE, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (f"icekit {name}" for name in ("file", "listed", "known", "sequence", "part", "chosen", "hash"))
 _DELETED, _DELETED_PART = "icekit deleted", "icekit deleted part"
 
 
@@ -108,45 +108,59 @@ class Rewrite:
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
 
-    def run(self) -> None:
-        """Rewrite, check and commit every group; other groups go on after an error, and the first error is raised at the end.
+    def run(self) -> int:
+        """Rewrite, check and commit every group; returns the number of groups that failed.
 
-        Raises :class:`NotHere` and :class:`MustConvert` before anything is committed for the group, and :class:`RowsDiffer`.
+        With partial progress other groups are committed, and an error of one is counted, as Iceberg's own action does; without it,
+        nothing is committed and the error is raised. An error of a commit, :class:`MustConvert` and :class:`RowsDiffer` are always
+        raised, once the other groups have finished. Raises :class:`NotHere` before anything is written.
         """
         groups = self._planned() if self._snapshot is not None else []
         keys = [self._keys(group) for group in groups]
         if not groups:
-            return
+            return 0
         options = self.action.options
+        is_partial = options.get("partial-progress.enabled") == "true"
         at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
-        batch = len(groups)
-        if options.get("partial-progress.enabled") == "true":
-            batch = -(-len(groups) // min(int(options.get("partial-progress.max-commits", "10")), len(groups)))
+        commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial else 1
         failed: list[Exception] = []
+        raised: list[Exception] = []
         ready: list[tuple[Any, Checked]] = []
-        # Adaptive execution merges small partitions of the few shuffles; names of columns are exact.
-        settings = {"spark.sql.caseSensitive": "true", "spark.sql.adaptive.enabled": "true"}
+
+        def commit() -> None:
+            done, ready[:] = list(ready), []
+            try:
+                self._commit(done)
+            except Exception as error:
+                raised.append(error)
+
+        settings = {
+            "spark.sql.caseSensitive": "true",
+            "spark.sql.adaptive.enabled": "true",
+            # Its small first map would be full at once.
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+            # The cached keys are different from each other, and read twice.
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        }
         with lent(self.spark, settings), ThreadPoolExecutor(at_once) as pool:
             works = [_Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
             futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
             for future in as_completed(futures):
                 try:
                     ready.append((futures[future], future.result()))
-                    if len(ready) >= batch:
-                        done, ready = ready, []
-                        self._commit(done)
+                except (MustConvert, RowsDiffer) as error:
+                    raised.append(error)
                 except Exception as error:
                     failed.append(error)
-        if ready and (batch < len(groups) or not failed):
-            done, ready = ready, []
-            try:
-                self._commit(done)
-            except Exception as error:
-                failed.append(error)
+                if is_partial and len(ready) >= -(-len(groups) // commits):
+                    commit()
+        if ready and (is_partial or not (failed or raised)):
+            commit()
         for group, _ in ready:
             self.take_back(group)
-        if failed:
-            raise failed[0]
+        if raised or (failed and not is_partial):
+            raise (raised or failed)[0]
+        return len(failed)
 
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
@@ -216,6 +230,8 @@ class _Group:
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
         self.salt = random.getrandbits(31)
         self.hash = ""
+        # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
+        self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         self.sample = f"pmod(xxhash64({self.salt}, {', '.join(keys[0].values)}), {SAMPLED_KEYS}) = 0" if keys else "false"
         self.chosen = self.java.some(self.tasks, SAMPLED_FILES if keys and rewrite.check else 0, self._most_records(), self.salt)
 
@@ -228,7 +244,7 @@ class _Group:
         name = str(uuid.uuid4())
         try:
             with contextlib.ExitStack() as stack:
-                self.java.stage(self.java.plain(self.tasks) if self.keys else self.tasks, name)
+                self.java.stage(self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name)
                 stack.callback(self.java.clear, name)
                 # The same rows, to find their columns: how they are split follows from how many of them live.
                 first = self.staging.frame(name, {})
@@ -271,39 +287,41 @@ class _Group:
 
     # --- Resolve the equality deletes
 
-    def _file(self, rows: DataFrame) -> Column:
-        """The path of a row's file. From format version 3 on, Spark finds no metadata column in the relation of a rewrite."""
+    def _numbered(self, rows: DataFrame) -> DataFrame:
+        """Rows with the number of their file, or its path."""
         from pyspark.sql import functions as F
 
-        return (F.input_file_name() if LINEAGE[0] in rows.columns else F.col("_file")).alias(_PATH)
+        return rows.select("*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(_FILE))
 
     def _placed(self, rows: DataFrame, files: Any, *more: Column) -> DataFrame:
-        """Rows with the sequence number and the partition of their file."""
+        """Numbered rows with the sequence number and the partition of their file."""
         from pyspark.sql import functions as F
 
-        known = self.staging.files(files)
-        listed = known.select(F.col("path").alias(_LISTED), F.col("sequence").alias(_KNOWN), F.col("part").alias(_PART), *more)
+        listed = self.staging.files(files).select(
+            F.col("file" if self.is_numbered else "path").alias(_LISTED), F.col("sequence").alias(_KNOWN), F.col("part").alias(_PART), *more
+        )
         # No delete would apply to a row whose file is not listed.
-        number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_PATH)})))"
-        joined = rows.join(listed.hint("broadcast"), F.col(_PATH) == F.col(_LISTED), "left")
+        number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_FILE)})))"
+        joined = rows.join(listed.hint("broadcast"), F.col(_FILE) == F.col(_LISTED), "left")
         return joined.withColumn(_SEQUENCE, F.expr(number))
 
-    def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true") -> DataFrame:
+    def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true", **options: str) -> DataFrame:
         """The deleted keys, each with the sequence number and the partition of its delete file."""
-        rows = stack.enter_context(self.staging.reading(self.java.asData(key.files)))
+        rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
         keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
-        found = rows.where(where).select("*", self._file(rows))
-        return self._placed(found, key.files).selectExpr(*keys, identifier(_PART), identifier(_SEQUENCE))
+        return self._placed(self._numbered(rows.where(where)), key.files).selectExpr(*keys, identifier(_PART), identifier(_SEQUENCE))
 
     def _newest(self, stack: contextlib.ExitStack, key: _Key) -> DataFrame:
         """The newest delete of each key, once it is known to be small enough to broadcast."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        hashed = self._deletes(stack, key).withColumn(_HASH, F.expr(key.hashed([identifier(name) for name in key.names])))
         by = [_HASH, *([] if key.is_global else [_PART]), *key.names]
-        # In as many tasks as this group has to itself.
-        gathered = hashed.repartition(max(1, self.cluster.tasks // self.at_once), _HASH)
+        tasks = max(1, self.cluster.tasks // self.at_once)
+        # Groups next to each other keep the cores busy: one task each, and no shuffle.
+        deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
+        hashed = deletes.withColumn(_HASH, F.expr(key.hashed([identifier(name) for name in key.names])))
+        gathered = hashed.coalesce(1) if tasks == 1 else hashed.repartition(tasks, _HASH)
         newest = gathered.groupBy(*by).agg(F.max(_SEQUENCE).alias(_DELETED)).withColumnRenamed(_PART, _DELETED_PART)
         newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
@@ -321,7 +339,7 @@ class _Group:
         if not self.keys:
             return rows
         chosen = [str(task.file().location()) for task in elements(self.chosen)]
-        live = self._placed(rows.select("*", self._file(rows)), self.tasks, F.col("path").isin(chosen).alias(_CHOSEN))
+        live = self._placed(self._numbered(rows), self.tasks, F.col("path").isin(chosen).alias(_CHOSEN))
         for key, deletes in zip(self.keys, newest, strict=True):
             live = live.join(deletes.hint("broadcast"), F.expr(key.matches()), "left_anti")
         return live
@@ -359,9 +377,9 @@ class _Group:
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
-            rows = stack.enter_context(self.staging.reading(self.java.plain(self.tasks)))
+            rows = stack.enter_context(self.staging.reading(self.java.plain(self.tasks, self.is_numbered)))
             seen = Observation()
-            sampled = rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH), self._file(rows))
+            sampled = self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH)))
             live = self._placed(sampled, self.tasks).observe(seen, F.count("*").alias("rows"))
             for place, key in enumerate(self.keys):
                 is_sampled = key.values == self.keys[0].values

@@ -12,8 +12,8 @@ from icekit.engine.bridge import compiled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of :meth:`Staging.files`: path, data sequence number, and a number that is equal for files of one partition.
-FILES = "path string, sequence bigint, part int"
+#: The columns of :meth:`Staging.files`: number, path, data sequence number, and a number that is equal for files of one partition.
+FILES = "file int, path string, sequence bigint, part int"
 
 # In Java, because it visits every file and its deletes: over the bridge each visit would cost a millisecond.
 _NAME = "icekit.Staging"
@@ -48,8 +48,13 @@ public class Staging {
     return new BaseFileScanTask(file, given, schema, PartitionSpecParser.toJson(spec), all);
   }
 
-  /** The tasks without their equality deletes; position deletes and deletion vectors stay. */
-  public List plain(List tasks) {
+  /** A spec with the fields of another; its id is the number of a file, which Spark then reads as _spec_id. */
+  private PartitionSpec numbered(PartitionSpec spec, int number) {
+    return PartitionSpecParser.fromJson(table.schema(), PartitionSpecParser.toJson(spec).replaceFirst("spec-id.:[0-9]+", "spec-id" + '"' + ":" + number));
+  }
+
+  /** The tasks without their equality deletes; position deletes and deletion vectors stay. Files are numbered, if that is wanted. */
+  public List plain(List tasks, boolean isNumbered) {
     List found = new ArrayList();
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
@@ -58,7 +63,17 @@ public class Staging {
         DeleteFile delete = (DeleteFile) deletes.next();
         if (delete.content() != FileContent.EQUALITY_DELETES) kept.add(delete);
       }
-      found.add(task((DataFile) task.file(), kept));
+      DataFile file = (DataFile) task.file();
+      if (!isNumbered) {
+        found.add(task(file, kept));
+        continue;
+      }
+      PartitionSpec spec = numbered((PartitionSpec) table.specs().get(new Integer(file.specId())), found.size());
+      DataFiles.Builder made = DataFiles.builder(spec).withPath(file.location()).withFormat(file.format())
+          .withFileSizeInBytes(file.fileSizeInBytes()).withRecordCount(file.recordCount());
+      if (spec.isPartitioned()) made.withPartition(file.partition());
+      if (file.splitOffsets() != null) made.withSplitOffsets(file.splitOffsets());
+      found.add(task(made.build(), kept, spec));
     }
     return found;
   }
@@ -83,9 +98,9 @@ public class Staging {
   /** Tasks that read delete files as if they were data files of no partition: as Iceberg does, all columns come from the file. */
   public List asData(List deletes) {
     List found = new ArrayList();
-    PartitionSpec none = PartitionSpec.unpartitioned();
     for (Iterator each = deletes.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
+      PartitionSpec none = numbered(PartitionSpec.unpartitioned(), found.size());
       DataFiles.Builder made = DataFiles.builder(none).withPath(delete.location()).withFormat(delete.format())
           .withFileSizeInBytes(delete.fileSizeInBytes()).withRecordCount(delete.recordCount());
       if (delete.splitOffsets() != null) made.withSplitOffsets(delete.splitOffsets());
@@ -121,7 +136,7 @@ public class Staging {
     return true;
   }
 
-  /** A row for each file: path, data sequence number, number of its partition. */
+  /** A row for each file: number, path, data sequence number, number of its partition. */
   public synchronized List rows(Collection files) {
     List found = new ArrayList();
     for (Iterator each = files.iterator(); each.hasNext();) {
@@ -133,7 +148,7 @@ public class Staging {
         parts.put(file.specId(), file.partition(), part);
       }
       Long number = file.dataSequenceNumber();
-      found.add(RowFactory.create(new Object[] {file.location(), number == null ? new Long(0L) : number, part}));
+      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), number == null ? new Long(0L) : number, part}));
     }
     return found;
   }

@@ -21,6 +21,7 @@ import fastavro
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
 from icekit.compact import execute as execution
+from icekit.compact import rewrite as rewriting
 from icekit.compact.claims import now_ms
 from icekit.compact.ledger import SqliteLedger
 from icekit.engine.bridge import elements, guarded
@@ -42,7 +43,8 @@ _CROSSINGS = (
     (converting, "commit"),
     (attempt, "execute"),
     # Between the state that a rewrite begins from and its commit.
-    (execution, "_ordered"),
+    (execution, "_rewrite_data"),
+    (rewriting.Rewrite, "_commit"),
     (checkpointed.CheckpointedRun, "_part"),
     (checkpointed.CheckpointedRun, "_proof"),
 )

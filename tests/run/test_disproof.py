@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact import Outcome, Stop
 from icekit.errors import ParameterError, RunDisproved
-from icekit.run import clear, resume
+from icekit.run import Limits, clear, resume
 from icekit.run.checkpointed import new_run_id
 from tests.compact.tables import Table
 from tests.shapes import Shapes
@@ -53,8 +54,8 @@ def rolled_back(sick: Table, snapshot_id: int | None) -> None:
     sick.sql("REFRESH TABLE {t}")
 
 
-def again(sick: Table) -> Outcome:
-    return resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None)
+def again(sick: Table, **options: Any) -> Outcome:
+    return resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None, **options)
 
 
 def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sick: Table, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,9 +140,10 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
             sick.sql("CALL lake.system.expire_snapshots(table => '" + ".".join(sick.name) + "', older_than => now(), retain_last => 1)")
             stop.set()
 
-    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=progress)
+    compared = Limits(prove="full")
+    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=progress, limits=compared)
     assert [a.status for a in outcome.actions] == ["unproved", "pending"]
 
-    resumed = again(sick)
+    resumed = again(sick, limits=compared)
     assert (resumed.status, resumed.exit_status) == ("not proved", 1)
     assert [a.status for a in resumed.actions] == ["unproved", "done"]

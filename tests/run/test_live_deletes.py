@@ -60,19 +60,19 @@ class Stream:
 
 def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable[[], Any], times: int = 1, **policy: Any) -> Outcome:
     """Compact, and let something happen elsewhere after a rewrite has begun and before it is planned, read and committed."""
-    original = execution._ordered
+    original = execution._rewrite_data
     begun: list[bool] = []
 
-    def ordered(*given: Any) -> Any:
+    def rewrite(*given: Any, **options: Any) -> Any:
         if len(begun) < times:
             begun.append(True)
             event()
-        return original(*given)
+        return original(*given, **options)
 
     plan = table.plan(**policy)
-    monkeypatch.setattr(execution, "_ordered", ordered)
+    monkeypatch.setattr(execution, "_rewrite_data", rewrite)
     outcome = table.run(plan, limits=QUICK)
-    monkeypatch.setattr(execution, "_ordered", original)
+    monkeypatch.setattr(execution, "_rewrite_data", original)
     assert len(begun) == times
     return outcome
 
