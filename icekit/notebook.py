@@ -50,7 +50,10 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "moments": (6, "snapshots whose file sizes are read when the notebook runs; 0: none until you press the button"),
     "output": ("", "folder for the JSON document; empty: none is written"),
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
-    "prove": ("full", "compare all changed partitions (full), a number of them for each commit, or none"),
+    "prove": (
+        "checked",
+        "check each rewrite before its commit (checked), compare all changed partitions (full) or so many after it, or none",
+    ),
     "read_filter": ("", "SQL predicate of the reads; empty: full scans"),
     "read_now": (True, "resolve the deletes on a zero-copy clone and count the rows"),
     "reads_per_day": (0.0, "scans of the table in a day, divided by the commits a day of the history; used where reads_per_commit is 0"),

@@ -171,7 +171,7 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--prove",
         default="checked",
         metavar="checked|full|N|none",
-        help="check each rewrite before its commit, or compare all changed partitions after it, N per commit, or none (default: checked)",
+        help="check each rewrite before its commit, or compare all changed partitions after it (full), N of them, or none (default: checked)",
     )
     running.add_argument("--ledger", default="", metavar="FILE|table", help="where to record runs")
     running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
-from icekit.compact.rewrite import MustConvert, NotHere, Rewrite
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
+from icekit.compact.rewrite import MustConvert, NotHere, Rewrite
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged

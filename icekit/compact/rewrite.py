@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
@@ -32,7 +32,7 @@ from icekit.sql import identifier
 from icekit.units import count, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 
 class NotHere(Exception):
@@ -55,9 +55,12 @@ _BROADCAST_SHARE = 0.15
 _ROW_BYTES = 96
 # Deletes that any executor can hold.
 _FEW = 200_000
+_OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
-_FILE, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (f"icekit {name}" for name in ("file", "listed", "known", "sequence", "part", "chosen", "hash"))
+_FILE, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (
+    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "part", "chosen", "hash")
+)
 _DELETED, _DELETED_PART = "icekit deleted", "icekit deleted part"
 
 
@@ -103,7 +106,10 @@ class Rewrite:
         self.spark, self.action, self.table, self.tags, self.check = spark, action, table, tags, check
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
-        self.staging = Staging(spark, table)
+        try:
+            self.staging = Staging(spark, table)
+        except Exception as error:
+            raise NotHere(f"the JVM compiles no class for this version of Iceberg: {error}") from None
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
@@ -283,7 +289,7 @@ class _Group:
         hashed = rows.selectExpr(*columns, *([identifier(_CHOSEN)] if self.keys else []), f"{self.hash} AS {identifier(_HASH)}")
         sums = [*summed(_HASH, "all"), *(summed(_HASH, "chosen", identifier(_CHOSEN)) if self.keys else [])]
         self.group.setOutputFiles(self.staging.write(hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()))
-        return dict(seen.get)
+        return _observed(seen)
 
     # --- Resolve the equality deletes
 
@@ -372,15 +378,12 @@ class _Group:
         return Checked(after, before.row_count, files, stock.row_count, read, sum(key.records for key in self.keys))
 
     def _sample_before(self) -> tuple[Fingerprint, float]:
-        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and their share of all rows of these keys."""
-        from pyspark.sql import Observation
+        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and about which share of the group's rows lives."""
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
             rows = stack.enter_context(self.staging.reading(self.java.plain(self.tasks, self.is_numbered)))
-            seen = Observation()
-            sampled = self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH)))
-            live = self._placed(sampled, self.tasks).observe(seen, F.count("*").alias("rows"))
+            live = self._placed(self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH))), self.tasks)
             for place, key in enumerate(self.keys):
                 is_sampled = key.values == self.keys[0].values
                 renamed = {_PART: f"{_DELETED_PART} {place}", _SEQUENCE: f"{_DELETED} {place}"}
@@ -393,7 +396,18 @@ class _Group:
                 few = key.records // (SAMPLED_KEYS if is_sampled else 1) <= _FEW
                 live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
             left = Fingerprint.of_sums(_collected(live, *summed(_HASH, "all")), "all")
-            return left, max(left.row_count, 1) / max(int(seen.get["rows"]), 1)
+            return left, min(1.0, max(left.row_count, 1) * SAMPLED_KEYS / max(int(self.java.records(self.tasks)), 1))
+
+
+def _observed(observation: Observation) -> Mapping[str, Any]:
+    """The sums of an observed query that has ended. Spark's own call would wait for ever if it lost them."""
+    found: list[Mapping[str, Any]] = []
+    waiting = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
+    waiting.start()
+    waiting.join(_OBSERVED_SECONDS)
+    if not found:
+        raise RowsDiffer(f"Spark did not say within {_OBSERVED_SECONDS} s what it wrote, so nothing was committed. Run it again.")
+    return found[0]
 
 
 def _collected(frame: DataFrame, *sums: Column) -> Mapping[str, Any]:

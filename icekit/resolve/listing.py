@@ -210,7 +210,9 @@ def dropped(spark: SparkSession, table: Identifier, snapshot_id: int) -> tuple[i
     from pyspark.sql import functions as F
 
     every = metadata_table(spark, table, "entries", snapshot_id)
-    reference = "data_file.referenced_data_file" if "referenced_data_file" in every.select("data_file.*").columns else "CAST(NULL AS string)"
+    reference = (
+        "data_file.referenced_data_file" if "referenced_data_file" in every.select("data_file.*").columns else "CAST(NULL AS string)"
+    )
     listed = every.selectExpr("status", "snapshot_id", *_PLAIN, _key(every), "data_file.file_path AS path", f"{reference} AS named")
     live = listed.where("status < 2 AND content = 0")
     oldest = live.groupBy("part_key").agg(F.min("sequence").alias("oldest"))

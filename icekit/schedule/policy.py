@@ -267,7 +267,7 @@ class Compact(_Section):
 
     execute: Flag = False
     trial: Flag = False
-    prove: Proved = "full"
+    prove: Proved = "checked"
     budget: Limits = PassBudget()
     scope: Any = None
     strategy: Any = None
@@ -308,7 +308,7 @@ class Convert(_Section):
     """A conversion of equality deletes: planned, and run if ``execute``."""
 
     execute: Flag = False
-    prove: Proved = "full"
+    prove: Proved = "checked"
     where: str | None = None
     batch_bytes: str | None = None
 
@@ -332,7 +332,7 @@ class Maintain(_Section):
     """
 
     execute: Flag = False
-    prove: Proved = "full"
+    prove: Proved = "checked"
     procedures: Annotated[tuple[Procedure, ...], OneOrMore] = DEFAULT_PROCEDURES
     keep: Any = None
     keep_last: Any = None

@@ -1,4 +1,4 @@
-"""What it takes to convert equality deletes and then rewrite, beside the rewrite that Iceberg has.
+"""What it takes to compact a table under equality deletes, checks included, next to the rewrite that Iceberg has.
 
 ``python -m tests.bench.equality_deletes`` runs what is asked for and prints the tables; ``--show``
 prints what was measured before. Each run is kept as it ends, and a run that is kept is not done
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tests.bench.equality_deletes_cells import OUT_OF_MEMORY, RECORDS, STOPPED, Cell, Run, make_tables, measured, run_cell
 from tests.bench.equality_deletes_child import KINDS
-from tests.bench.equality_deletes_tables import CACHED, CONVERT, STOCK, show_curves, show_published, show_runs, show_targets
+from tests.bench.equality_deletes_tables import CACHED, COMPACT, STOCK, show_curves, show_published, show_runs, show_targets
 from tests.bench.tables import use_bench_lake
 from tests.bench.upserts import KEYS
 
@@ -32,15 +32,15 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
 
 def short_cells() -> list[Cell]:
     """Few rows: the curves, and one comparison with stock at three times the heap."""
-    curves = [Cell(kind, commits, heap, 2, SHORT_ROWS) for commits in SHORT_CURVE for kind, heap in ((STOCK, 6), (CONVERT, 2))]
+    curves = [Cell(kind, commits, heap, 2, SHORT_ROWS) for commits in SHORT_CURVE for kind, heap in ((STOCK, 6), (COMPACT, 2))]
     return [*curves, Cell(CACHED, GRID_COMMITS, 6, 2, SHORT_ROWS)]
 
 
 def long_cells() -> list[Cell]:
     """The grid of heaps and cores, then the curves, small before large."""
-    kinds = (CONVERT, STOCK, CACHED)
+    kinds = (COMPACT, STOCK, CACHED)
     grid = [Cell(kind, GRID_COMMITS, heap, cores, LONG_ROWS) for cores in reversed(CORES) for heap in reversed(HEAPS) for kind in kinds]
-    ends = ((CONVERT, min(HEAPS)), (STOCK, max(HEAPS)))
+    ends = ((COMPACT, min(HEAPS)), (STOCK, max(HEAPS)))
     curves = [Cell(kind, commits, heap, max(CORES), LONG_ROWS) for commits in LONG_CURVE for kind, heap in ends]
     return list(dict.fromkeys([*curves[: 2 * LONG_CURVE.index(GRID_COMMITS)], *grid, *curves]))
 
@@ -93,7 +93,7 @@ def _selected(options: argparse.Namespace) -> list[Cell]:
             for count in commits or [GRID_COMMITS]
             for core in cores or [max(CORES)]
             for heap in heaps or [fallback.heap_gb]
-            for kind in kinds or [CONVERT, STOCK]
+            for kind in kinds or [COMPACT, STOCK]
         ]
     return [
         Cell(c.kind, c.commits, c.heap_gb, c.cores, rows, c.partitions, options.format_version, options.key) for c in dict.fromkeys(form)

@@ -28,6 +28,7 @@ from tests.bench.upserts import copied, expected, make_upserts
 KINDS = {
     "stock": ("rewrite",),
     "stock, cached": ("rewrite, cached",),
+    "compact": ("compact",),
     "convert": ("convert", "rewrite"),
     "read": ("read",),
     "convert, read": ("convert", "read"),
@@ -91,6 +92,7 @@ def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     work: dict[str, Callable[[], object]] = {
         "rewrite": lambda: _rewrite(lake, table),
         "rewrite, cached": lambda: _rewrite(lake, table, **{"cache-delete-files": "true"}),
+        "compact": lambda: _compact(lake, table),
         "convert": lambda: _convert(lake, table),
         "read": lambda: fingerprint(lake.spark, lake.sql_name(lake.identifier(table))),
     }
@@ -114,6 +116,12 @@ def _rewrite(lake: Lake, table: str, **more: str) -> None:
     lake.spark.sql(call(lake.name, "rewrite_data_files", table=table, options=options)).collect()
 
 
+def _compact(lake: Lake, table: str) -> None:
+    """All of `icekit compact --execute` but the start of Spark: observe, plan, rewrite, check, commit."""
+    plan = lake.plan(lake.observe(table), leave_alone="0 minutes")
+    print(lake.run(plan, execute=True, progress=lambda said: print(said, flush=True)), flush=True)
+
+
 def _convert(lake: Lake, table: str) -> None:
     outcome = convert_equality_deletes(
         lake,
@@ -121,7 +129,7 @@ def _convert(lake: Lake, table: str) -> None:
         execute=True,
         then_compact=False,
         progress=lambda said: print(said, flush=True),
-        limits=Limits(prove=0),
+        limits=Limits(prove="none"),
     )
     print(outcome, flush=True)
 

@@ -14,7 +14,7 @@ from icekit.units import size
 from tests.bench.equality_deletes_cells import OUT_OF_MEMORY, OUTPUT, STOPPED, Cell, Run
 from tests.bench.measure import show, verdict
 
-STOCK, CACHED, CONVERT = "stock", "stock, cached", "convert"
+STOCK, CACHED, COMPACT = "stock", "stock, cached", "compact"
 TIME_SHARE = 1 / 8
 GROWTH = 2.2
 Runs = Mapping[Cell, Run]
@@ -42,29 +42,29 @@ def show_runs(runs: Runs) -> None:
 
 
 def show_targets(runs: Runs) -> None:
-    """Hold each conversion against stock with three times the heap and the same cores."""
+    """Compare each compaction with stock with three times the heap and the same cores."""
     rows = []
     for cell, run in runs.items():
-        if cell.kind != CONVERT:
+        if cell.kind != COMPACT:
             continue
         for other in (STOCK, CACHED):
             stock = _at(runs, cell, other, 3 * cell.heap_gb)
             if stock is not None:
                 rows.append((*_pair(run, stock), *_held(run, stock)))
-    header = ("converted and rewritten", "", "beside", "", "time", "to CPU", "peak heap", f"time ≤ 1/{1 / TIME_SHARE:.0f}, heap ≤ 1/3")
+    header = ("icekit compact", "", "beside", "", "time", "to CPU", "peak heap", f"time ≤ 1/{1 / TIME_SHARE:.0f}, heap ≤ 1/3")
     if rows:
-        show("Conversion and rewrite beside stock with three times the heap", header, rows)
+        show("icekit compact next to stock with three times the heap", header, rows)
 
 
 def show_curves(runs: Runs) -> None:
     """Time by commits of equal size, and how it grows when they double; also drawn."""
-    curves = {kind: _curve(runs, kind) for kind in (STOCK, CACHED, CONVERT)}
+    curves = {kind: _curve(runs, kind) for kind in (STOCK, CACHED, COMPACT)}
     rows = []
     for kind, curve in curves.items():
         before: Run | None = None
         for run in curve:
             growth = _growth(before, run)
-            said = verdict(growth, GROWTH) if kind == CONVERT and growth is not None else ""
+            said = verdict(growth, GROWTH) if kind == COMPACT and growth is not None else ""
             told = "" if growth is None else f"{'≥ ' if run.outcome == STOPPED else ''}{growth:.2f} ×"
             heap = f"{run.cell.heap_gb} GB"
             rows.append((kind, run.cell.commits, heap, run.cell.cores, _outcome(run), _seconds(run), f"{run.cpu:.0f} s", told, said))
@@ -78,8 +78,8 @@ def show_curves(runs: Runs) -> None:
 
 
 def show_published(runs: Runs) -> None:
-    """The published result beside the largest conversion here."""
-    done = [run for run in runs.values() if run.cell.kind == CONVERT and run.has_finished]
+    """The published result beside the largest compaction here."""
+    done = [run for run in runs.values() if run.cell.kind == COMPACT and run.has_finished]
     if not done:
         return
     ours = max(done, key=lambda run: (run.cell.commits * run.cell.rows, run.cell.cores, -run.cell.heap_gb))
@@ -92,7 +92,7 @@ def show_published(runs: Runs) -> None:
     held = next((p["bytes"] for p in ours.phases if "bytes" in p), None)
     here = [
         (
-            *(f"here, {'conversion and rewrite' if run is ours else 'stock'}", "" if held is None else size(held), run.cell.cores),
+            *(f"here, {'icekit compact' if run is ours else 'stock'}", "" if held is None else size(held), run.cell.cores),
             *(f"{run.cell.heap_gb} GB", _seconds(run), _outcome(run)),
             "" if held is None or not run.has_finished else f"{run.seconds / 60 * run.cell.cores / (held / 2**30):.1f}",
         )
@@ -113,7 +113,7 @@ def draw(curves: Mapping[str, Sequence[Run]]) -> tuple[Path, Chart] | None:
     if any(len(curve) < 2 for curve in drawn.values()):
         return None
     title = "Equality deletes: time by commits"
-    looks = {STOCK: (VERMILLION, "s", "rewrite_data_files alone"), CONVERT: (BLUE, "o", "converted, then rewritten")}
+    looks = {STOCK: (VERMILLION, "s", "rewrite_data_files alone"), COMPACT: (BLUE, "o", "icekit compact, checked")}
     with styled():
         figure, (axes,) = canvas(title, 4.6)
         for kind, curve in drawn.items():
@@ -164,7 +164,7 @@ def _curve(runs: Runs, kind: str) -> list[Run]:
     if not mine:
         return []
     cores = max(run.cell.cores for run in mine)
-    pick = min if kind == CONVERT else max
+    pick = min if kind == COMPACT else max
     heap = pick(run.cell.heap_gb for run in mine)
     rows = max(run.cell.rows for run in mine)
     found = [run for run in mine if (run.cell.cores, run.cell.heap_gb, run.cell.rows) == (cores, heap, rows)]

@@ -69,7 +69,7 @@ def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.Capt
 
 
 def test_how_much_is_proved_is_all_some_or_none() -> None:
-    assert (sampled("full"), sampled("none"), sampled("7")) == (None, 0, 7)
+    assert [sampled(text) for text in ("checked", "full", "none", "7")] == ["checked", "full", "none", 7]
     with pytest.raises(ParameterError):
         sampled("0")
 

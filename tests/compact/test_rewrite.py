@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -14,6 +15,7 @@ from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction
 from icekit.compact.rewrite import Rewrite, RowsDiffer
 from icekit.engine.interrupting import Stop
+from icekit.engine.staging import Staging
 from icekit.prove import prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import CHECKED_TAG, Checked
@@ -26,7 +28,7 @@ both_versions = pytest.mark.parametrize("version", [2, 3])
 
 @pytest.fixture
 def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
-    made = Table(lake, scratch, f"r{abs(hash(request.node.name)) % 10**8}")
+    made = Table(lake, scratch, f"r{crc32(request.node.name.encode())}")
     yield made
     made.sql("DROP TABLE IF EXISTS {t}")
 
@@ -115,12 +117,12 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(table: T
     """Also where no delete applies: what is read back must be what was read from the old files."""
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
     before, snapshots = table.rows(), table.snapshots()
-    write = rewriting.Staging.write
+    write = Staging.write
 
     def lossy(self: Any, frame: Any, *arguments: Any) -> Any:
         return write(self, frame.where("id <> 2"), *arguments)
 
-    monkeypatch.setattr(rewriting.Staging, "write", lossy)
+    monkeypatch.setattr(Staging, "write", lossy)
 
     with pytest.raises(RowsDiffer, match="were to be written"):
         run(table)
@@ -163,7 +165,8 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table, how: str) 
 def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str) -> None:
     table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
     table.delete("id", "SELECT 1")
-    commit, seen = Rewrite._commit, []
+    commit = Rewrite._commit
+    seen: list[Any] = []
 
     def happens(self: Any, done: Any) -> None:
         if not seen:

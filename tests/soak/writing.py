@@ -58,7 +58,7 @@ def compact_while_written(
     outcomes: list[Outcome] = []
     said: list[str] = []
     # Of conversions the rows are compared with the writer's log in the end: a proof of each would take most of the time.
-    limits = Limits(Retry(first_wait=0.2, longest_wait=2), prove=0 if conversions else None)
+    limits = Limits(Retry(first_wait=0.2, longest_wait=2), prove="none" if conversions else "checked")
     converted = 0
     try:
         writer.go()
