@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 _PLAN = """\
-icekit considers four kinds of work: conversion of equality deletes (where the forecast says that a stock rewrite may
-not fit the heap), compaction, maintenance (position deletes, manifests, expiry), and settings (each as the
-`icekit tune` question that measures it). For problems that no command fixes, it lists the statement to paste. Each
-command plans its work again, in more detail, before it runs anything.
+icekit considers four kinds of work: compaction, conversion of equality deletes (where compaction leaves their
+partitions alone and a stock read may not fit the heap), maintenance (position deletes, manifests, expiry), and
+settings (each as the `icekit tune` question that measures it). For problems that no command fixes, it lists the
+statement to paste. Each command plans its work again, in more detail, before it runs anything.
 
 Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 crashed.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
-from icekit.compact.rewrite import MustConvert, NotHere, Rewrite
+from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
@@ -284,7 +284,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
     checked = guarded(spark._jvm, table)
     if checked is not None and not action.order.is_sorting:
         try:
-            return RewriteResult(failed_groups=Rewrite(spark, action, checked, tags, check=check).run())
+            return RewriteResult(failed_groups=CheckedRewrite(spark, action, checked, tags, check=check).run())
         except NotHere:
             pass
         except MustConvert:

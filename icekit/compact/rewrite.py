@@ -26,7 +26,7 @@ from icekit.errors import ConversionRefused, IcekitError
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import HEAP_SHARE, RECORD_HEAP_BYTES
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed
-from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, Checked
+from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, CheckedRows
 from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to
 from icekit.sql import identifier
 from icekit.units import count, size
@@ -99,7 +99,7 @@ class _Key:
         return " AND ".join([f"{self.hashed(self.values)} = {identifier(_HASH)}", newer, *in_partition, *same])
 
 
-class Rewrite:
+class CheckedRewrite:
     """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's API, ``tags`` go into each commit."""
 
     def __init__(self, spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, check: bool = True) -> None:
@@ -131,7 +131,7 @@ class Rewrite:
         commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial else 1
         failed: list[Exception] = []
         raised: list[Exception] = []
-        ready: list[tuple[Any, Checked]] = []
+        ready: list[tuple[Any, CheckedRows]] = []
 
         def commit() -> None:
             done, ready[:] = list(ready), []
@@ -184,9 +184,9 @@ class Rewrite:
         planner.init({key: value for key, value in self.action.options.items() if key in valid})
         return list(elements(planner.plan().groups()))
 
-    def _commit(self, done: Sequence[tuple[Any, Checked]]) -> None:
+    def _commit(self, done: Sequence[tuple[Any, CheckedRows]]) -> None:
         """Commit some groups as Iceberg's own action does; their files are removed if the commit certainly failed."""
-        checked = sum((one for _, one in done), Checked())
+        checked = sum((one for _, one in done), CheckedRows())
         tags, groups = self._java.HashMap(), self._java.HashSet()
         for key, value in {**self.tags, **({CHECKED_TAG: checked.text()} if self.check else {})}.items():
             tags.put(key, value)
@@ -196,8 +196,8 @@ class Rewrite:
         start = int(self._snapshot.snapshotId())
         self._actions.RewriteDataFilesCommitManager(self.table, start, keeps, tags, self.action.branch).commitOrClean(groups)
 
-    def _in_session(self, work: Callable[[], Checked]) -> Callable[[], Checked]:
-        def run() -> Checked:
+    def _in_session(self, work: Callable[[], CheckedRows]) -> Callable[[], CheckedRows]:
+        def run() -> CheckedRows:
             make_active(self.spark)
             return work()
 
@@ -230,7 +230,7 @@ class Rewrite:
 class _Group:
     """One group of files: its rows without those that equality deletes delete, written to new files and checked."""
 
-    def __init__(self, rewrite: Rewrite, group: Any, keys: tuple[_Key, ...], at_once: int) -> None:
+    def __init__(self, rewrite: CheckedRewrite, group: Any, keys: tuple[_Key, ...], at_once: int) -> None:
         self.rewrite, self.group, self.keys, self.at_once = rewrite, group, keys, at_once
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
@@ -245,7 +245,7 @@ class _Group:
         """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
         return int(HEAP_SHARE * self.cluster.heap_bytes / (RECORD_HEAP_BYTES * self.cluster.tasks_per_executor))
 
-    def run(self) -> Checked:
+    def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing them."""
         name = str(uuid.uuid4())
         try:
@@ -262,7 +262,7 @@ class _Group:
                 rows = self._live(self.staging.frame(name, {"split-size": str(int(split))}), newest)
                 if not self.rewrite.check:
                     self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, self._options()))
-                    return Checked()
+                    return CheckedRows()
                 planned = self._write(rows, columns, name)
             return self._checked(planned, before)
         except Exception:
@@ -352,7 +352,7 @@ class _Group:
 
     # --- Check the new files
 
-    def _checked(self, written: Mapping[str, Any], before: Fingerprint) -> Checked:
+    def _checked(self, written: Mapping[str, Any], before: Fingerprint) -> CheckedRows:
         """Compare the new files, read back, with what was to be written and with the two samples of the old files."""
         planned = Fingerprint.of_sums(written, "all")
         after = sample = Fingerprint()
@@ -365,7 +365,7 @@ class _Group:
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         if not self.keys:
-            return Checked(after, read=after.row_count)
+            return CheckedRows(after, read=after.row_count)
         if before != sample:
             raise _differ(f"of one key in {SAMPLED_KEYS} the old files hold {before}, and the new files {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
@@ -375,7 +375,7 @@ class _Group:
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"of {count(files, 'old file')} Iceberg's own reader keeps {stock}, and this rewrite {ours}")
         read = after.row_count + before.row_count + stock.row_count
-        return Checked(after, before.row_count, files, stock.row_count, read, sum(key.records for key in self.keys))
+        return CheckedRows(after, before.row_count, files, stock.row_count, read, sum(key.records for key in self.keys))
 
     def _sample_before(self) -> tuple[Fingerprint, float]:
         """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and about which share of the group's rows lives."""
@@ -400,7 +400,7 @@ class _Group:
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:
-    """The sums of an observed query that has ended. Spark's own call would wait for ever if it lost them."""
+    """The sums of an observed query that has ended. Spark's own call would wait forever if it lost them."""
     found: list[Mapping[str, Any]] = []
     waiting = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
     waiting.start()

@@ -61,7 +61,7 @@ def _resolved_first(finding: Finding) -> Finding:
         return finding
     return replace(
         finding,
-        remedy=f"After icekit convert {finding.table} (its equality deletes do not fit into the memory of a stock rewrite): {finding.remedy}",
+        remedy=f"With icekit compact {finding.table} (its equality deletes do not fit into the memory of a stock rewrite): {finding.remedy}",
         sql=statements,
     )
 

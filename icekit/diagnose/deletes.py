@@ -30,7 +30,7 @@ def equality_deletes(context: Context) -> Finding | None:
     session = "this session has" if context.session_conf is not None else "an executor usually has"
     needs = f"a stock rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
     first = (
-        f"First run icekit convert {facts.name}, which turns the equality deletes into position deletes and does not need the memory of a rewrite: {needs}. Then compact."
+        f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites and does not need the memory of a stock rewrite: {needs}."
         if context.resolves_first
         else f"Rewrite the data files that the deletes apply to: {needs}."
     )

@@ -180,8 +180,8 @@ def propose(
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction, maintenance, settings.
 
-    Equality deletes are converted first if a stock rewrite may not fit the heap of the ``executor`` (default: that of the
-    session); otherwise the compaction resolves them. Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes) are not
+    The compaction resolves equality deletes; they are converted only if it leaves their partitions alone and a stock read may not
+    fit the heap of the ``executor`` (default: that of the session). Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes) are not
     compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
     Starts Spark if a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
@@ -192,19 +192,19 @@ def propose(
     made: list[Proposal] = []
     notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
-    if forecast is not None and forecast.verdict != "fits":
-        made += _conversion(case, forecast)
     policy = Policy.of({"leave_alone": leave_alone})
     # Start Spark only if a partition may be worth a rewrite.
     found = candidates(facts, findings, policy, limits)
     compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if found else None
+    if forecast is not None and forecast.verdict != "fits" and not (compaction and compaction.actions):
+        made += _conversion(case, forecast)
     lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
     if compaction is not None:
         notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
         if not compaction.actions:
             notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
-        made += _compaction(case, compaction, found, given, converts=bool(made))
+        made += _compaction(case, compaction, found, given)
     if lately and not leave_alone:
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
@@ -264,7 +264,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     ]
 
 
-def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str, *, converts: bool) -> list[Proposal]:
+def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str) -> list[Proposal]:
     if not plan.actions:
         return []
     facts, there = case.facts, case.there
@@ -282,7 +282,7 @@ def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str,
                 f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
                 f"{percent(share)} of its cost saved" if share else "",
             ),
-            f"{size(total.bytes_in)} to rewrite{total.about}" + ("; run it after the conversion" if converts else ""),
+            f"{size(total.bytes_in)} to rewrite{total.about}",
             _command(plan, case.options, given),
             file_opens_saved=total.file_opens_saved,
             delete_rows_gone=rows,

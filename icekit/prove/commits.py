@@ -21,7 +21,7 @@ from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec,
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, prints, shared
-from icekit.prove.proof import CHECKED, CHECKED_TAG, Checked, CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import CHECKED, CHECKED_TAG, CheckedRows, CommitProof, Mismatch, Proof, verdict
 from icekit.resolve.convert import Stripped, stripped
 from icekit.resolve.listing import dropped, scopes
 from icekit.sql import Identifier, call, display_name, identifier
@@ -268,7 +268,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
         commit = snapshots.get(snapshot_id) or {}
         summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
         if CHECKED_TAG in summary:
-            checked = Checked.of(summary[CHECKED_TAG])
+            checked = CheckedRows.of(summary[CHECKED_TAG])
             if int(summary.get("added-records") or 0) == checked.rows.row_count:
                 rows, read = checked.rows, read + checked.read
                 quick[snapshot_id] = CommitProof(

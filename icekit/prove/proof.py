@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # --- Hold what was proven, and print it in a few lines
 
 
-#: The mode of a proof that was made before the commits; see :class:`Checked`.
+#: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
 CHECKED = "checked before the commit"
 
 _NAMED = 10
@@ -56,14 +56,14 @@ class Mismatch:
         return f"{name}: the same number of rows ({self.before.row_count:,}), but different rows"
 
 
-#: The key, in a commit's summary, of what was checked before the commit; see :class:`Checked`.
+#: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
 #: One key in this many is looked up by a plain anti-join, and all columns of its rows are compared.
 SAMPLED_KEYS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedRows:
     """What was compared before a commit: every row written with what was read back, and two samples with the old files.
 
     ``sampled`` are the live rows of one key in :data:`SAMPLED_KEYS`, ``files`` the data files that Iceberg itself read with their
@@ -77,8 +77,8 @@ class Checked:
     read: int = 0
     resolved: int = 0
 
-    def __add__(self, other: Checked) -> Checked:
-        return Checked(
+    def __add__(self, other: CheckedRows) -> CheckedRows:
+        return CheckedRows(
             self.rows + other.rows,
             self.sampled + other.sampled,
             self.files + other.files,
@@ -98,7 +98,7 @@ class Checked:
         return json.dumps({**rows, **{name: getattr(self, name) for name in _COUNTS if getattr(self, name)}})
 
     @classmethod
-    def of(cls, text: str) -> Checked:
+    def of(cls, text: str) -> CheckedRows:
         """From a commit's summary."""
         kept = json.loads(text)
         rows = Fingerprint(int(kept["rows"]), int(kept["fingerprint"], 16))

@@ -13,12 +13,12 @@ from icekit.api import Lake
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction
-from icekit.compact.rewrite import Rewrite, RowsDiffer
+from icekit.compact.rewrite import CheckedRewrite, RowsDiffer
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
 from icekit.prove import prove_commits
 from icekit.prove.commits import prove_rewrites
-from icekit.prove.proof import CHECKED_TAG, Checked
+from icekit.prove.proof import CHECKED_TAG, CheckedRows
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -46,9 +46,9 @@ def files_in(table: Table) -> set[str]:
     return {str(path) for path in folder.rglob("*.parquet")}
 
 
-def checked(table: Table) -> Checked:
+def checked(table: Table) -> CheckedRows:
     (text,) = table.sql(f"SELECT summary['{CHECKED_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at DESC LIMIT 1")[0]
-    return Checked.of(text)
+    return CheckedRows.of(text)
 
 
 @both_versions
@@ -165,7 +165,7 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table, how: str) 
 def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str) -> None:
     table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
     table.delete("id", "SELECT 1")
-    commit = Rewrite._commit
+    commit = CheckedRewrite._commit
     seen: list[Any] = []
 
     def happens(self: Any, done: Any) -> None:
@@ -177,7 +177,7 @@ def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: 
             seen.append(table.rows())
         commit(self, done)
 
-    monkeypatch.setattr(Rewrite, "_commit", happens)
+    monkeypatch.setattr(CheckedRewrite, "_commit", happens)
     files = files_in(table)
 
     if what == "upsert":

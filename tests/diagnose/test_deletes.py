@@ -227,11 +227,9 @@ def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> No
 
     told = {f.name: f for f in usual}
     assert "rewrite_data_files" not in str([f.sql for f in usual])
-    assert told["equality_deletes"].remedy.startswith(
-        "First run icekit convert db.events, which turns the equality deletes into position deletes"
-    )
+    assert told["equality_deletes"].remedy.startswith("Run icekit compact db.events, which applies the equality deletes as it rewrites")
     assert "and an executor usually has 8 GiB" in told["equality_deletes"].remedy
-    assert told["small_files"].remedy.startswith("After icekit convert db.events (")
+    assert told["small_files"].remedy.startswith("With icekit compact db.events (")
     fitting = next(f for f in roomy if f.name == "equality_deletes")
     assert fitting.remedy.startswith("Rewrite the data files that the deletes apply to: ")
     assert "this session has 64 GiB" in fitting.remedy

@@ -102,15 +102,15 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
 
 @pytest.mark.spark
 @pytest.mark.lab("equality_deletes")
-def test_the_forecast_decides_between_a_conversion_and_a_rewrite(lake: Lake) -> None:
-    fits = lake.propose("lab.equality_deletes", executor="2 cores 16g", leave_alone="0 minutes")
-    tight = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="0 minutes")
+def test_a_compaction_resolves_equality_deletes_and_a_conversion_those_that_it_leaves_alone(lake: Lake) -> None:
+    compacted = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="0 minutes")
+    left_alone = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="3650 days")
+    fits = lake.propose("lab.equality_deletes", executor="2 cores 16g", leave_alone="3650 days")
 
-    assert fits.proposals[0].kind == "compact"
-    assert [p.kind for p in tight.proposals][:2] == ["convert", "compact"]
-    assert fits.proposals[0].delete_rows_gone == fits.delete_rows > 0
-    assert "icekit convert lab.equality_deletes --execute" in tight.text()
-    assert "after the conversion" in tight.text()
+    assert compacted.proposals[0].delete_rows_gone == compacted.delete_rows > 0
+    assert [answer.proposals[0].kind for answer in (compacted, left_alone)] == ["compact", "convert"]
+    assert "icekit convert lab.equality_deletes --execute" in left_alone.text()
+    assert "icekit convert" not in compacted.text() + fits.text()
 
 
 @pytest.mark.spark

@@ -44,7 +44,7 @@ _CROSSINGS = (
     (attempt, "execute"),
     # Between the state that a rewrite begins from and its commit.
     (execution, "_rewrite_data"),
-    (rewriting.Rewrite, "_commit"),
+    (rewriting.CheckedRewrite, "_commit"),
     (checkpointed.CheckpointedRun, "_part"),
     (checkpointed.CheckpointedRun, "_proof"),
 )

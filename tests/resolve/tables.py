@@ -9,7 +9,7 @@ from zlib import crc32
 
 from icekit.api import Lake
 from icekit.compact.model import Action, Prediction
-from icekit.compact.rewrite import Rewrite
+from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
@@ -149,7 +149,7 @@ def rewrite(table: Table, *, branch: str | None = None, check: bool = True, **op
     spark: Any = table.spark
     if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
         spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-    Rewrite(spark, action, made, {"icekit.run-id": "test"}, check=check).run()
+    CheckedRewrite(spark, action, made, {"icekit.run-id": "test"}, check=check).run()
 
 
 def _plain(value: Any) -> Any:
