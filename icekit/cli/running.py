@@ -33,8 +33,8 @@ The policy decides which files to rewrite. Every default is safe on a live table
 
 icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
 Iceberg table of the catalog, for schedulers on several machines), retries it after a conflict, splits
-it when it is too large, and proves it: icekit compares the rows of every changed partition before and
-after. --resume continues a run that was killed or stopped, and does only what is left. If a
+it when it is too large, and proves it: icekit checks the rows of each rewrite before its commit
+(--prove full compares every changed partition after it). --resume continues a run that was killed or stopped, and does only what is left. If a
 proof fails, icekit runs nothing more on the table until a person has looked and confirms it with --clear RUN.
 """
 _CONVERT = """\

@@ -15,7 +15,7 @@ from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere
 from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
-from icekit.engine.errors import kind_of
+from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
 from icekit.errors import ParameterError
@@ -187,6 +187,7 @@ class RewriteResult:
 
     failed_data_files: int = 0
     failed_groups: int = 0
+    reason: str = "the engine logs the reason"
 
 
 def execute(
@@ -200,7 +201,7 @@ def execute(
     engine, and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
-    run = partial(_by_bridge, check=check) if has_bridge(spark) else _by_sql
+    run = partial(_by_bridge, stop=stop, check=check) if has_bridge(spark) else _by_sql
     told: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
@@ -239,7 +240,7 @@ def execute(
     return answer
 
 
-def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, check: bool) -> RewriteResult:
+def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
     name = action.sql_name
     jvm: Any = spark._jvm
     # Iceberg sets this property on whichever session is active when its source is first used, which may be one
@@ -250,7 +251,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
     table = load_now(spark, name)
     if action.procedure == "rewrite_data_files":
-        answer = _rewrite_data(spark, action, table, tags, check=check)
+        answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
         if action.options.get("remove-dangling-deletes") == "true":
             _drop_dangling(spark, actions, action, tags)
     elif action.procedure == "rewrite_position_delete_files":
@@ -279,12 +280,13 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
     return answer
 
 
-def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, check: bool) -> RewriteResult:
+def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
     """Rewrite data files: here if rows keep their order, so that the result is proved before it is committed; else by Iceberg's own action."""
     checked = guarded(spark._jvm, table)
     if checked is not None and not action.order.is_sorting:
         try:
-            return RewriteResult(failed_groups=CheckedRewrite(spark, action, checked, tags, check=check).run())
+            failed = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
+            return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
         except NotHere:
             pass
         except MustConvert:

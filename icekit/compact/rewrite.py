@@ -1,7 +1,7 @@
 """Rewrite data files with Iceberg's own planner, reader, writer and commit, and apply their equality deletes by one join per group.
 
-Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work and its heap grow with the
-square of an upsert stream's commits. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
+Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work grows with the square of an
+upsert stream's commits, and its heap with the deletes of each file. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
 the group's rows as they are read. Each group is checked before it is committed.
 """
 
@@ -13,20 +13,23 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
 from icekit.engine.bridge import elements, is_case_sensitive, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import cluster_of
+from icekit.engine.errors import kind_of
+from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import filter_expression
 from icekit.engine.staging import Staging
 from icekit.errors import ConversionRefused, IcekitError
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import HEAP_SHARE, RECORD_HEAP_BYTES
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed
-from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, CheckedRows
+from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, UNSEEN, CheckedRows
 from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to
 from icekit.sql import identifier
 from icekit.units import count, size
@@ -40,21 +43,22 @@ class NotHere(Exception):
 
 
 class MustConvert(Exception):
-    """The equality deletes must become position deletes first; says why."""
+    """The equality deletes must become position deletes first: they are too many to broadcast, or of an old partition spec."""
 
 
 class RowsDiffer(IcekitError):
     """The new files of a rewrite are not right, so nothing was committed."""
 
 
-#: Data files of each group, chosen by chance, that Iceberg reads with its own application of deletes.
+#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes.
 SAMPLED_FILES = 2
-# The share of an executor's heap that the broadcast keys of all groups at work may take.
-_BROADCAST_SHARE = 0.15
+# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that one
+# group's may: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
+_BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 # What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, partition, offsets.
 _ROW_BYTES = 96
 # Deletes that any executor can hold.
-_FEW = 200_000
+_FEW_DELETES = 200_000
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
@@ -102,8 +106,13 @@ class _Key:
 class CheckedRewrite:
     """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's API, ``tags`` go into each commit."""
 
-    def __init__(self, spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, check: bool = True) -> None:
+    def __init__(
+        self, spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, stop: Stop | None = None, check: bool = True
+    ) -> None:
         self.spark, self.action, self.table, self.tags, self.check = spark, action, table, tags, check
+        self.stop = stop or Stop()
+        if str(table.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager":
+            raise NotHere("the table's files are encrypted")
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
         try:
@@ -114,17 +123,18 @@ class CheckedRewrite:
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
 
-    def run(self) -> int:
-        """Rewrite, check and commit every group; returns the number of groups that failed.
+    def run(self) -> list[Exception]:
+        """Rewrite, check and commit every group; returns the errors of groups that failed.
 
-        With partial progress other groups are committed, and an error of one is counted, as Iceberg's own action does; without it,
-        nothing is committed and the error is raised. An error of a commit, :class:`MustConvert` and :class:`RowsDiffer` are always
-        raised, once the other groups have finished. Raises :class:`NotHere` before anything is written.
+        With partial progress the other groups are committed, as Iceberg's own action does; without it, nothing is committed and the first
+        error is raised. A conflict, a commit's error, :class:`MustConvert` and :class:`RowsDiffer` are always raised, once the
+        groups at work have finished. Nothing begins and nothing is committed after a request to stop. Raises :class:`NotHere` before
+        anything is written.
         """
         groups = self._planned() if self._snapshot is not None else []
         keys = [self._keys(group) for group in groups]
         if not groups:
-            return 0
+            return []
         options = self.action.options
         is_partial = options.get("partial-progress.enabled") == "true"
         at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
@@ -140,33 +150,41 @@ class CheckedRewrite:
             except Exception as error:
                 raised.append(error)
 
-        settings = {
-            "spark.sql.caseSensitive": "true",
-            "spark.sql.adaptive.enabled": "true",
-            # Its small first map would be full at once.
-            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
-            # The cached keys are different from each other, and read twice.
-            "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        }
-        with lent(self.spark, settings), ThreadPoolExecutor(at_once) as pool:
+        with lent(self.spark, self._settings()), ThreadPoolExecutor(at_once) as pool:
             works = [_Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
             futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
             for future in as_completed(futures):
                 try:
                     ready.append((futures[future], future.result()))
-                except (MustConvert, RowsDiffer) as error:
-                    raised.append(error)
+                except CancelledError:
+                    continue
                 except Exception as error:
-                    failed.append(error)
-                if is_partial and len(ready) >= -(-len(groups) // commits):
+                    always = isinstance(error, (MustConvert, RowsDiffer, Stopped)) or kind_of(error) == "conflict"
+                    (raised if always else failed).append(error)
+                    if not is_partial or self.stop.is_set:
+                        pool.shutdown(wait=False, cancel_futures=True)
+                if is_partial and not self.stop.is_set and len(ready) >= -(-len(groups) // commits):
                     commit()
-        if ready and (is_partial or not (failed or raised)):
+        if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
             commit()
         for group, _ in ready:
             self.take_back(group)
         if raised or (failed and not is_partial):
             raise (raised or failed)[0]
-        return len(failed)
+        return failed
+
+    def _settings(self) -> dict[str, str]:
+        """Settings of the session while it rewrites."""
+        names = [str(field["name"]) for field in schema_of(self.metadata)["fields"]]
+        exact = {"spark.sql.caseSensitive": "true"} if len({name.lower() for name in names}) < len(names) else {}
+        return {
+            **exact,
+            "spark.sql.adaptive.enabled": "true",
+            # Its small first map would be full at once.
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+            # The cached keys are all distinct, and read twice.
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        }
 
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
@@ -219,7 +237,7 @@ class CheckedRewrite:
             if not all(path_to(fields, i) for i in ids):
                 raise NotHere("a key column was dropped")
             found.append(_Key(files, tuple(keys.columns[i] for i in ids), name[0] == "g", int(java.records(files))))
-        if int(tasks.get(0).spec().specId()) != int(group.outputSpecId()):
+        if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
             raise MustConvert("files move to another partition spec") if found else NotHere("files move to another partition spec")
         if found and int(java.paths(tasks)) < int(tasks.size()):
@@ -238,8 +256,13 @@ class _Group:
         self.hash = ""
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
-        self.sample = f"pmod(xxhash64({self.salt}, {', '.join(keys[0].values)}), {SAMPLED_KEYS}) = 0" if keys else "false"
+        self.one_in = SAMPLED_KEYS
         self.chosen = self.java.some(self.tasks, SAMPLED_FILES if keys and rewrite.check else 0, self._most_records(), self.salt)
+
+    @property
+    def sample(self) -> str:
+        """SQL for whether a row, or a delete, has one of the sampled keys."""
+        return f"pmod(xxhash64({self.salt}, {', '.join(self.keys[0].values)}), {self.one_in}) = 0" if self.keys else "false"
 
     def _most_records(self) -> int:
         """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
@@ -248,6 +271,7 @@ class _Group:
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing them."""
         name = str(uuid.uuid4())
+        self.rewrite.stop.check()
         try:
             with contextlib.ExitStack() as stack:
                 self.java.stage(self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name)
@@ -332,10 +356,14 @@ class _Group:
         newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
         texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
-        row = newest.selectExpr(f"count(*) * {_ROW_BYTES} + {' + '.join(texts)}").first()
-        keys = int(row[0]) if row is not None else 0
-        if keys * self.at_once > _BROADCAST_SHARE * self.cluster.heap_bytes:
-            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(keys)}")
+        row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
+        broadcast_bytes = int(row["keys"]) * _ROW_BYTES + int(row["text"])
+        heap = min(self.cluster.heap_bytes, int(self.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()))  # type: ignore[union-attr]
+        if broadcast_bytes * self.at_once > _BROADCAST_SHARE * heap or broadcast_bytes > _BROADCAST_MOST:
+            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(broadcast_bytes)}")
+        if key is self.keys[0] and int(row["keys"]) < UNSEEN * SAMPLED_KEYS:
+            # A sample of so few would show little, and might be empty.
+            self.one_in = 1
         return newest
 
     def _live(self, rows: DataFrame, newest: Sequence[DataFrame]) -> DataFrame:
@@ -367,7 +395,7 @@ class _Group:
         if not self.keys:
             return CheckedRows(after, read=after.row_count)
         if before != sample:
-            raise _differ(f"of one key in {SAMPLED_KEYS} the old files hold {before}, and the new files {sample}")
+            raise _differ(f"of one key in {self.one_in} the old files hold {before}, and the new files {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
         if files:
             with self.staging.reading(self.chosen) as rows:
@@ -375,10 +403,11 @@ class _Group:
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"of {count(files, 'old file')} Iceberg's own reader keeps {stock}, and this rewrite {ours}")
         read = after.row_count + before.row_count + stock.row_count
-        return CheckedRows(after, before.row_count, files, stock.row_count, read, sum(key.records for key in self.keys))
+        records = sum(key.records for key in self.keys)
+        return CheckedRows(after, before.row_count, files, stock.row_count, read, records, self.one_in)
 
     def _sample_before(self) -> tuple[Fingerprint, float]:
-        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and about which share of the group's rows lives."""
+        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
@@ -393,21 +422,32 @@ class _Group:
                     equal = (F.col(f"{_DELETED_PART} {place}") == F.col(_PART)) & equal
                 for value, name in zip(key.values, key.names, strict=True):
                     equal = F.expr(value).eqNullSafe(F.col(name)) & equal
-                few = key.records // (SAMPLED_KEYS if is_sampled else 1) <= _FEW
+                few = key.records // (self.one_in if is_sampled else 1) <= _FEW_DELETES
                 live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
             left = Fingerprint.of_sums(_collected(live, *summed(_HASH, "all")), "all")
-            return left, min(1.0, max(left.row_count, 1) * SAMPLED_KEYS / max(int(self.java.records(self.tasks)), 1))
+            return left, min(1.0, max(left.row_count, 1) * self.one_in / max(int(self.java.records(self.tasks)), 1))
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended. Spark's own call would wait forever if it lost them."""
-    found: list[Mapping[str, Any]] = []
-    waiting = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
-    waiting.start()
-    waiting.join(_OBSERVED_SECONDS)
-    if not found:
-        raise RowsDiffer(f"Spark did not say within {_OBSERVED_SECONDS} s what it wrote, so nothing was committed. Run it again.")
-    return found[0]
+    found: Queue[Mapping[str, Any] | Exception] = Queue()
+
+    def wait() -> None:
+        try:
+            found.put(observation.get)
+        except Exception as error:
+            found.put(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        sums = found.get(timeout=_OBSERVED_SECONDS)
+    except Empty:
+        raise RowsDiffer(
+            f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files were discarded. Run it again."
+        ) from None
+    if isinstance(sums, Exception):
+        raise sums
+    return sums
 
 
 def _collected(frame: DataFrame, *sums: Column) -> Mapping[str, Any]:
@@ -416,6 +456,6 @@ def _collected(frame: DataFrame, *sums: Column) -> Mapping[str, Any]:
 
 def _differ(what: str) -> RowsDiffer:
     return RowsDiffer(
-        f"The check before the commit failed, so nothing was committed: {what}. This is a bug in icekit; please report it. "
+        f"The check before the commit failed, so these files were not committed: {what}. This is a bug in icekit; please report it. "
         "`icekit convert` and a compaction after it do the same work in another way."
     )

@@ -1,4 +1,4 @@
-"""Hand files to Spark as Iceberg's own rewrite does: staged scan tasks in, new data files out, and no commit."""
+"""Stage scan tasks for Spark, as Iceberg's own rewrite does, and collect the new data files without committing them."""
 
 from __future__ import annotations
 
@@ -153,6 +153,13 @@ public class Staging {
     return found;
   }
 
+  public boolean areOf(List tasks, int specId) {
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      if (((DataFile) ((FileScanTask) each.next()).file()).specId() != specId) return false;
+    }
+    return true;
+  }
+
   public int paths(Collection tasks) {
     Set found = new HashSet();
     for (Iterator each = tasks.iterator(); each.hasNext();) found.add(((DataFile) ((FileScanTask) each.next()).file()).location());
@@ -168,7 +175,7 @@ public class Staging {
     return found;
   }
 
-  /** Some tasks by chance, each with equality deletes, and all of these with no more records than a reader holds at ease. */
+  /** Some tasks at random, each with equality deletes, and with few enough of their records to fit a reader's memory. */
   public List some(List tasks, int count, long most, long seed) {
     List found = new ArrayList();
     List shuffled = new ArrayList(tasks);
@@ -233,6 +240,6 @@ class Staging:
         return self.spark.read.format("iceberg").options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})}).load(name)
 
     def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
-        """Write rows to new data files of the table, which no commit names yet; returns Java's set of them."""
+        """Write rows to new data files of the table, which are not committed yet; returns Java's set of them."""
         frame.write.format("iceberg").options(**{"rewritten-file-scan-task-set-id": name, **options}).mode("append").save(name)
         return self.java.written(name)

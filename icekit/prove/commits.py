@@ -280,7 +280,8 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
                 said = f"dropped {count(gone, 'delete file')}; no live data file is old enough for any of them to apply"
                 quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
     rest = [i for i in snapshot_ids if i not in quick]
-    compared = prove_commits(lake, table, rest) if rest else None
+    # A conversion may have come first, where the deletes do not fit a reader's heap.
+    compared = prove_conversion(lake, table, rest) if rest else None
     by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
     commits = tuple(by_id[i] for i in snapshot_ids)
     return Proof(

@@ -64,9 +64,9 @@ SAMPLED_KEYS = 64
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What was compared before a commit: every row written with what was read back, and two samples with the old files.
+    """What was compared before a commit: each row as written with the row read back, and two samples with the old files.
 
-    ``sampled`` are the live rows of one key in :data:`SAMPLED_KEYS`, ``files`` the data files that Iceberg itself read with their
+    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg itself read with their
     deletes, ``of_files`` the live rows in these; all 0 where no equality delete applied. ``read`` counts the rows read for it.
     """
 
@@ -76,6 +76,7 @@ class CheckedRows:
     of_files: int = 0
     read: int = 0
     resolved: int = 0
+    one_in: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         return CheckedRows(
@@ -85,12 +86,13 @@ class CheckedRows:
             self.of_files + other.of_files,
             self.read + other.read,
             self.resolved + other.resolved,
+            max(self.one_in, other.one_in),
         )
 
     @property
     def is_sampled(self) -> bool:
         """Whether some rows were only compared with what the rewrite itself computed."""
-        return self.resolved > 0
+        return self.one_in > 1
 
     def text(self) -> str:
         """For a commit's summary."""
@@ -106,17 +108,18 @@ class CheckedRows:
 
     def __str__(self) -> str:
         said = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit: the same rows that were read from the old ones"
-        if not self.is_sampled:
+        if not self.resolved:
             return said
+        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = f", and {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader" if self.files else ""
         return (
             f"{count(self.rows.row_count, 'row')} read back from the new files before the commit; equality deletes checked on "
-            f"{count(self.sampled, 'row')} (one key in {SAMPLED_KEYS}) by a plain anti-join{files}: all equal"
+            f"{count(self.sampled, 'row')} ({keys}) by a plain anti-join{files}: all equal"
         )
 
 
-_COUNTS = ("sampled", "files", "of_files", "read", "resolved")
-#: So many wrong keys are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
+_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in")
+#: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300
 
 
@@ -266,11 +269,13 @@ class Proof:
         said = {True: fine, False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING IS LOST"
-        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read in {self.seconds:.1f} s"
+        # What was checked before a commit is part of the time of its rewrite.
+        time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
+        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read{time_taken}"
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Of the rows under equality deletes a sample was compared: an error that affects {UNSEEN} keys goes unseen with a chance of less than 1 %. "
+                f"  Of the rows under equality deletes a sample was compared: an error in {UNSEEN} random keys escapes it with a chance below 1 %. "
                 "`--prove full` compares every row."
             )
         return "\n".join(

@@ -264,7 +264,7 @@ def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) ->
     if missing <= 0:
         return
     if answer.failed_groups or answer.failed_data_files:
-        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; the engine logs the reason")
+        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
     raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
 
 
