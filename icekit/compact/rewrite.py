@@ -404,7 +404,9 @@ class _Group:
                 raise _differ(f"of {count(files, 'old file')} Iceberg's own reader keeps {stock}, and this rewrite {ours}")
         read = after.row_count + before.row_count + stock.row_count
         records = sum(key.records for key in self.keys)
-        return CheckedRows(after, before.row_count, files, stock.row_count, read, records, self.one_in)
+        return CheckedRows(
+            after, sampled=before.row_count, files=files, of_files=stock.row_count, read=read, resolved=records, one_in=self.one_in
+        )
 
     def _sample_before(self) -> tuple[Fingerprint, float]:
         """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""

@@ -79,15 +79,8 @@ class CheckedRows:
     one_in: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
-        return CheckedRows(
-            self.rows + other.rows,
-            self.sampled + other.sampled,
-            self.files + other.files,
-            self.of_files + other.of_files,
-            self.read + other.read,
-            self.resolved + other.resolved,
-            max(self.one_in, other.one_in),
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return CheckedRows(self.rows + other.rows, **{**sums, "one_in": max(self.one_in, other.one_in)})
 
     @property
     def is_sampled(self) -> bool:

@@ -1,0 +1,30 @@
+"""What was checked before a commit, as the commit's summary keeps it and a proof says it."""
+
+from __future__ import annotations
+
+from icekit.prove.fingerprint import Fingerprint
+from icekit.prove.proof import CheckedRows
+
+PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
+SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)
+EVERY = CheckedRows(Fingerprint(5, 1), sampled=4, read=9, resolved=2, one_in=1)
+
+
+def test_a_summary_keeps_all_of_it() -> None:
+    for checked in (PLAIN, SAMPLED, EVERY):
+        assert CheckedRows.of(checked.text()) == checked
+
+
+def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> None:
+    both = SAMPLED + EVERY
+
+    assert (both.rows.row_count, both.sampled, both.resolved, both.one_in) == (1005, 19, 302, 64)
+    assert both.is_sampled
+    assert not (PLAIN + EVERY).is_sampled
+
+
+def test_words_say_how_much_was_compared() -> None:
+    assert "the same rows that were read from the old ones" in str(PLAIN)
+    assert "15 rows (one key in 64)" in str(SAMPLED)
+    assert "40 rows of 2 files by Iceberg's own reader" in str(SAMPLED)
+    assert "4 rows (every key)" in str(EVERY)
