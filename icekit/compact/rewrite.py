@@ -19,18 +19,18 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
-from icekit.engine.bridge import elements, is_case_sensitive, lent, make_active, metadata_of, pinned
+from icekit.engine.bridge import elements, encryption_of, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import cluster_of
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.planner import filter_expression
+from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
 from icekit.errors import ConversionRefused, IcekitError
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import HEAP_SHARE, RECORD_HEAP_BYTES
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed
 from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, UNSEEN, CheckedRows
-from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to
+from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to, same_value
 from icekit.sql import identifier
 from icekit.units import count, size
 
@@ -94,7 +94,7 @@ class _Key:
     def matches(self) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest."""
         same = [
-            f"coalesce({value} = {identifier(name)}, {'false' if column.required else f'isnull({value}) AND isnull({identifier(name)})'})"
+            same_value(value, identifier(name), required=column.required)
             for column, value, name in zip(self.columns, self.values, self.names, strict=True)
         ]
         part, deleted_part = identifier(_PART), identifier(_DELETED_PART)
@@ -111,8 +111,8 @@ class CheckedRewrite:
     ) -> None:
         self.spark, self.action, self.table, self.tags, self.check = spark, action, table, tags, check
         self.stop = stop or Stop()
-        if str(table.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager":
-            raise NotHere("the table's files are encrypted")
+        if encryption := encryption_of(table):
+            raise NotHere(f"the table's files are encrypted ({encryption})")
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
         try:
@@ -131,11 +131,14 @@ class CheckedRewrite:
         groups at work have finished. Nothing begins and nothing is committed after a request to stop. Raises :class:`NotHere` before
         anything is written.
         """
-        groups = self._planned() if self._snapshot is not None else []
+        action, options = self.action, self.action.options
+        if self._snapshot is None:
+            return []
+        plan = plan_rewrite_at(self.spark, action.sql_name, self.table, self._snapshot, options, where=action.where)
+        groups = list(elements(plan.groups()))
         keys = [self._keys(group) for group in groups]
         if not groups:
             return []
-        options = self.action.options
         is_partial = options.get("partial-progress.enabled") == "true"
         at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
         commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial else 1
@@ -190,17 +193,6 @@ class CheckedRewrite:
         """Remove the files of a group that was not committed."""
         with contextlib.suppress(Exception):
             self._actions.RewriteDataFilesCommitManager(self.table).abortFileGroup(group)
-
-    def _planned(self) -> list[Any]:
-        expressions = self.spark._jvm.org.apache.iceberg.expressions.Expressions  # type: ignore[union-attr]
-        where = self.action.where
-        chosen = expressions.alwaysTrue() if where is None else filter_expression(self.spark, self.action.sql_name, where)
-        planner = self._actions.BinPackRewriteFilePlanner(
-            self.table, chosen, int(self._snapshot.snapshotId()), is_case_sensitive(self.spark)
-        )
-        valid = {str(option) for option in elements(planner.validOptions())}
-        planner.init({key: value for key, value in self.action.options.items() if key in valid})
-        return list(elements(planner.plan().groups()))
 
     def _commit(self, done: Sequence[tuple[Any, CheckedRows]]) -> None:
         """Commit some groups as Iceberg's own action does; their files are removed if the commit certainly failed."""
@@ -281,7 +273,7 @@ class _Group:
                 self.hash = self._hash(first)
                 columns = [identifier(column) for column in first.columns]
                 newest = [self._newest(stack, key) for key in self.keys]
-                before, share = self._sample_before() if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
+                before, share = self._sample_before(first) if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
                 split = int(self.group.inputSplitSize()) * min(1 / share, _MOST_GROWTH)
                 rows = self._live(self.staging.frame(name, {"split-size": str(int(split))}), newest)
                 if not self.rewrite.check:
@@ -408,12 +400,11 @@ class _Group:
             after, sampled=before.row_count, files=files, of_files=stock.row_count, read=read, resolved=records, one_in=self.one_in
         )
 
-    def _sample_before(self) -> tuple[Fingerprint, float]:
+    def _sample_before(self, rows: DataFrame) -> tuple[Fingerprint, float]:
         """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
-            rows = stack.enter_context(self.staging.reading(self.java.plain(self.tasks, self.is_numbered)))
             live = self._placed(self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH))), self.tasks)
             for place, key in enumerate(self.keys):
                 is_sampled = key.values == self.keys[0].values

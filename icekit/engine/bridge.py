@@ -38,6 +38,12 @@ def iceberg_version(spark: SparkSession, catalog: str) -> str:
     return str(row[0]) if row is not None else "of an unknown version"
 
 
+def encryption_of(table: Any) -> str:
+    """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not encrypted."""
+    name = str(table.encryption().getClass().getSimpleName())
+    return "" if name == "PlaintextEncryptionManager" else name
+
+
 def read_bytes(io: Any, location: str) -> bytes:
     """A whole file, through a table's own FileIO."""
     stream = io.newInputFile(location).newStream()

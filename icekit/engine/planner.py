@@ -124,17 +124,33 @@ def plan_rewrite(
         snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
         if snapshot is None and not of_deletes:
             return None
-        expression = iceberg.expressions.Expressions.alwaysTrue() if where is None else filter_expression(spark, name, where)
-        sensitive = is_case_sensitive(spark)
-        if of_deletes:
-            planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, expression, sensitive)
-        else:
-            planner = iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), sensitive)
-        valid = {str(option) for option in elements(planner.validOptions())}
-        planner.init({key: value for key, value in options.items() if key in valid})
-        return planner.plan()
+        if not of_deletes:
+            return plan_rewrite_at(spark, name, table, snapshot, options, where=where)
+        expression = _expression(spark, name, where)
+        return _planned(iceberg.actions.BinPackRewritePositionDeletePlanner(table, expression, is_case_sensitive(spark)), options)
     except Exception as error:
         raise explain(error, name) from error
+
+
+def plan_rewrite_at(
+    spark: SparkSession, name: Identifier, table: Any, snapshot: Any, options: Mapping[str, str], *, where: str | None
+) -> Any:
+    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are objects of its API, and errors are the engine's own."""
+    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    expression = _expression(spark, name, where)
+    return _planned(iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), is_case_sensitive(spark)), options)
+
+
+def _expression(spark: SparkSession, name: Identifier, where: str | None) -> Any:
+    if where is not None:
+        return filter_expression(spark, name, where)
+    return spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()  # type: ignore[union-attr]
+
+
+def _planned(planner: Any, options: Mapping[str, str]) -> Any:
+    valid = {str(option) for option in elements(planner.validOptions())}
+    planner.init({key: value for key, value in options.items() if key in valid})
+    return planner.plan()
 
 
 def rolled_up(plan: Any, *, deletes: bool = False) -> PlannedRewrite:

@@ -110,21 +110,15 @@ def summed(column: str, name: str, where: str = "true") -> list[Column]:
 
 def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Add up the hashes of a frame of ``k0, k1, …, h`` for each key; ``h`` is a bigint."""
-    from pyspark.sql import functions as F
-
-    mask = F.lit((1 << _PIECE_BITS) - 1).cast("bigint")
-    sums = [F.sum(F.shiftrightunsigned("h", shift).bitwiseAND(mask)).alias(f"s{shift}") for shift in _SHIFTS]
     keys = [(f.name, f.dataType.typeName()) for f in hashed.schema.fields[:-1]]
-    summed = hashed.groupBy(*(name for name, _ in keys)).agg(F.count("*").alias("n"), *sums)
+    totals = hashed.groupBy(*(name for name, _ in keys)).agg(*summed("h", "h"))
     # Spark converts timestamps to numbers: Python would read them in its own time zone.
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
     found: dict[tuple[Scalar, ...], Fingerprint] = {}
-    for row in summed.selectExpr(*wanted, "n", *(f"s{shift}" for shift in _SHIFTS)).collect():
-        count, *pieces = row[len(keys) :]
+    for row in totals.selectExpr(*wanted, *totals.columns[len(keys) :]).collect():
         key = tuple(scalar(value) for value in row[: len(keys)])
-        value = sum((piece or 0) << shift for piece, shift in zip(pieces, _SHIFTS, strict=True))
         # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
-        found[key] = found.get(key, Fingerprint()) + Fingerprint(count, value % MODULUS)
+        found[key] = found.get(key, Fingerprint()) + Fingerprint.of_sums(row.asDict(), "h")
     return found
 
 

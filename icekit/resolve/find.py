@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, load_table, metadata_of, read_bytes
+from icekit.engine.bridge import elements, encryption_of, load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.collect import check_metadata
 from icekit.facts.manifests import FileCounts, file_counts, manifest_list
@@ -150,8 +150,7 @@ def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_w
 
 
 def _check_plain(table: Any) -> None:
-    encryption = table.encryption().getClass().getSimpleName()
-    if encryption != "PlaintextEncryptionManager":
+    if encryption := encryption_of(table):
         raise ConversionRefused(f"The table's files are encrypted ({encryption}), and a conversion would write unencrypted delete files.")
 
 

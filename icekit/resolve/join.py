@@ -430,13 +430,18 @@ def _max(column: str) -> Column:
     return F.max(column).alias(column)
 
 
+def same_value(row: str, delete: str, *, required: bool) -> str:
+    """SQL for whether a key column of a row and of a delete are equal, nulls too unless it is required; not a plain equality, see :func:`_matches`."""
+    return f"coalesce({row} = {delete}, {'false' if required else f'isnull({row}) AND isnull({delete})'})"
+
+
 def _matches(key_set: KeySet, names: Sequence[str]) -> Column:
     """The join condition; written so that Spark joins on the hash and only filters on the keys."""
     from pyspark.sql import functions as F
 
     # Not as equalities: Spark would join on all of them, and look up strings.
     required = {f"k{i}" for i, column in enumerate(key_set.columns) if column.required}
-    same = [f"coalesce(r.{k} = d.{k}, {'false' if k in required else f'isnull(r.{k}) AND isnull(d.{k})'})" for k in names if k != PART]
+    same = [same_value(f"r.{k}", f"d.{k}", required=k in required) for k in names if k != PART]
     if PART in names:
         same.append(f"r.{PART} BETWEEN d.{PART} AND d.{PART}")
     return F.expr(" AND ".join(["r.h = d.h", f"d.{SEQUENCE} > r.{SEQUENCE}", *same]))
