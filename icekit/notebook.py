@@ -65,7 +65,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "spread": ("scattered", "where the changed rows are: scattered over all files, or clustered in some; empty: as in the history"),
     "stock_limit": (60, "seconds for a stock rewrite on a clone, in a process with that executor's heap; 0: none"),
     "storage": (False, "also look for orphan files, which lists the storage; removing them needs it"),
-    "then_compact": (False, "with execute: afterwards rewrite the data files that are worth it"),
     "thresholds": ({}, 'limits to change, for example {"snapshots": 50}'),
     "trial": (True, "try the plan on a zero-copy clone first, and predict from the result"),
     "window": ({}, 'partitions to take, by their own time, for example {"since": "2026-01-01", "skip_last": "6 hours"}'),
@@ -76,7 +75,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "01_diagnose": ("storage", "collector", "compare_with", "moments", "history", "facts_file", "output", "fail_on"),
     "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
-    "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "then_compact", "prove", "ledger", "output"),
+    "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
     "05_choose_write_mode": (
         *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every", "margin"),
         *("budget_seconds", "budget_bytes", "output"),

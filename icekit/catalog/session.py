@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from icekit.catalog.quick_start import QuickStart
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
@@ -255,10 +256,13 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
     settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
     remember(settings)
-    require_java()
+    java = require_java()
     from pyspark import SparkConf, SparkContext
+    from pyspark import __version__ as spark_version
     from pyspark.sql import SparkSession
 
+    quick = QuickStart(settings, java, spark_version)
+    settings = quick.settings
     shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
@@ -275,6 +279,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
             for key, value in settings.items():
                 builder = builder.config(key, value)
             _started = builder.getOrCreate()
+            quick.remember(context)
         except SparkUnavailable:
             raise
         except Exception as error:
@@ -387,8 +392,8 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
             sessions.clearActiveSession()
 
 
-def require_java() -> None:
-    """Raise SparkUnavailable unless a Java that Spark supports is found (``JAVA_HOME``, then ``PATH``).
+def require_java() -> Path:
+    """The Java that Spark will run on (``JAVA_HOME``, then ``PATH``); raises SparkUnavailable unless Spark supports it.
 
     17 to 22: with 23 and newer, Hadoop's use of the security manager fails.
     """
@@ -402,6 +407,7 @@ def require_java() -> None:
     version = re.search(r'version "(\d+)', answer)
     if version and not 17 <= int(version[1]) <= 22:
         raise SparkUnavailable(f"Spark 4 needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a supported version.")
+    return Path(java)
 
 
 def _is_alive(spark: SparkSession) -> bool:

@@ -13,7 +13,7 @@ from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.compact import Outcome, Plan
+    from icekit.compact import Plan
     from icekit.saving import Result
 
 _COMPACT = """\
@@ -122,7 +122,6 @@ def _add_convert(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=_CONVERT + _EXIT_STATUS,
     )
     running = _add_running(parser)
-    running.add_argument("--then-compact", action="store_true", help="with --execute: afterwards run the rewrites that are worth it")
     running.add_argument(
         "--batch-bytes", metavar="SIZE", help='disk space that one batch may use: "200 GB" (default: half of the free space)'
     )
@@ -196,10 +195,6 @@ def compact(arguments: argparse.Namespace) -> int:
 def convert(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.equality_deletes import forecast_table, plan_conversion
-    from icekit.run import finish_with_compaction
-
-    if arguments.then_compact and not (arguments.execute or arguments.resume):
-        raise ParameterError("--then-compact runs a compaction; use it with --execute.")
 
     def planned(lake: Lake) -> Plan:
         plan = plan_conversion(
@@ -214,7 +209,7 @@ def convert(arguments: argparse.Namespace) -> int:
             say(f"{forecast_table(lake, arguments.table, arguments.executor, ref=arguments.branch)!r}\n")
         return plan
 
-    return _run(arguments, planned, then=finish_with_compaction if arguments.then_compact else None)
+    return _run(arguments, planned)
 
 
 def maintain(arguments: argparse.Namespace) -> int:
@@ -236,11 +231,8 @@ def maintain(arguments: argparse.Namespace) -> int:
     return _run(arguments, planned)
 
 
-def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: Callable[..., Outcome] | None = None) -> int:
-    """Plan and run, or resume, as the arguments say; returns the exit status (130 when stopped).
-
-    ``then`` continues from the outcome of the run; its arguments are the lake, the outcome, and those of :func:`icekit.run.checkpointed`.
-    """
+def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> int:
+    """Plan and run, or resume, as the arguments say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
     from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
@@ -269,8 +261,6 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan], then: C
                     # Print the plan before it runs.
                     say(f"{plan!r}\n")
                 outcome = run(lake, plan, execute=arguments.execute, **given)
-            if then is not None:
-                outcome = then(lake, outcome, **given)
             say(("" if outcome.is_dry_run else "\n") + repr(outcome))
             say_saved(outcome, arguments.output)
             return 130 if outcome.status == "stopped" else outcome.exit_status

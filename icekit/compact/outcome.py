@@ -138,8 +138,7 @@ class Outcome:
 
     ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files
     that failed attempts wrote and no snapshot names, and ``clean_up`` is the command that
-    removes them. ``then`` is the outcome of a compaction that followed a conversion,
-    ``iceberg_version`` the version in the session of the run. ``exit_status`` is 0 when everything planned is done and proved.
+    removes them. ``iceberg_version`` is the version in the session of the run. ``exit_status`` is 0 when everything planned is done and proved.
     """
 
     plan: Plan
@@ -150,7 +149,6 @@ class Outcome:
     leftovers: tuple[str, ...] = ()
     clean_up: str | None = None
     notes: tuple[str, ...] = ()
-    then: Outcome | None = None
     iceberg_version: str | None = None
 
     @property
@@ -316,8 +314,6 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
         yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began {'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example {outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not committed yet, or another table in the same location. To remove the orphan files among them later: {outcome.clean_up}"
     yield from outcome.notes
-    if outcome.then is not None:
-        yield from ("", *repr(outcome.then).split("\n"))
     if outcome.status == "stopped":
         yield f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same --ledger, if you gave one)"
 

@@ -78,11 +78,11 @@ def parallelism(
             per_file,
             f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use {size(cluster.task_memory_bytes)}",
         )
-    commits = max(1, min(_COMMITS, group_count))
+    commits = max(1, min(_COMMITS, group_count, max(2, math.ceil(bytes_in / _GIB))))
     choose(
         "partial-progress.max-commits",
         commits,
-        f"{count(max(group_count, 1), 'group')}: finished groups are committed during the run, in at most this many snapshots",
+        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are committed during the run, in at most this many snapshots, about one per GiB",
     )
     return options, tuple(said)
 

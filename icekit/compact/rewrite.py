@@ -55,26 +55,24 @@ SAMPLED_FILES = 2
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that one
 # group's may: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
-# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, partition, offsets.
-_ROW_BYTES = 96
+# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, offsets.
+_ROW_BYTES = 88
 # Deletes that any executor can hold.
 _FEW_DELETES = 200_000
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
-_FILE, _LISTED, _KNOWN, _SEQUENCE, _PART, _CHOSEN, _HASH = (
-    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "part", "chosen", "hash")
+_FILE, _LISTED, _KNOWN, _SEQUENCE, _CHOSEN, _HASH, _DELETED = (
+    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "chosen", "hash", "deleted")
 )
-_DELETED, _DELETED_PART = "icekit deleted", "icekit deleted part"
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """The equality deletes of one key in a group: Java's list of the files, and the key's columns."""
+    """The equality deletes of one key in a group, whose files are of one partition: Java's list of the delete files, and the key's columns."""
 
     files: Any
     columns: tuple[KeyColumn, ...]
-    is_global: bool
     records: int
 
     @property
@@ -87,20 +85,14 @@ class _Key:
         """SQL for the key of a row of the table."""
         return [key_sql(column.names) for column in self.columns]
 
-    def hashed(self, values: Sequence[str]) -> str:
-        """SQL for a 64-bit hash of a key, and of the partition unless the deletes are global."""
-        return f"xxhash64({', '.join([*([] if self.is_global else [identifier(_PART)]), *values])})"
-
     def matches(self) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest."""
         same = [
             same_value(value, identifier(name), required=column.required)
             for column, value, name in zip(self.columns, self.values, self.names, strict=True)
         ]
-        part, deleted_part = identifier(_PART), identifier(_DELETED_PART)
-        in_partition = [] if self.is_global else [f"{part} BETWEEN {deleted_part} AND {deleted_part}"]
         newer = f"{identifier(_DELETED)} > {identifier(_SEQUENCE)}"
-        return " AND ".join([f"{self.hashed(self.values)} = {identifier(_HASH)}", newer, *in_partition, *same])
+        return " AND ".join([f"{_hash_sql(self.values)} = {identifier(_HASH)}", newer, *same])
 
 
 class CheckedRewrite:
@@ -228,7 +220,7 @@ class CheckedRewrite:
                 raise NotHere(str(refused)) from None
             if not all(path_to(fields, i) for i in ids):
                 raise NotHere("a key column was dropped")
-            found.append(_Key(files, tuple(keys.columns[i] for i in ids), name[0] == "g", int(java.records(files))))
+            found.append(_Key(files, tuple(keys.columns[i] for i in ids), int(java.records(files))))
         if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
             raise MustConvert("files move to another partition spec") if found else NotHere("files move to another partition spec")
@@ -316,11 +308,11 @@ class _Group:
         return rows.select("*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(_FILE))
 
     def _placed(self, rows: DataFrame, files: Any, *more: Column) -> DataFrame:
-        """Numbered rows with the sequence number and the partition of their file."""
+        """Numbered rows with the sequence number of their file."""
         from pyspark.sql import functions as F
 
         listed = self.staging.files(files).select(
-            F.col("file" if self.is_numbered else "path").alias(_LISTED), F.col("sequence").alias(_KNOWN), F.col("part").alias(_PART), *more
+            F.col("file" if self.is_numbered else "path").alias(_LISTED), F.col("sequence").alias(_KNOWN), *more
         )
         # No delete would apply to a row whose file is not listed.
         number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_FILE)})))"
@@ -328,24 +320,22 @@ class _Group:
         return joined.withColumn(_SEQUENCE, F.expr(number))
 
     def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true", **options: str) -> DataFrame:
-        """The deleted keys, each with the sequence number and the partition of its delete file."""
+        """The deleted keys, each with the sequence number of its delete file."""
         rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
         keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
-        return self._placed(self._numbered(rows.where(where)), key.files).selectExpr(*keys, identifier(_PART), identifier(_SEQUENCE))
+        return self._placed(self._numbered(rows.where(where)), key.files).selectExpr(*keys, identifier(_SEQUENCE))
 
     def _newest(self, stack: contextlib.ExitStack, key: _Key) -> DataFrame:
         """The newest delete of each key, once it is known to be small enough to broadcast."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        by = [_HASH, *([] if key.is_global else [_PART]), *key.names]
         tasks = max(1, self.cluster.tasks // self.at_once)
         # Groups next to each other keep the cores busy: one task each, and no shuffle.
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
-        hashed = deletes.withColumn(_HASH, F.expr(key.hashed([identifier(name) for name in key.names])))
-        gathered = hashed.coalesce(1) if tasks == 1 else hashed.repartition(tasks, _HASH)
-        newest = gathered.groupBy(*by).agg(F.max(_SEQUENCE).alias(_DELETED)).withColumnRenamed(_PART, _DELETED_PART)
-        newest = newest.persist(StorageLevel.MEMORY_AND_DISK)
+        gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
+        newest = gathered.groupBy(*key.names).agg(F.max(_SEQUENCE).alias(_DELETED))
+        newest = newest.withColumn(_HASH, F.expr(_hash_sql([identifier(name) for name in key.names]))).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
         texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
         row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
@@ -408,17 +398,21 @@ class _Group:
             live = self._placed(self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH))), self.tasks)
             for place, key in enumerate(self.keys):
                 is_sampled = key.values == self.keys[0].values
-                renamed = {_PART: f"{_DELETED_PART} {place}", _SEQUENCE: f"{_DELETED} {place}"}
-                deletes = self._deletes(stack, key, self.sample if is_sampled else "true").withColumnsRenamed(renamed)
+                deletes = self._deletes(stack, key, self.sample if is_sampled else "true").withColumnRenamed(
+                    _SEQUENCE, f"{_DELETED} {place}"
+                )
                 equal = F.col(f"{_DELETED} {place}") > F.col(_SEQUENCE)
-                if not key.is_global:
-                    equal = (F.col(f"{_DELETED_PART} {place}") == F.col(_PART)) & equal
                 for value, name in zip(key.values, key.names, strict=True):
                     equal = F.expr(value).eqNullSafe(F.col(name)) & equal
                 few = key.records // (self.one_in if is_sampled else 1) <= _FEW_DELETES
                 live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
             left = Fingerprint.of_sums(_collected(live, *summed(_HASH, "all")), "all")
             return left, min(1.0, max(left.row_count, 1) * self.one_in / max(int(self.java.records(self.tasks)), 1))
+
+
+def _hash_sql(key: Sequence[str]) -> str:
+    """SQL for the 64-bit hash of a key by which rows find their deletes."""
+    return f"xxhash64({', '.join(key)})"
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:

@@ -12,8 +12,8 @@ from icekit.engine.bridge import compiled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of :meth:`Staging.files`: number, path, data sequence number, and a number that is equal for files of one partition.
-FILES = "file int, path string, sequence bigint, part int"
+#: The columns of :meth:`Staging.files`: number, path, data sequence number.
+FILES = "file int, path string, sequence bigint"
 
 # In Java, because it visits every file and its deletes: over the bridge each visit would cost a millisecond.
 _NAME = "icekit.Staging"
@@ -24,19 +24,17 @@ import java.util.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
-import org.apache.iceberg.util.PartitionMap;
+import org.apache.iceberg.util.PartitionSet;
 import org.apache.spark.sql.RowFactory;
 
 public class Staging {
   private final Table table;
   private final String schema;
   private final ResidualEvaluator all = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
-  private final PartitionMap parts;
 
   public Staging(Table table) {
     this.table = table;
     this.schema = SchemaParser.toJson(table.schema());
-    this.parts = PartitionMap.create(table.specs());
   }
 
   private FileScanTask task(DataFile file, List deletes) {
@@ -136,26 +134,25 @@ public class Staging {
     return true;
   }
 
-  /** A row for each file: number, path, data sequence number, number of its partition. */
-  public synchronized List rows(Collection files) {
+  /** A row for each file: number, path, data sequence number. */
+  public List rows(Collection files) {
     List found = new ArrayList();
     for (Iterator each = files.iterator(); each.hasNext();) {
       Object one = each.next();
       ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
-      Integer part = (Integer) parts.get(file.specId(), file.partition());
-      if (part == null) {
-        part = new Integer(parts.size());
-        parts.put(file.specId(), file.partition(), part);
-      }
       Long number = file.dataSequenceNumber();
-      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), number == null ? new Long(0L) : number, part}));
+      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), number == null ? new Long(0L) : number}));
     }
     return found;
   }
 
+  /** Whether all tasks are of one partition of a spec. */
   public boolean areOf(List tasks, int specId) {
+    PartitionSet parts = PartitionSet.create(table.specs());
     for (Iterator each = tasks.iterator(); each.hasNext();) {
-      if (((DataFile) ((FileScanTask) each.next()).file()).specId() != specId) return false;
+      DataFile file = (DataFile) ((FileScanTask) each.next()).file();
+      parts.add(file.specId(), file.partition());
+      if (file.specId() != specId || parts.size() > 1) return false;
     }
     return true;
   }

@@ -1,6 +1,6 @@
 """Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the full conversion of equality deletes."""
 
 from icekit.run.attempt import Limits, sampled
-from icekit.run.checkpointed import clear, convert_equality_deletes, finish_with_compaction, resume, run
+from icekit.run.checkpointed import clear, convert_equality_deletes, resume, run
 
-__all__ = ["Limits", "clear", "convert_equality_deletes", "finish_with_compaction", "resume", "run", "sampled"]
+__all__ = ["Limits", "clear", "convert_equality_deletes", "resume", "run", "sampled"]

@@ -23,15 +23,13 @@ from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, cl
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import smaller_parts
 from icekit.compact.ledger import let_go_of_dead, opened
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
-from icekit.compact.service import plan_table
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
-from icekit.facts.collect import observe
 from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
@@ -514,7 +512,7 @@ def resume(
         return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
 
 
-# --- Convert a table's equality deletes: plan, run under a checkpoint, prove, and compact if asked
+# --- Convert a table's equality deletes: plan, run under a checkpoint, and prove
 
 
 def convert_equality_deletes(
@@ -524,7 +522,6 @@ def convert_equality_deletes(
     *,
     branch: str | None = None,
     execute: bool = False,
-    then_compact: bool = False,
     batch_bytes: int | str | None = None,
     ledger: Ledger | str | None = None,
     limits: Limits | None = None,
@@ -537,25 +534,9 @@ def convert_equality_deletes(
     several, where a partition is too large for the disk),
     recorded, retried after a conflict, resumed after a kill and proved, as in
     :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
-    as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`. ``then_compact``
-    afterwards runs the rewrites that are worth it, whose deletes are cheap to read by then; their
-    outcome is ``then`` of the outcome.
+    as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`.
     """
     plan = plan_conversion(lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger)
     if execute and plan.actions:
         progress(f"{plan!r}\n")
-    given: dict[str, Any] = {"ledger": ledger, "limits": limits, "stop": stop, "progress": progress}
-    outcome = run(lake, plan, execute=execute, **given)
-    return finish_with_compaction(lake, outcome, **given) if then_compact and execute else outcome
-
-
-def finish_with_compaction(lake: Lake, outcome: Outcome, *, ledger: Ledger | str | None = None, **given: Any) -> Outcome:
-    """After a finished conversion run the rewrites that are worth it; their outcome is ``then`` of the outcome."""
-    if outcome.status not in {"done", "nothing to do"}:
-        return outcome
-    progress = given.get("progress") or print
-    facts = observe(lake, outcome.plan.table, ref=outcome.plan.ref)
-    plan = plan_table(lake, facts, None, Policy.of({"leave_alone": "0 minutes"}), ledger=ledger)
-    if plan.actions:
-        progress(f"\n{plan!r}\n")
-    return replace(outcome, then=run(lake, plan, execute=True, ledger=ledger, **given))
+    return run(lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress)

@@ -127,7 +127,6 @@ def _convert(lake: Lake, table: str) -> None:
         lake,
         table,
         execute=True,
-        then_compact=False,
         progress=lambda said: print(said, flush=True),
         limits=Limits(prove="none"),
     )

@@ -37,8 +37,9 @@ def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
     assert (tight["shuffle-partitions-per-file"], roomy["shuffle-partitions-per-file"]) == ("8", "1")
 
 
-def test_commits_are_no_more_than_groups_and_no_more_than_ten() -> None:
-    assert [options(GIB, n)["partial-progress.max-commits"] for n in (0, 1, 7, 100)] == ["1", "1", "7", "10"]
+def test_commits_are_about_one_per_gibibyte_and_never_more_than_groups_or_ten() -> None:
+    assert [options(size, 100)["partial-progress.max-commits"] for size in (MIB, GIB, 7 * GIB, 100 * GIB)] == ["2", "2", "7", "10"]
+    assert [options(7 * GIB, groups)["partial-progress.max-commits"] for groups in (0, 1, 3)] == ["1", "1", "3"]
 
 
 def test_each_option_has_its_reason() -> None:

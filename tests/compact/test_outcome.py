@@ -13,7 +13,6 @@ from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
 from icekit.compact.outcome import SCHEMA_VERSION, Actual, Status, as_before, compared, document, measured
 from icekit.prove import Proof
-from icekit.run import finish_with_compaction
 
 
 def action(action_id: str = "a1") -> Action:
@@ -141,9 +140,3 @@ def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
 
     assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
     assert document(outcome())["predicted"] is None
-
-
-@pytest.mark.parametrize("became", [outcome("disproved", proof=proof(False)), outcome("unproved", proof=proof(None)), outcome("stopped")])
-def test_no_compaction_follows_a_conversion_that_is_not_done_and_proved(became: Outcome) -> None:
-    # There is no lake to compact in.
-    assert finish_with_compaction(None, became) is became  # type: ignore[arg-type]

@@ -337,15 +337,14 @@ class Machine(RuleBasedStateMachine):
 
         self._icekit(which, work, meanwhile)
 
-    @rule(which=which, batch=st.sampled_from([None, 500, 1000]), then=st.booleans(), branch=branches, meanwhile=meanwhile)
-    def convert(self, which: int, batch: int | None, then: bool, branch: str, meanwhile: Meanwhile) -> None:
+    @rule(which=which, batch=st.sampled_from([None, 500, 1000]), branch=branches, meanwhile=meanwhile)
+    def convert(self, which: int, batch: int | None, branch: str, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
             return convert_equality_deletes(
                 self.lake,
                 model.name,
                 branch=None if branch == MAIN else branch,
                 execute=True,
-                then_compact=then and branch == MAIN,
                 batch_bytes=batch,
                 ledger=self.real.ledger,
                 limits=LIMITS,
@@ -436,8 +435,7 @@ class Machine(RuleBasedStateMachine):
         Machine.ends["done"] += 1
         if outcome is not None:
             self._say(f"{outcome.status} {[(a.status, a.error) for a in outcome.actions]}")
-            disproved = [o for o in (outcome, outcome.then) if o is not None and o.proof is not None and o.proof.ok is False]
-            assert not disproved, disproved[0].proof
+            assert outcome.proof is None or outcome.proof.ok is not False, outcome.proof
 
     def _happen(self, model: Model, what: str, ids: set[int]) -> None:
         """Something between two moments of icekit's work, elsewhere."""

@@ -41,12 +41,10 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_pat
     assert sick.snapshots() == before
 
 
-def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Table, tmp_path: Path) -> None:
+def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> None:
     rows = sick.rows()
 
-    outcome = convert_equality_deletes(
-        sick.lake, sick.name, execute=True, then_compact=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None
-    )
+    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
 
     sick.files.refresh()
     assert (outcome.status, outcome.proof.ok, sick.equality_deletes()) == ("done", True, 0)
@@ -55,8 +53,6 @@ def test_a_conversion_is_predicted_proved_and_followed_by_a_compaction(sick: Tab
     assert action.actual.items_after <= action.action.prediction.files_out
     assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
     assert outcome.actual.bytes_out > 0
-    assert outcome.then is not None
-    assert outcome.then.status in {"done", "nothing to do"}
     assert sick.rows() == rows
     again = plan_conversion(sick.lake, sick.name, ledger=str(tmp_path / "l.db"))
     assert (again.actions, "The table has no equality deletes." in again.notes) == ((), True)
@@ -128,20 +124,6 @@ def test_a_stock_rewrite_that_takes_too_long_is_stopped_with_all_that_it_started
 
     assert stopped.outcome == "stopped"
     assert "was stopped before it finished" in repr(stopped)
-
-
-def test_a_dry_run_never_compacts(lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor where there is no equality delete, and so nothing to do first."""
-    table = Table(lake, scratch, "small").create()
-    for i in range(7):
-        table.insert(f"VALUES ({i}, 'a')")
-    before = table.snapshots()
-
-    outcome = convert_equality_deletes(lake, table.name, then_compact=True, ledger=str(tmp_path / "l.db"))
-
-    assert (outcome.then, table.snapshots()) == (None, before)
-    assert main(["convert", f"{scratch}.small", "--then-compact"]) == 2
-    assert "use it with --execute" in capsys.readouterr().err
 
 
 def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_path: Path) -> None:
