@@ -31,7 +31,7 @@ class Context:
     def __init__(self, *jars: Path) -> None:
         self.jars = jars
 
-    def getConf(self) -> Mapping[str, str]:
+    def getConf(self) -> Mapping[str, str]:  # noqa: N802
         return {"spark.jars": ",".join(jar.as_uri() for jar in self.jars)}
 
 
