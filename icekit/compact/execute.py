@@ -42,7 +42,7 @@ def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -
     ``deletes`` also counts the delete files that apply. Needs the JVM bridge; raises the errors
     of :mod:`icekit.errors`.
     """
-    return rolled_up(_plan(spark, action), deletes=deletes)
+    return rolled_up(_plan(spark, action), spark=None if action.order.is_sorting else spark, deletes=deletes)
 
 
 def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:

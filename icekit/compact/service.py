@@ -205,6 +205,7 @@ def predict(
             bytes_untaught=round(planned.bytes_in * live),
             delete_files_removed=removed,
             groups=planned.groups,
+            is_most=bool(facts.of_kind(Kind.EQUALITY_DELETES)),
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
             + max(planned.files_in - planned.files_out, 0),
             source="planner",
@@ -410,6 +411,7 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
             seconds=trial.seconds,
             file_opens_saved=max(opens, 0),
             source="trial",
+            is_most=False,
         )
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
@@ -421,4 +423,5 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
         seconds=trial.seconds * p.bytes_in / planned.bytes_in,
         file_opens_saved=max(p.file_opens_saved + p.files_out - files, 0),
         source="trial of a sample",
+        is_most=False,
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# Bins that Iceberg keeps open as it packs files into tasks (read.split.planning-lookback), unless a table says otherwise.
+_LOOKBACK = 10
 # Files whose deletes are asked for one by one.
 MAX_FILES_LOOKED_AT = 5_000
 
@@ -153,16 +155,24 @@ def _planned(planner: Any, options: Mapping[str, str]) -> Any:
     return planner.plan()
 
 
-def rolled_up(plan: Any, *, deletes: bool = False) -> PlannedRewrite:
-    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files over data files."""
+def rolled_up(plan: Any, *, spark: SparkSession | None = None, deletes: bool = False) -> PlannedRewrite:
+    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files over data files.
+
+    With ``spark``, files out are the tasks that a rewrite which keeps the order of rows reads a group in, packed as Iceberg packs them:
+    each task writes a file. A group's own number is what its bytes come to.
+    """
     if plan is None:
         return PlannedRewrite(0, 0, 0, 0)
+    packing: Any = spark._jvm.org.apache.iceberg.util.TableScanUtil if spark is not None else None  # type: ignore[union-attr]
     groups = files = total = out = largest = 0
     over: int | None = 0 if deletes else None
     for group in elements(plan.groups()):
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
-        out += int(group.expectedOutputFiles())
+        if packing is None:
+            out += int(group.expectedOutputFiles())
+        else:
+            out += int(packing.planTaskGroups(group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0).size())
         if over is not None:
             over = (
                 None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
