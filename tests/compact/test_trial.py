@@ -51,3 +51,15 @@ def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(lake: Lake, scratch:
     assert tried.prediction.files_in == plan.prediction.files_in == 10
     assert sick.snapshot_id() == here
     assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
+
+
+@pytest.mark.lab("skewed_small_files", "position_deletes")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["skewed_small_files", "position_deletes"])
+def test_files_are_predicted_as_exactly_without_a_trial(lake: Lake, name: str) -> None:
+    """Small partitions share no file, so dividing bytes by the target says too few."""
+    facts = lake.observe(f"lab.{name}")
+    predicted, tried = (lake.plan(facts, leave_alone="0 minutes", trial=trial).prediction for trial in (False, True))
+
+    assert (predicted.source, tried.source) == ("planner", "trial")
+    assert predicted.files_out == tried.files_out
