@@ -54,11 +54,49 @@ def test_the_text_tells_the_answer_the_figures_and_the_statement_to_paste() -> N
     said = repr(answer())
 
     assert "has statistics of 100 of 121 columns" in said
-    assert "a filter reads 1 data file instead of 40 and manifests become 80 % smaller" in said
+    assert "a filter reads 1 data file instead of 40 and manifests take 19.5 KiB instead of 97.7 KiB (80 % less)" in said
     assert "'write.metadata.metrics.default' = 'none'" in said
     assert "121 columns: 21 columns past the first 100 get no metrics" in said
     assert "Without bounds in every sampled file: key (filter)." in said
     assert "A note." in said
+
+
+def test_the_verdict_has_the_figures_of_the_effects_below_it() -> None:
+    one = answer()
+
+    assert all(figure in one.verdict() for effect in one.effects()[:2] for figure in (effect.now, effect.after))
+
+
+def test_the_verdict_begins_with_the_greater_gain() -> None:
+    one = replace(answer(), trial=trial(reads=39))
+
+    assert "(default, column.key): manifests take 19.5 KiB instead of 97.7 KiB (80 % less) and a filter reads 39" in one.verdict()
+
+
+def test_the_verdict_says_which_files_were_tried_and_what_did_not_change() -> None:
+    part = replace(answer(), trial=trial(reads=40, total_files=5_000))
+
+    assert "manifests of 40 data files take 19.5 KiB" in part.verdict()
+    assert "a filter reads 40 data files as before" in part.verdict()
+
+
+def test_without_a_trial_the_verdict_has_the_simulated_figures() -> None:
+    one = replace(answer(tried=False), unused_bytes=80 * 1024.0)
+
+    assert "filters on key would read 1 data file instead of 40 and manifests would take about 80 KiB less of " in one.verdict()
+
+
+def test_no_change_says_what_filters_read_and_what_unused_statistics_take() -> None:
+    kept = replace(answer(tried=False), advice=(), unused_bytes=2048.0)
+
+    assert kept.verdict().startswith("No change: a filter reads 40 of ")
+    assert "statistics without a known use take about 2 KiB of " in kept.verdict()
+
+
+def test_a_filter_that_would_read_more_is_the_reason_for_no_change() -> None:
+    lost = replace(answer(tried=False), advice=(), trial=trial(reads=45))
+
+    assert lost.verdict() == "No change: on a clone key = 'a' read 45 data files instead of 40."
 
 
 def test_what_is_not_known_to_be_filtered_by_is_said_with_how_to_say_it() -> None:

@@ -23,7 +23,9 @@ from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.filters import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.metrics_columns.model import (
+    COLUMN,
     COUNTS,
+    DEFAULT,
     DEFAULT_LENGTH,
     DELETE_KEY,
     FILTER,
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-DEFAULT = "write.metadata.metrics.default"
-COLUMN = "write.metadata.metrics.column."
 #: A choice: a longer bound is advised if its filters read this share fewer files, and at least one.
 GAIN = 0.1
 #: Choices: unused statistics are worth a change from this share of an entry, and this many columns or bytes of manifests.

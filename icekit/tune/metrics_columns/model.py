@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from icekit.answer.grid import COUNT, FIGURE, NAME, NUMBER, SHARE, TEXT, Grid, Unit
-from icekit.tune.answer import Answer, Effect, tried_or_not
+from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
 from icekit.tune.queries import Filters
 from icekit.units import count, elapsed, percent, size
 
 NONE, COUNTS, FULL = "none", "counts", "full"
+DEFAULT = "write.metadata.metrics.default"
+COLUMN = "write.metadata.metrics.column."
 DEFAULT_LENGTH = 16
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (DEFAULT_LENGTH, 24, 32, 48, 64, 96, 128)
@@ -190,10 +193,9 @@ class MetricsTrial:
         return tuple(f for f in self.filters if f.after > f.before)
 
 
-def files_said(number: float) -> str:
+def files_said(files: float) -> str:
     """A mean number of data files, for people."""
-    whole = round(number)
-    return count(whole, "data file") if abs(number - whole) < 0.05 else f"{number:,.1f} data files"
+    return f"{number(files)} data file{'' if number(files) == '1' else 's'}"
 
 
 # --- The answer on metrics
@@ -204,7 +206,8 @@ class MetricsColumns(Answer):
     """Which columns have metrics, their cost and benefit, and what to set.
 
     ``entry`` has the bytes in sampled manifests, ``roles`` the uses of columns by name; ``trial`` is None if there
-    was nothing to try. ``notes`` are sentences on what is not known.
+    was nothing to try. ``notes`` are sentences on what is not known. ``unused_bytes`` are the bytes of all manifests that
+    statistics without a known use take, about.
     """
 
     question: ClassVar[str] = "metrics-columns"
@@ -216,26 +219,65 @@ class MetricsColumns(Answer):
     prefixes: tuple[Prefix, ...]
     trial: MetricsTrial | None
     notes: tuple[str, ...]
+    unused_bytes: float = 0.0
 
     def verdict(self) -> str:
-        """The number of settings to change and the files that a filter then reads, or that nothing should change."""
+        """The number of settings to change, the files that a filter then reads and the bytes of manifests, or that nothing should change."""
         if not self.facts.data.file_count:
             return "No change: the table has no data files, so it has no statistics yet."
         if not self.filters.filters:
             return "No advice: the filters of your queries are not known. Declare icekit.filter-columns, or give filters."
         changes = [a for a in self.advice if a.properties]
         if not changes:
-            return "No change: no other metrics mode that was measured is worth it."
+            return self._unchanged()
         names = ", ".join(a.setting.removeprefix("write.metadata.metrics.") for a in changes[:3]) + (" …" if len(changes) > 3 else "")
-        trial = self.trial
-        won = []
-        if trial is not None and trial.reads is not None:
-            before, after = trial.reads
-            won.append(f"a filter reads {files_said(after)} instead of {number(before)}")
-        if trial is not None and trial.shrinks is not None:
-            won.append(f"manifests become {percent(abs(trial.shrinks))} {'smaller' if trial.shrinks >= 0 else 'larger'}")
+        won = self._tried() or self._simulated(changes)
         gain = f": {' and '.join(won)}" if won else ""
         return f"Set {count(len(changes), 'property', 'properties')} ({names}){gain}."
+
+    def _tried(self) -> list[str]:
+        """The effects in the trial, as clauses, the greatest first."""
+        trial, won = self.trial, list[tuple[float, str]]()
+        if trial is None:
+            return []
+        if trial.reads is not None:
+            before, after = trial.reads
+            as_before = number(before) == number(after)
+            reads = f"a filter reads {files_said(after)}{' as before' if as_before else f' instead of {number(before)}'}"
+            won.append((1 - after / before if before else 0.0, reads))
+        if trial.before is not None and trial.after is not None and trial.shrinks is not None:
+            of = "" if trial.files == trial.total_files and not trial.is_sample else f" of {count(trial.files, 'data file')}"
+            change = f"{percent(abs(trial.shrinks))} {'less' if trial.shrinks >= 0 else 'more'}"
+            took = f"manifests{of} take {size(trial.after.size_in_bytes)} instead of {size(trial.before.size_in_bytes)} ({change})"
+            won.append((trial.shrinks, took))
+        return [clause for _, clause in sorted(won, key=lambda pair: -pair[0])]
+
+    def _simulated(self, changes: Sequence[Advice]) -> list[str]:
+        """Without a trial: the files that filters on the changed columns would read, and the bytes of statistics that are left out; as clauses."""
+        properties, won = {name for a in changes for name, _ in a.properties}, []
+        for skip in self.skipping:
+            if f"{COLUMN}{skip.column}" in properties and skip.now is not None and skip.best is not None and skip.now > skip.best[1]:
+                won.append(f"filters on {skip.column} would read {files_said(skip.best[1])} instead of {number(skip.now)}")
+                break
+        if DEFAULT in properties:
+            won.append(f"manifests would take about {size(self.unused_bytes)} less of {size(self.facts.manifests.data_bytes)}")
+        return won
+
+    def _unchanged(self) -> str:
+        losses = self.trial.losses if self.trial is not None else ()
+        if losses:
+            worst = max(losses, key=lambda f: f.after - f.before)
+            return f"No change: on a clone {worst.text} read {files_said(worst.after)} instead of {worst.before:,}."
+        read = [(s.weight, s.now) for s in self.skipping if s.now is not None]
+        total = sum(weight for weight, _ in read)
+        if self.stopped or not total:
+            return "No change: no other metrics mode that was measured is worth it."
+        mean = sum(weight * now for weight, now in read) / total
+        files = count(self.facts.data.file_count, "data file")
+        unused = (
+            f"; statistics without a known use take about {size(self.unused_bytes)} of {size(self.facts.manifests.data_bytes)} of manifests"
+        )
+        return f"No change: a filter reads {number(mean)} of {files}, and no other metrics mode is worth it{unused}."
 
     def effects(self) -> list[Effect]:
         """The effects in the trial: files that a filter reads, bytes of manifests, planning time; and the cost of rewriting existing files."""

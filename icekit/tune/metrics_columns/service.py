@@ -24,11 +24,13 @@ from icekit.tune.metrics_columns.advise import (
     confirmed,
     layout,
     measure,
+    needed,
     prefix_of,
     real_bounds,
     roles,
     skipping,
     undeclared,
+    unused,
 )
 from icekit.tune.metrics_columns.model import EntryBytes, FilterReads, Manifests, MetricsColumns, MetricsTrial, Prefix, Skipping
 from icekit.tune.queries import EVENT_LOG, STATED, Filters, Sample, bind, names_ever, read_filters, sample
@@ -251,7 +253,8 @@ def tune_metrics_columns(
         unknown = f"the files that filters skip were not fully measured, because {attempt.stopped}"
     if unknown is None and not skips:
         unknown = "no filter is on a column with bounds that Iceberg can use to skip files"
-    advice = advise(facts, Measures(entry, skips, prefixes, unknown))
+    measures = Measures(entry, skips, prefixes, unknown)
+    advice = advise(facts, measures)
     properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
     tried: MetricsTrial | None = None
     if trial and bridged and attempt.stopped is None and facts.data.file_count and any(a.is_change for a in advice):
@@ -268,6 +271,7 @@ def tune_metrics_columns(
         prefixes=prefixes,
         trial=tried,
         notes=tuple(notes),
+        unused_bytes=unused(facts, measures, needed(facts, measures))[2],
     )
 
 

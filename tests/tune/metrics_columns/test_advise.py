@@ -11,7 +11,8 @@ from icekit.facts.model import Column, EqualityKey, SortField
 from icekit.sql import identifier
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, script
-from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, advise, confirmed, needed, roles, showed, undeclared
+from icekit.tune.metrics_columns.advise import advise, confirmed, needed, roles, showed, undeclared
+from icekit.tune.metrics_columns.model import COLUMN, DEFAULT
 from tests import factories
 from tests.tune.metrics_columns.made import TABLE, measures, skip, trial, wide
 

@@ -17,7 +17,8 @@ from icekit.sandbox import NAMESPACE
 from icekit.sandbox.trial import BudgetSpent, Sandbox
 from icekit.sql import identifier
 from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
-from icekit.tune.metrics_columns.advise import COLUMN, DEFAULT, Footers
+from icekit.tune.metrics_columns.advise import Footers
+from icekit.tune.metrics_columns.model import COLUMN, DEFAULT
 from icekit.tune.metrics_columns.service import try_metrics
 from icekit.tune.queries import names_ever
 from tests.trials import trial_of
