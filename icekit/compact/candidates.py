@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from icekit.compact.model import Policy
-from icekit.diagnose.findings import Findings, Thresholds, split_at, under
+from icekit.diagnose.files import thin_partitions
+from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
 from icekit.facts.model import DELETE_KINDS, PartitionSpec, TableFacts
@@ -381,10 +382,11 @@ _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"}
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What compaction, rewritten manifests, expiry and orphan removal would save.
+    """What compaction, coarser partitions, rewritten manifests, expiry and orphan removal would save.
 
     ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as
     a compaction's plan counts them (data files, and delete files opened for each data file);
+    ``partitioning_opens_saved`` is the part of them that needs coarser partitions (see :func:`wins`);
     ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_saved`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
     ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is the cost: bytes to
@@ -412,6 +414,7 @@ class Savings:
     orphan_files: int | None = None
     orphan_bytes: int | None = None
     orphan_files_weighed: int | None = None
+    partitioning_opens_saved: int = 0
 
     @property
     def share(self) -> float | None:
@@ -430,7 +433,11 @@ class Savings:
 
 
 def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Savings:
-    """Work out what maintenance would save; only for problems that ``findings`` name, as a plan does."""
+    """Work out what maintenance would save; only for problems that ``findings`` name, as a plan does.
+
+    Coarser partitions save at most the files that are left in too small partitions after compaction, less those of the target size
+    that would be enough. The same rewrite combines files within partitions, so that no byte counts twice.
+    """
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
     chosen = candidates(facts, findings, policy, limits)
@@ -443,7 +450,14 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     over = deletes_over(facts)
     pairs = sum(o.opens for o in over.values())
     fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen)
-    opens = sum(c.file_opens_saved for c in chosen)
+    thin = thin_partitions(facts, limits)[1] if "over_partitioned" in findings.names else []
+    merged = _merged(facts, thin, chosen)
+    rewritten = sum(c.bytes_in for c in chosen)
+    if merged:
+        in_thin = {g.partition for g in thin}
+        rewritten = sum(g.size_in_bytes for g in thin) + sum(c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions))
+    fewer += merged
+    opens = sum(c.file_opens_saved for c in chosen) + merged
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests = facts.manifests
     gone, entry_bytes = _manifests_gone(facts, findings), manifests.bytes_per_data_entry or 0.0
@@ -459,7 +473,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         bytes_saved=fewer_bytes,
         manifests_gone=gone,
         manifest_bytes_saved=entries,
-        rewrite_bytes=sum(c.bytes_in for c in chosen),
+        rewrite_bytes=rewritten,
         opens=facts.data.file_count + pairs,
         delete_rows=sum(facts.total(kind).record_count for kind in DELETE_KINDS),
         manifests=every_manifest,
@@ -474,28 +488,68 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         orphan_files=listed.orphan_count if listed else None,
         orphan_bytes=listed.orphan_bytes if listed else None,
         orphan_files_weighed=listed.weighed_count if listed else None,
+        partitioning_opens_saved=merged,
     )
+
+
+def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candidate]) -> int:
+    """Data files that coarser partitions would combine, after compaction within partitions."""
+    if not thin:
+        return 0
+    change = {c.partitions[0]: (c.files_in - c.files_out, c.bytes_in - c.bytes_out) for c in chosen if len(c.partitions) == 1}
+    gone = [change.get(g.partition, (0, 0)) for g in thin]
+    files = sum(g.file_count for g in thin) - sum(max(n, 0) for n, _ in gone)
+    return max(files - expected_files(sum(g.size_in_bytes for g in thin) - sum(n for _, n in gone), facts.target_bytes), 0)
 
 
 def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:
     """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and of all together under an empty name.
 
-    A remedy that makes no scan cheaper has none.
+    A remedy that makes no scan cheaper has none. What one action saves is said once, with the finding whose action does the most; the
+    others say which one that is. So the savings of the findings add up to those of all together.
     """
-    told = {}
-    together = [("", findings)] if len(findings) > 1 else []
-    for name, some in [*together, *((finding.name, Findings((finding,))) for finding in findings)]:
-        won = wins(facts, some, thresholds)
-        parts = [
-            f"{won.opens_saved:,} of {count(won.opens, 'file open')}" if won.opens_saved else "",
-            f"{won.manifests_gone:,} of {count(won.manifests, 'manifest')}" if won.manifests_gone else "",
-        ]
-        if any(parts):
-            cost = f", {percent(won.share)} of its cost" if won.share else ""
-            bytes_ = f", for {size(won.rewrite_bytes)} rewritten" if won.rewrite_bytes else ""
-            saves = "Saves" if name else "Together, the remedies save"
-            told[name] = f"{saves} a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
+    covered = covered_by(findings.names)
+    actions: dict[str, list[Finding]] = {}
+    for finding in findings:
+        actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
+    told: dict[str, str] = {}
+    done: list[Finding] = []
+    before, last = wins(facts, Findings()), ""
+    for name, some in actions.items():
+        done += some
+        after = wins(facts, Findings(done), thresholds)
+        sentence = _saved(before, after, "Saves")
+        if sentence:
+            told[name], last = sentence, name
+            told |= {f.name: _covered(name) for f in some if f.name != name}
+        elif last and _saved(wins(facts, Findings()), wins(facts, Findings(some), thresholds), ""):
+            # Coarser partitions combine the small files as well.
+            told |= {f.name: _covered(last) for f in some}
+        before = after
+    if len(findings) > 1 and (together := _saved(wins(facts, Findings()), before, "Together, the remedies save")):
+        told[""] = together
     return told
+
+
+def _covered(name: str) -> str:
+    return f"The same action as for {name.replace('_', ' ')} fixes this."
+
+
+def _saved(before: Savings, after: Savings, saves: str) -> str:
+    """What ``after`` saves in addition to ``before``; empty if that is nothing."""
+    opens, manifests = after.opens_saved - before.opens_saved, after.manifests_gone - before.manifests_gone
+    most = "up to " if after.partitioning_opens_saved > before.partitioning_opens_saved else ""
+    parts = [
+        f"{most}{opens:,} of {count(after.opens, 'file open')}" if opens > 0 else "",
+        f"{manifests:,} of {count(after.manifests, 'manifest')}" if manifests > 0 else "",
+    ]
+    if not any(parts):
+        return ""
+    share = (after.saved - before.saved) / after.scan_cost if after.scan_cost else 0.0
+    rewritten = after.rewrite_bytes - before.rewrite_bytes
+    cost = f", {percent(min(share, 1.0))} of its cost" if share > 0 else ""
+    bytes_ = f", for {size(rewritten)} rewritten" if rewritten > 0 else ""
+    return f"{saves} a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
 
 
 def total(each: Iterable[Savings]) -> Savings:

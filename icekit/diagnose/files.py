@@ -6,8 +6,8 @@ import statistics
 from collections import defaultdict
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, split_at, under
-from icekit.facts.model import ColumnSample, Kind, Partition
+from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, split_at, under
+from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests
 from icekit.units import count, percent, size, span
 
@@ -118,17 +118,23 @@ def skewed_partitions(context: Context) -> Finding | None:
     )
 
 
+def thin_partitions(facts: TableFacts, limits: Thresholds) -> tuple[list[FileGroup], list[FileGroup]]:
+    """The partitions of the current spec, and those too small for one file of the target size, smallest first; none if they are few or a minority."""
+    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
+    if facts.default_spec.is_unpartitioned or not facts.target_bytes or len(groups) < limits.many_partitions:
+        return groups, []
+    thin = sorted(
+        (g for g in groups if g.size_in_bytes < limits.thin_partition_share * facts.target_bytes),
+        key=lambda g: (g.size_in_bytes, facts.partition_name(g.partition)),
+    )
+    return groups, thin if 2 * len(thin) > len(groups) else []
+
+
 def over_partitioned(context: Context) -> Finding | None:
     """Most partitions are too small for one file of the target size, and compaction never combines files of two partitions."""
     facts, limits = context.facts, context.thresholds
-    groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
-    if facts.default_spec.is_unpartitioned or not facts.target_bytes or len(groups) < limits.many_partitions:
-        return None
-    thin = sorted(
-        (g for g in groups if g.size_in_bytes < limits.thin_partition_share * facts.target_bytes),
-        key=lambda g: (g.size_in_bytes, context.facts.partition_name(g.partition)),
-    )
-    if 2 * len(thin) <= len(groups):
+    groups, thin = thin_partitions(facts, limits)
+    if not thin:
         return None
     files, total = sum(g.file_count for g in thin), sum(g.size_in_bytes for g in thin)
     mean = total / len(thin)

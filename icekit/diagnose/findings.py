@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
@@ -164,6 +164,30 @@ class Findings(tuple[Finding, ...]):
         return findings_html(self)
 
 
+#: Findings that one action fixes, in the order of their actions: each also does what the later ones do. A rewrite of files with deletes
+#: combines small files as well, because ``rewrite_data_files`` applies all of its rules.
+_ONE_ACTION = (
+    ("equality_deletes", "deletes_default_rewrite_ignores", "position_deletes", "deletion_vectors", "small_files", "oversized_files"),
+    ("fragmented_manifests", "overlapping_manifests"),
+)
+
+
+def covered_by(names: Iterable[str]) -> dict[str, str]:
+    """The findings that the action of another one of these findings also fixes, each with the name of that one."""
+    there = set(names)
+    same = [[name for name in group if name in there] for group in _ONE_ACTION]
+    return {name: group[0] for group in same for name in group[1:]}
+
+
+def titles(names: Sequence[str]) -> list[str]:
+    """The names as a person reads them; those that one action fixes are together, at the place of the first."""
+    covered = covered_by(names)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(covered.get(name, name), []).append(name.replace("_", " "))
+    return [group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]} (one fix)" for group in groups.values()]
+
+
 NOTHING = "Nothing to do: no finding at these thresholds."
 
 #: Shapes that differ without colour, in every font that has text symbols.
@@ -183,7 +207,8 @@ def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = Mappin
     facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context)
     if not findings:
         return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>', facts)
-    cards = [_card(finding, saves.get(finding.name, "")) for finding in findings]
+    covered = covered_by(f.name for f in findings)
+    cards = [_card(finding, saves.get(finding.name, ""), covered.get(finding.name)) for finding in findings]
     folded = f"<details><summary>{count(len(cards) - UNFOLDED, 'more finding')}</summary>{''.join(cards[UNFOLDED:])}</details>"
     verdict = f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
     return html.framed(verdict, facts, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
@@ -204,7 +229,13 @@ def badge(severity: Severity) -> str:
     return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
 
 
-def _card(finding: Finding, saves: str) -> str:
+#: Calls of the actions that fix several findings.
+_SHARED_CALLS = (".rewrite_data_files(", ".rewrite_manifests(")
+
+
+def _card(finding: Finding, saves: str, covered: str | None) -> str:
+    # The statement is with the finding whose action does more.
+    statements = [s for s in finding.sql if covered is None or not any(call in s for call in _SHARED_CALLS)]
     said = []
     if finding.where:
         more = finding.where_count - len(finding.where)
@@ -218,7 +249,7 @@ def _card(finding: Finding, saves: str) -> str:
     evidence = f"{raised(finding.evidence.rstrip('.'))}."
     what = f"<p>{html.prose(evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
     why = f"<details><summary>Where, and why it matters</summary>{html.definitions(said)}</details>"
-    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(finding.sql)}{why}</div>'
+    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(statements)}{why}</div>'
 
 
 # --- The context of a check, and helpers that build findings

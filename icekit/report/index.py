@@ -22,7 +22,7 @@ from icekit.answer import html
 from icekit.answer.html import render
 from icekit.compact.candidates import Savings, total
 from icekit.diagnose.document import ReportedHealth, read
-from icekit.diagnose.findings import Thresholds
+from icekit.diagnose.findings import Thresholds, titles
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
 from icekit.history.store import Health, RecentRuns
@@ -461,7 +461,7 @@ def closing(run: ReportRun, catalog: str) -> str:
     worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
     width = max((len(row.table) for row in worst[:_WORST]), default=0)
     for row in worst[:_WORST]:
-        names = [str(finding["name"]).replace("_", " ") for finding in (row.outcome.findings if row.outcome else ())]
+        names = titles([str(finding["name"]) for finding in (row.outcome.findings if row.outcome else ())])
         more = f" and {len(names) - _FINDINGS} more" if len(names) > _FINDINGS else ""
         why = f": {', '.join(names[:_FINDINGS])}{more}" if names else ""
         lines.append(f"  {_SIGNS[row.status]} {row.table:<{width}}  {row.status}{why}")
@@ -575,7 +575,7 @@ def _sparkline(points: Sequence[float], said: str) -> str:
 
 
 def _finds(row: Row) -> str:
-    found = [f["name"].replace("_", " ") for f in row.outcome.findings] if row.outcome else []
+    found = titles([f["name"] for f in row.outcome.findings]) if row.outcome else []
     return row.error or ", ".join(found) or "nothing to do"
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from icekit.answer import html
-from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, summary
+from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import delete_ratio
@@ -57,10 +57,11 @@ def card(
         if name == "data files" and facts.data.file_count:
             told += [painted(_bar(each, facts), _GREEN if each.left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
     told += rows("findings", summary(findings))
+    covered = _covered(findings)
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
         # With few findings there is room for each in full.
-        parts = _wrapped(f"{finding.title}: {finding.evidence}", columns - 4, None if len(findings) <= 2 else 2)
+        parts = _wrapped(f"{finding.title}{covered[finding.name]}: {finding.evidence}", columns - 4, None if len(findings) <= 2 else 2)
         told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
     if len(findings) > FINDINGS:
         told.append(f"    and {len(findings) - FINDINGS} more")
@@ -80,9 +81,18 @@ def _bar(each: SizeClass, facts: TableFacts) -> str:
     return f"{label:<{_LABEL}}{each.label:<17} {'█' * width}{' ' if width else ''}{told}"
 
 
+def _covered(findings: Sequence[Finding]) -> dict[str, str]:
+    """By the name of each finding, which other finding's action also fixes it, in brackets; empty where none does."""
+    covered = covered_by(f.name for f in findings)
+    return {f.name: f" (same fix as {covered[f.name].replace('_', ' ')})" if f.name in covered else "" for f in findings}
+
+
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
-    """The most serious finding that has a statement to run."""
-    return next((f for f in findings if f.sql), None)
+    """The most serious finding that has a statement to run, or the finding whose statement also fixes it."""
+    covered = covered_by(f.name for f in findings)
+    first = next((f for f in findings if f.sql), None)
+    instead = next((f for f in findings if first is not None and f.sql and f.name == covered.get(first.name)), None)
+    return instead or first
 
 
 def _sql_lines(statement: str, width: int) -> list[str]:
@@ -140,8 +150,9 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
 
 
 def _findings_html(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    covered = _covered(findings)
     rows = [
-        f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>: {html.prose(f.evidence)}</p>'
+        f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>{html.text(covered[f.name])}: {html.prose(f.evidence)}</p>'
         for f in findings
     ]
     told = [("findings", "".join(rows) or html.text(NOTHING))]

@@ -15,10 +15,23 @@ from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Findings
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.orphans import weighed
-from icekit.history.store import RecentRuns
+from icekit.history.store import RecentRuns, health
 from icekit.report import ReportRun, Row, closing
 from icekit.report.index import Index, rank, write_index
-from tests.factories import GIB, MIB, NOW_MS, commit, file_group, finding, history, manifest_facts, partition, sequence, table_facts
+from tests.factories import (
+    ENTRY_BYTES,
+    GIB,
+    MIB,
+    NOW_MS,
+    commit,
+    file_group,
+    finding,
+    history,
+    manifest_facts,
+    partition,
+    sequence,
+    table_facts,
+)
 from tests.history.test_stores import record
 
 DAY = 86_400_000
@@ -141,6 +154,86 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     many = table_facts(manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_count=150))
     assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
     assert savings_told(table_facts(), Findings((finding("distribution_mode"),))) == {}
+
+
+def stream(*sizes: int) -> TableFacts:
+    """Data files that a later equality delete file applies to, some of them well-sized."""
+    data = file_group(*sizes, records_per_file=1000)
+    deletes = file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=100)
+    rows = (
+        sequence(
+            1,
+            data_file_count=len(sizes),
+            data_record_count=1000 * len(sizes),
+            well_sized_file_count=sum(s > 400 * MIB for s in sizes),
+            well_sized_bytes=sum(s for s in sizes if s > 400 * MIB),
+        ),
+        sequence(2, equality_delete_file_count=1, equality_delete_record_count=100),
+    )
+    return table_facts(groups=(data, deletes), sequences=rows)
+
+
+def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_action_it_is() -> None:
+    facts = stream(*[MIB] * 20, *[500 * MIB] * 4)
+    found = diagnose(facts)
+    assert {"equality_deletes", "deletes_default_rewrite_ignores", "small_files"} <= found.names
+
+    said = savings_told(facts, found)
+
+    assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix("Together, the remedies save")
+    for name in ("deletes_default_rewrite_ignores", "small_files"):
+        assert said[name] == "The same action as for equality deletes fixes this."
+    assert str(won(facts).opens_saved) in said["equality_deletes"]
+
+
+def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_combine() -> None:
+    facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
+    made = won(facts)
+
+    assert diagnose(facts).names == {"over_partitioned"}
+    assert (made.opens_saved, made.partitioning_opens_saved, made.files_gone, made.rewrite_bytes) == (99, 99, 99, 100 * MIB)
+    assert made.share is not None
+    assert made.share > 0.75
+    assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith("Saves a full scan up to 99 of 100 file opens, ")
+
+
+def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() -> None:
+    groups = tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20))
+    facts = table_facts(groups=(*groups, file_group(*[64 * MIB] * 10, of=partition(999))))
+    found = diagnose(facts)
+    assert {"over_partitioned", "small_files"} <= found.names
+    made = won(facts)
+    each = [wins(facts, Findings(f for f in found if f.name == name)) for name in ("over_partitioned", "small_files")]
+
+    # 200 files of a day each become one file; ten of the large partition become two.
+    assert (made.files_gone, made.opens_saved, made.rewrite_bytes) == (199 + 8, 199 + 8, 840 * MIB)
+    assert sum(one.opens_saved for one in each) > made.opens_saved
+    said = savings_told(facts, found)
+    opens = {name: int(re.findall(r"(\d+) of 210 file opens", sentence)[0]) for name, sentence in said.items()}
+    assert opens.pop("") == sum(opens.values()) == made.opens_saved
+
+
+def test_small_files_that_coarser_partitions_combine_say_so() -> None:
+    facts = table_facts(groups=tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20)))
+    over, small = (next(f for f in diagnose(facts) if f.name == name) for name in ("over_partitioned", "small_files"))
+
+    assert savings_told(facts, Findings((over, small)))["small_files"] == "The same action as for over partitioned fixes this."
+
+
+def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> None:
+    facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
+    made = health(facts, diagnose(facts), won(facts), "run")
+
+    assert (made.files_gone, made.opens_saved, made.scan_bytes_saved) == (0, 0, 99 * ENTRY_BYTES)
+
+
+def test_the_index_lists_findings_that_one_action_fixes_together(tmp_path: Path) -> None:
+    one = row("db.stream")
+    assert one.outcome is not None
+    names = ("small_files", "executor_cache", "equality_deletes", "skewed_partitions")
+    one = dataclasses.replace(one, outcome=dataclasses.replace(one.outcome, findings=tuple({"name": name} for name in names)))
+
+    assert "small files and equality deletes (one fix), executor cache, skewed partitions" in written(tmp_path, one)
 
 
 def test_totals_leave_out_what_is_not_known() -> None:

@@ -132,6 +132,17 @@ def test_the_next_step_is_the_first_statement_there_is() -> None:
     assert card(make.table_facts(), found).splitlines()[-2:] == ["next        small files: Combine them.", "  CALL 1"]
 
 
+def test_the_next_step_is_the_statement_that_fixes_the_most() -> None:
+    small = make.finding("small_files", Severity.CRITICAL, sql=("SELECT 1",))
+    deletes = make.finding("equality_deletes", sql=("SELECT 2",))
+    shown = card(make.table_facts(), Findings((small, deletes)), width=None)
+
+    assert "small files (same fix as equality deletes): " in shown
+    assert line(shown, "next").startswith("next        equality deletes: ")
+    assert "SELECT 2" in shown
+    assert "SELECT 1" not in shown
+
+
 def test_a_wrapped_statement_is_the_same_statement() -> None:
     statement = (
         "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => map('partial-progress.enabled', 'it\\'s  true'))"

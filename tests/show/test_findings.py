@@ -1,6 +1,7 @@
+import html
 from typing import Any
 
-from icekit.diagnose.findings import Findings, Severity, findings_html, summary
+from icekit.diagnose.findings import Findings, Severity, covered_by, findings_html, summary, titles
 from icekit.units import raised
 from tests import factories as make
 
@@ -45,6 +46,29 @@ def test_each_statement_has_a_box_of_its_own() -> None:
 
     assert "<pre>SELECT 1</pre>" in shown
     assert "<pre>SELECT 2</pre>" in shown
+
+
+def test_a_finding_that_another_action_fixes_shows_no_second_rewrite() -> None:
+    own = "CALL `prod`.system.rewrite_position_delete_files(table => 'db.events')"
+    rewrites = [f"CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('{n}', '1'))" for n in "abc"]
+    shown = findings_html(
+        [
+            make.finding("small_files", sql=rewrites[:1]),
+            make.finding("position_deletes", sql=(rewrites[1], own)),
+            make.finding("equality_deletes", sql=rewrites[2:]),
+        ]
+    )
+
+    assert [f"<pre>{html.escape(statement)}</pre>" in shown for statement in (*rewrites, own)] == [False, False, True, True]
+
+
+def test_findings_that_one_action_fixes_are_listed_together() -> None:
+    assert titles(["small_files", "executor_cache", "position_deletes", "equality_deletes"]) == [
+        "small files, position deletes and equality deletes (one fix)",
+        "executor cache",
+    ]
+    assert titles(["fragmented_manifests", "small_files"]) == ["fragmented manifests", "small files"]
+    assert covered_by(["small_files", "overlapping_manifests", "fragmented_manifests"]) == {"overlapping_manifests": "fragmented_manifests"}
 
 
 def test_without_scripts_there_is_no_button() -> None:
