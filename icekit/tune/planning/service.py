@@ -57,6 +57,8 @@ MODE_GAIN, MODE_SECONDS = 0.25, 1.0
 MANIFESTS = "existing manifests"
 #: A choice: rewriting manifests must save a query this share of the manifests it opens, and this many.
 MANIFEST_GAIN, MANIFESTS_SAVED = 0.5, 8
+#: A choice: and this many seconds of planning, or nobody would notice.
+MANIFEST_SECONDS = 1.0
 #: A choice: another encoding must save this share of the bytes, and slow scans and writes by no more than this share.
 BYTES_GAIN, SLOWER = 0.15, 0.1
 
@@ -127,11 +129,21 @@ def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
         f"on a clone, planning a full scan took {elapsed(whole.before.seconds)} before and {elapsed(whole.after.seconds)} after, "
         f"and opened the same {count(whole.after.data_files, 'data file')}."
     )
-    saved = tried.mean_before - tried.mean_after
-    if saved < max(MANIFESTS_SAVED, MANIFEST_GAIN * tried.mean_before):
+    if not _opens_far_fewer(tried):
         return Advice(name, now, now, f"{raised(said)}.", verified=timed)
+    if tried.saved_seconds < MANIFEST_SECONDS:
+        return Advice(name, now, now, f"{raised(said)}; {_small_gain(tried)}.", verified=timed)
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
     return Advice(name, now, after, f"{raised(said)}. The rewrite does not touch data files.", sql, timed)
+
+
+def _opens_far_fewer(tried: Rewritten) -> bool:
+    return tried.mean_before - tried.mean_after >= max(MANIFESTS_SAVED, MANIFEST_GAIN * tried.mean_before)
+
+
+def _small_gain(tried: Rewritten) -> str:
+    saved = f"saves {elapsed(tried.saved_seconds)}" if tried.saved_seconds > 0 else "saves no time"
+    return f"that {saved} of planning, and a rewrite is advised from {MANIFEST_SECONDS:g} s"
 
 
 def object_storage(facts: TableFacts, s: Storage) -> Advice:
@@ -232,6 +244,11 @@ class Planning(Answer):
         changes = [a for a in self.advice if a.is_change]
         m, place = self.facts.manifests, self.decisions[0].place
         took = next((f" in {elapsed(t.seconds)}" for t in self.modes if t.name == place), "")
+        tried = self.rewritten
+        if not changes and tried is not None and _opens_far_fewer(tried):
+            # The manifests could be fewer, so it is said why they stay.
+            merged = f"a rewrite would turn {count(tried.count_before, 'data manifest')} into {tried.count_after:,}"
+            return f"No change: {merged}, but {_small_gain(tried)}."
         if not changes:
             return f"No change: Iceberg plans a full scan {_PLACES[place]}{took} from {count(m.data_count, 'data manifest')} of {size(m.data_bytes)}."
         said = " and ".join(_DOING.get(a.setting, f"set {a.setting} to {a.proposed}") for a in changes)

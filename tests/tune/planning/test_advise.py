@@ -22,8 +22,8 @@ def timings(local: float, distributed: float) -> list[Timing]:
     return [Timing("local", local), Timing("distributed", distributed)]
 
 
-def rewritten(before: int, after: int) -> Rewritten:
-    whole = PlannedFilter(None, 1.0, PlannedScan(50, 1, 0, 100, 0, 2.0), PlannedScan(50, 1, 0, 10, 0, 0.5))
+def rewritten(before: int, after: int, seconds: float = 2.0) -> Rewritten:
+    whole = PlannedFilter(None, 1.0, PlannedScan(50, 1, 0, 100, 0, seconds), PlannedScan(50, 1, 0, 10, 0, 0.5))
     asked = PlannedFilter("a = 1", 2.0, PlannedScan(5, 1, 0, before, 0, 1.0), PlannedScan(5, 1, 0, after, 0, 0.1))
     return Rewritten(100, 10, 10 * MB, 9 * MB, (whole, asked))
 
@@ -77,6 +77,23 @@ def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
     assert advice.sql is not None
     assert advice.sql.startswith("CALL `lake`.system.rewrite_manifests(")
     assert "80 of 100" in advice.evidence
+
+
+def test_manifests_are_left_where_planning_gains_less_than_a_second() -> None:
+    advice = service.manifests(FACTS, rewritten(80, 2, seconds=0.8))
+
+    assert not advice.is_change
+    # The filter's planning gains more than that of the full scan.
+    assert "that saves 0.90 s of planning, and a rewrite is advised from 1 s." in advice.evidence
+    assert advice.verified is not None
+
+
+def test_a_rewrite_that_gains_no_time_says_so() -> None:
+    whole, asked = rewritten(80, 2).reads
+    slower = replace(rewritten(80, 2), reads=tuple(replace(r, after=replace(r.after, seconds=3.0)) for r in (whole, asked)))
+
+    assert not service.manifests(FACTS, slower).is_change
+    assert "that saves no time of planning" in service.manifests(FACTS, slower).evidence
 
 
 def test_manifests_that_filters_skip_already_are_left() -> None:
