@@ -430,23 +430,29 @@ class Sample:
         return len(next(iter(self.columns.values()), ()))
 
 
+#: How finely rows are drawn.
+_HASHES = 1 << 30
+
+
 def sample(
     lake: Lake, facts: TableFacts, columns: Sequence[str], *, rows: int = 100_000, sample_bytes: int = 1 << 30, seed: int = 7
 ) -> Sample:
     """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have more than ``sample_bytes``.
 
-    ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the driver holds the rows.
+    ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the driver holds the rows, file by file.
+    Rows are drawn by a hash of their file and position, so that each run on a snapshot draws the same ones, however Spark reads them.
     """
     if facts.snapshot_id is None or not columns:
         return Sample({name: [] for name in columns}, 0)
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
-    drawn = f" AND rand({seed}) < {share}" if share < 1 else ""
+    drawn = f" AND pmod(xxhash64(_file, _pos, {seed}), {_HASHES}) < {round(share * _HASHES)}" if share < 1 else ""
     table = lake.spark.sql(
-        f"SELECT {terms} FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
-        f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} LIMIT {rows}"
+        f"SELECT {terms}, _file AS f, _pos AS p FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
+        f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} ORDER BY xxhash64(_file, _pos, {seed}), _file, _pos LIMIT {rows}"
     ).toArrow()
+    table = table.sort_by([("f", "ascending"), ("p", "ascending")])
     found = {name: table.column(place).to_pylist() for place, name in enumerate(columns)}
     return Sample(found, facts.data.record_count)
 

@@ -102,6 +102,16 @@ def test_the_text_tells_what_is_read_now_what_when_tried_and_what_to_run() -> No
     assert "it was dropped" in said
 
 
+def test_near_equal_layouts_lower_the_confidence_and_are_named() -> None:
+    whole = replace(TRIED, is_sample=False, scale=1.0)
+    sure = [layout(tried=tried).confidence() for tried in (whole, TRIED, None)]
+    said = [layout(tried=tried, doubt="another layout reads as much").confidence() for tried in (whole, TRIED, None)]
+
+    assert [text.partition(":")[0] for text in sure] == ["high", "medium", "low"]
+    assert [text.partition(":")[0] for text in said] == ["medium", "low", "low"]
+    assert all(text.endswith(" But another layout reads as much.") for text in said)
+
+
 def test_a_table_whose_partitioning_goes_is_told_in_words() -> None:
     advice = Advice(SPEC, "month(event_time)", "unpartitioned", "e", "ALTER TABLE t DROP PARTITION FIELD d")
 

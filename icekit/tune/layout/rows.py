@@ -27,9 +27,11 @@ from icekit.tune.layout.model import (
     TriedLayout,
     function,
     partitions_that_may_match,
+    spec_name,
     weighted,
 )
 from icekit.tune.queries import Sample
+from icekit.units import percent
 
 # --- Order rows along a z-order or Hilbert curve, bit for bit as Iceberg's rewrite does; pure
 #
@@ -380,12 +382,12 @@ class Search:
                 tried[order] = rows.read(spec, order, self.filters).share
         if not tried:
             return None
-        sort = min((o for o in tried if not o.is_curve), key=lambda o: tried[o])
-        curve = min((o for o in tried if o.is_curve), key=lambda o: tried[o], default=None)
+        sort = min((o for o in tried if not o.is_curve), key=lambda o: (tried[o], o.name))
+        curve = min((o for o in tried if o.is_curve), key=lambda o: (tried[o], o.name), default=None)
         # New files keep a sort order, but only a rewrite makes a curve, so a curve must be clearly better.
         best = curve if curve is not None and tried[curve] < tried[sort] * (1 - CURVE_PAYS) else sort
         by_kind: dict[str, LayoutOrder] = {}
-        for order in sorted(tried, key=lambda o: tried[o]):
+        for order in sorted(tried, key=lambda o: (tried[o], o.name)):
             by_kind.setdefault(order.kind, order)
         return OrderDepth(best, tried[best], tuple((o, tried[o]) for o in by_kind.values()))
 
@@ -401,7 +403,7 @@ class Search:
 
     def with_own_orders(self, scored: Sequence[LayoutCandidate]) -> list[LayoutCandidate]:
         """The same, with the best order for each of the few best specs that fit, if it saves enough; never for the first spec."""
-        best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec)))[:WITH_OWN_ORDER]
+        best_few = sorted((c for c in scored[1:] if c.fits), key=lambda c: (c.share, len(c.spec), c.name))[:WITH_OWN_ORDER]
         found = []
         for one in scored:
             own = self.choose(one.spec, None).best if one in best_few else None
@@ -462,7 +464,7 @@ def best(scored: Sequence[LayoutCandidate]) -> LayoutCandidate | None:
     if not fitting:
         return None
     least = min(c.share for c in fitting)
-    return min((c for c in fitting if c.share <= least * 1.05 + 1e-9), key=lambda c: (len(c.spec), c.spread.partitions, c.share))
+    return min((c for c in fitting if c.share <= least * 1.05 + 1e-9), key=lambda c: (len(c.spec), c.spread.partitions, c.share, c.name))
 
 
 def is_tiny(candidate: LayoutCandidate, target_bytes: int) -> bool:
@@ -534,7 +536,7 @@ class Proposal:
     """The proposal of the sample: a spec (the current one to keep it) and an order (None to keep it).
 
     ``share`` is the share of the bytes that filters would read. ``is_worn`` is true if the current order is right but files do not follow it, ``coarser`` if the spec is proposed
-    for fewer, fuller partitions.
+    for fewer, fuller partitions. ``doubt`` says why another sample might have led to another proposal, None if it would not.
     """
 
     spec: tuple[Field, ...]
@@ -542,6 +544,7 @@ class Proposal:
     share: float
     is_worn: bool = False
     coarser: bool = False
+    doubt: str | None = None
 
     def change(self, current: Sequence[Field]) -> tuple[tuple[Field, ...], LayoutOrder | None] | None:
         """The spec and the order (None: the table's own) that a trial writes; None if nothing is proposed."""
@@ -558,6 +561,49 @@ class Proposal:
         return replace(self, order=order, share=share) if tried.share_after > share * (1 - CURVE_PAYS) else None
 
 
+#: Choices: shares that differ by less than this share of them, and savings this close to :data:`MARGIN`, might change places in another sample.
+NEAR, CLOSE = 0.1, 0.05
+
+
+def is_close(before: float, after: float, files: int) -> bool:
+    """Tell whether a saving is so near the limit that another measurement might be on its other side."""
+    return pays(before, after, files, MARGIN - CLOSE) != pays(before, after, files, MARGIN + CLOSE)
+
+
+def close_to_limit(before: float, after: float) -> str:
+    """The doubt about such a saving."""
+    return f"{percent(before)} → {percent(after)} of the bytes is close to the limit, a saving of {percent(MARGIN)}"
+
+
+def _doubted(
+    found: Proposal, own: LayoutOrder | None, orders: Orders, candidates: Sequence[LayoutCandidate], share_now: float, files: int
+) -> Proposal:
+    """The same, with the doubt that near-equal layouts or a saving near the limit raise."""
+    if not candidates:
+        return found
+    here = candidates[0].spec
+    order = found.order or own
+    rivals = [
+        (c.share, f"{c.name}{f', sorted by {c.order.name}' if c.order else ''}") for c in candidates if c.fits and c.spec != found.spec
+    ]
+    if found.spec == here:
+        # A longer or shorter sort by the same columns is no other layout.
+        others = [(o, share) for step in orders.steps for o, share in step.shares if order is not None and o != order]
+        rivals += [(share, f"{spec_name(here)}, sorted by {o.name}") for o, share in others if order and o.columns[0] != order.columns[0]]
+    is_change = found.change(here) is not None
+    near = sorted((share, name) for share, name in rivals if is_change and abs(share - found.share) <= NEAR * found.share + 1e-9)
+    if near:
+        share, name = min(near, key=lambda one: (abs(one[0] - found.share), one[1]))
+        said = f"on the sample, another layout reads about as much ({name}: {percent(share)} of the bytes, the proposal {percent(found.share)})"
+        return replace(found, doubt=said)
+    compared = [(share_now, orders.best.share)] if orders.best is not None else []
+    chosen = best(candidates)
+    if chosen is not None and chosen.spec != here:
+        compared.append((share_now if found.spec != here else found.share, chosen.share))
+    close = next(((before, after) for before, after in compared if is_close(before, after, files)), None)
+    return replace(found, doubt=f"on the sample, {close_to_limit(*close)}") if close else found
+
+
 def propose(
     facts: TableFacts,
     current: tuple[Field, ...],
@@ -567,6 +613,18 @@ def propose(
     share_now: float,
 ) -> Proposal:
     """The proposal of the sample, compared with what filters read now; the current spec is the first of ``candidates``."""
+    found = _proposed(facts, current, own, orders, candidates, share_now)
+    return _doubted(found, own, orders, candidates, share_now, facts.data.file_count)
+
+
+def _proposed(
+    facts: TableFacts,
+    current: tuple[Field, ...],
+    own: LayoutOrder | None,
+    orders: Orders,
+    candidates: Sequence[LayoutCandidate],
+    share_now: float,
+) -> Proposal:
     files = facts.data.file_count
     order, share, worn = None, share_now, False
     found = orders.best
@@ -589,6 +647,6 @@ def propose(
         most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
         fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
         if fitting:
-            coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec)))
+            coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec), c.name))
             return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep

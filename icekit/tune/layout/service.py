@@ -41,7 +41,7 @@ from icekit.tune.layout.model import (
     own_order,
     spec_name,
 )
-from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, propose
+from icekit.tune.layout.rows import PAYS, Proposal, SampleRows, Search, candidates, close_to_limit, is_close, propose
 from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
 from icekit.units import count, elapsed, percent, raised, size
 
@@ -210,7 +210,7 @@ class Layout(Answer):
     """The bytes that filters read of a table now, of other layouts on a sample, and of the layout tried; see :func:`tune_layout`.
 
     ``share_now`` is the weighted share of the data bytes that the filters read: from Iceberg's planner, or from the sample if
-    ``is_measured`` is false. ``notes`` say what was left out and why.
+    ``is_measured`` is false. ``doubt`` says why another sample might lead to another layout. ``notes`` say what was left out and why.
     """
 
     question: ClassVar[str] = "layout"
@@ -227,6 +227,7 @@ class Layout(Answer):
     sizing: Sizing | None
     tried: TriedLayout | None
     notes: tuple[str, ...]
+    doubt: str | None = None
 
     def verdict(self) -> str:
         """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
@@ -274,17 +275,20 @@ class Layout(Answer):
         return found
 
     def confidence(self) -> str:
-        """Whether the layout was written, or only computed from sampled rows."""
+        """Whether the layout was written, or only computed from sampled rows; near-equal layouts lower it."""
+        doubt = f" But {self.doubt}." if self.doubt else ""
         if self.tried is not None:
             part = self.tried.is_sample
             how = f"written to a copied sample of {percent(1 / self.tried.scale)} of the table" if part else "written to a clone"
             return tried_or_not(
-                self, level="medium" if part else "high", why=f"the layout was {how}, and Iceberg planned the filters there."
+                self,
+                level=("low" if part else "medium") if doubt else "medium" if part else "high",
+                why=f"the layout was {how}, and Iceberg planned the filters there.{doubt}",
             )
         if not self.levels:
             return "low: no filters are known."
         sampled = f"orders and partitions were compared on {count(self.sampled_rows, 'sampled row')} only"
-        return tried_or_not(self, level="low" if self.is_change else "medium", why=f"{sampled}; no layout was written.")
+        return tried_or_not(self, level="low" if self.is_change or doubt else "medium", why=f"{sampled}; no layout was written.{doubt}")
 
     def tables(self) -> dict[str, Grid]:
         """Bytes that filters read, orders, specs, the trial, partitions with overlapping files, bloom filters."""
@@ -548,7 +552,17 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
         sizing=sizing,
         tried=ran.tried,
         notes=(*notes, *left),
+        doubt=_doubt(facts, proposal, ran.tried),
     )
+
+
+def _doubt(facts: TableFacts, proposal: Proposal, tried: TriedLayout | None) -> str | None:
+    """Why another run might lead to another layout: near-equal layouts on the sample, or a trial near the limit."""
+    if proposal.doubt is not None or tried is None or proposal.coarser:
+        return proposal.doubt
+    files = tried.files_before if tried.is_sample else facts.data.file_count
+    near = is_close(tried.share_before, tried.share_after, files)
+    return f"in the trial, {close_to_limit(tried.share_before, tried.share_after)}" if near else None
 
 
 def try_proposal(

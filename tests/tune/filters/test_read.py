@@ -10,6 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
+from icekit.sql import identifier
 from icekit.tune.filters import Leaf, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 
@@ -71,3 +72,18 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     assert all(isinstance(v, int) for v in drawn.columns["time_hour"] + drawn.columns["flight_date"])
     assert sum(f.weight for f in bound) == pytest.approx(1.0)
     assert {f.is_bound for f in bound} == {True}
+
+
+@pytest.mark.lab("unclustered")
+def test_a_sample_is_the_same_however_spark_splits_its_work(lake: Lake) -> None:
+    facts = lake.observe("lab.unclustered")
+    table, drawn = identifier(*lake.sql_name(facts.table)), []
+    for split in (None, "65536"):
+        if split:
+            lake.spark.sql(
+                f"ALTER TABLE {table} SET TBLPROPERTIES ('read.split.target-size' = '{split}', 'read.split.open-file-cost' = '1')"
+            )
+        drawn.append(sample(lake, facts, ["tailnum", "time_hour"], rows=500))
+    lake.spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('read.split.target-size', 'read.split.open-file-cost')")
+
+    assert drawn[0] == drawn[1]

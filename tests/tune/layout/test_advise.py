@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from icekit.tune.layout.model import (
     TriedLayout,
     own_order,
 )
-from icekit.tune.layout.rows import Proposal, SampleColumn, propose
+from icekit.tune.layout.rows import Proposal, SampleColumn, best, propose
 from icekit.tune.layout.service import found_there
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
@@ -79,6 +80,33 @@ def test_a_layout_that_serves_its_filters_is_left() -> None:
 
     assert proposal.change((DAY,)) is None
     assert not any(a.is_change for a in advised(facts, proposal, found, [candidate((DAY,), 0.03)], share_now=0.03).values())
+
+
+def test_a_layout_that_is_nearly_as_good_raises_a_doubt_and_a_clear_winner_none() -> None:
+    facts = table_facts()
+    found = orders(LayoutOrder(SORT, ("carrier",)), 0.5)
+
+    def doubt(*others: LayoutCandidate) -> str | None:
+        return propose(facts, (DAY,), None, found, [candidate((DAY,), 0.5), candidate((MONTH,), 0.1), *others], 1.0).doubt
+
+    assert doubt() is None
+    assert doubt(candidate((), 0.3)) is None
+    assert "another layout reads about as much (" in str(doubt(candidate((), 0.105)))
+
+
+def test_a_saving_near_the_limit_raises_a_doubt_on_both_sides() -> None:
+    def doubt(share: float) -> str | None:
+        found = orders(LayoutOrder(SORT, ("carrier",)), share)
+        return propose(table_facts(), (DAY,), None, found, [candidate((DAY,), share)], 1.0).doubt
+
+    assert [doubt(share) is not None for share in (0.9, 0.82, 0.78, 0.5)] == [False, True, True, False]
+    assert doubt(0.82) == "on the sample, 100 % → 82 % of the bytes is close to the limit, a saving of 20 %"
+
+
+def test_equal_candidates_are_chosen_by_name_whatever_their_order() -> None:
+    equal = [candidate((Field(name, "identity"),), 0.1) for name in ("carrier", "dest", "origin")]
+
+    assert {chosen.name for order in itertools.permutations(equal) if (chosen := best(order)) is not None} == {"carrier"}
 
 
 def test_an_order_is_advised_with_the_rewrite_and_the_way_back() -> None:
