@@ -107,7 +107,7 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
         "delete_entry_count": deletes,
         "min_bytes": min(sizes, default=None),
         "max_bytes": max(sizes, default=None),
-        "undersized_data_count": min(data, 1),
+        "undersized_data_manifest_count": min(data, 1),
     }
     return ManifestFacts(**made | overrides)
 

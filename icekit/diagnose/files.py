@@ -269,7 +269,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
     needed = expected_manifests(manifests.data_bytes, target)
-    if manifests.undersized_data_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
+    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
         return None
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
     sql = [context.call("rewrite_manifests")]

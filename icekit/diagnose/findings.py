@@ -198,13 +198,15 @@ SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "�
 UNFOLDED = 3
 
 
-def findings_html(findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({}), *, context: Sequence[str] = ()) -> str:
+def findings_html(
+    findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({}), *, context: Sequence[str] = (), picture: str = ""
+) -> str:
     """The verdict and a card for each finding, in the given order, or a sentence that there is none.
 
     ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under an empty name;
-    ``context`` are facts about the table, shown below the verdict.
+    ``context`` are facts about the table, shown below the verdict; ``picture`` is HTML below them.
     """
-    facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context)
+    facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context) + picture
     if not findings:
         return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>', facts)
     covered = covered_by(f.name for f in findings)

@@ -165,7 +165,7 @@ def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], 
         deleted_entry_count=sum(m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0 for m in manifests),
         min_bytes=min(lengths, default=None),
         max_bytes=max(lengths, default=None),
-        undersized_data_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
+        undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
         overlaps=tuple(_overlaps(data, specs)),
     )
 

@@ -149,7 +149,8 @@ class ManifestFacts:
     """The manifests of the snapshot, from its manifest list.
 
     ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
-    tombstones that readers of data manifests skip over.
+    tombstones that readers of data manifests skip over. ``undersized_data_manifest_count`` are data manifests smaller than half
+    of ``commit.manifest.target-size-bytes``.
     """
 
     data_count: int = 0
@@ -161,7 +162,7 @@ class ManifestFacts:
     deleted_entry_count: int = 0
     min_bytes: int | None = None
     max_bytes: int | None = None
-    undersized_data_count: int = 0
+    undersized_data_manifest_count: int = 0
     overlaps: tuple[RangeOverlap, ...] = ()
 
     @property

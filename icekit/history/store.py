@@ -173,7 +173,7 @@ def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thr
         data_manifests=facts.manifests.data_count,
         delete_manifests=facts.manifests.delete_count,
         manifest_bytes=facts.manifests.data_bytes + facts.manifests.delete_bytes,
-        undersized_manifests=facts.manifests.undersized_data_count,
+        undersized_manifests=facts.manifests.undersized_data_manifest_count,
         snapshots=facts.history.snapshot_count,
         metadata_files=facts.history.metadata_log_count,
         orphan_files=won.orphan_files,

@@ -6,13 +6,14 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from itertools import takewhile
 
 from icekit.answer import html
 from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import delete_ratio
-from icekit.show.tables import SizeClass, size_classes
+from icekit.show.tables import SizeClass, left_alone_sizes, size_classes
 from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
 WIDTH = 80
@@ -52,10 +53,10 @@ def card(
         painted(title, _BOLD) + "  " + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
         painted("─" * min(columns, WIDTH), _DIM),
     ]
-    for name, sentence in lines(facts):
+    for name, sentence in lines(facts, thresholds):
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
-            told += [painted(_bar(each, facts), _GREEN if each.left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
+            told += [painted(_bar(each, facts), _GREEN if each.is_left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
     told += rows("findings", summary(findings))
     covered = _covered(findings)
     for finding in findings[:FINDINGS]:
@@ -77,7 +78,7 @@ def _bar(each: SizeClass, facts: TableFacts) -> str:
     width = -(-_BAR * each.file_count // facts.data.file_count)
     share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))
     told = f"{each.file_count:,} with {share} of the bytes" if each.file_count else "0"
-    label = "left alone" if each.left_alone else ""
+    label = "left alone" if each.is_left_alone else ""
     return f"{label:<{_LABEL}}{each.label:<17} {'█' * width}{' ' if width else ''}{told}"
 
 
@@ -137,7 +138,7 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
     worst = findings.worst
     mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
     heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
-    said = [(name, html.prose(sentence)) for name, sentence in lines(facts)]
+    said = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
     if facts.data.file_count:
         said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
     if counted:
@@ -168,9 +169,9 @@ def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
         width = 100 * each.file_count / facts.data.file_count
         share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes" if each.file_count else ""
         cells.append(
-            f'<tr{" class=band" if each.left_alone else ""}><th scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
+            f'<tr{" class=band" if each.is_left_alone else ""}><th scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
             f'<td><span class="track"><span class="bar" style="width:{width:.1f}%"></span></span></td>'
-            f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if each.left_alone else ''}</td></tr>"
+            f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if each.is_left_alone else ''}</td></tr>"
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
 
@@ -182,12 +183,12 @@ def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
 MISLEADING = 2
 
 
-def lines(facts: TableFacts) -> list[tuple[str, str]]:
-    """Facts of a table as (name, sentence); sizes and findings are shown separately."""
+def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
+    """Facts of a table as (name, sentence); sizes and findings are shown separately. ``thresholds`` set which files are undersized."""
     return [
         ("snapshot", _snapshot(facts)),
         ("partitions", _partitions(facts)),
-        ("data files", _data(facts)),
+        ("data files", _data(facts, thresholds)),
         ("deletes", _deletes(facts)),
         ("manifests", _manifests(facts)),
         ("history", _history(facts)),
@@ -218,7 +219,7 @@ def _partitions(facts: TableFacts) -> str:
     return told + (f"; {count(len(old), 'older spec')} in use" if old else "")
 
 
-def _data(facts: TableFacts) -> str:
+def _data(facts: TableFacts, thresholds: Thresholds | None) -> str:
     data = facts.data
     if data.mean_bytes is None:
         return f"none; target {size(facts.target_bytes)}"
@@ -228,7 +229,16 @@ def _data(facts: TableFacts) -> str:
         mean += f", median about {size(median)}"
     return (
         f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; {mean}, target {size(facts.target_bytes)}"
+        f"{_undersized(facts, thresholds)}"
     )
+
+
+def _undersized(facts: TableFacts, thresholds: Thresholds | None) -> str:
+    """How many of all data files are smaller than those that a rewrite leaves alone."""
+    below = list(takewhile(lambda each: not each.is_left_alone, size_classes(facts, thresholds)))
+    files = sum(each.file_count for each in below)
+    limit = left_alone_sizes(facts, Kind.DATA, thresholds)
+    return f"; {files:,} undersized (under {size(limit[0])})" if files and limit else ""
 
 
 def _deletes(facts: TableFacts) -> str:

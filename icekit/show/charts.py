@@ -45,7 +45,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.show.history_charts import commits, manifests
-from icekit.show.tables import in_band, left_alone, size_bars, target_of
+from icekit.show.tables import in_band, left_alone_sizes, size_bars, target_of
 from icekit.units import count, percent, size, size_range
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
     crowded = len(bars) > 12
     with styled():
         figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
-        band = left_alone(facts, kind, thresholds)
+        band = left_alone_sizes(facts, kind, thresholds)
         _mark_band(files, share, facts, kind, bars, band)
         drawn = files.bar(places, [b.file_count for b in bars], width=0.86, color=BLUE)
         labels = [f"{b.file_count:,}" if b.file_count else "" for b in bars]

@@ -44,7 +44,7 @@ from icekit.show.chart import (
     styled,
     whole_numbers,
 )
-from icekit.show.tables import class_limits, cut_at, left_alone
+from icekit.show.tables import class_limits, cut_at, left_alone_sizes
 from icekit.units import at, count, moment, percent, size
 
 if TYPE_CHECKING:
@@ -455,7 +455,7 @@ def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresh
 
 def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
     """The sizes that a rewrite leaves alone under the given limits; Iceberg's own limits if a snapshot's files were not counted at the given ones."""
-    given, own = (left_alone(facts, Kind.DATA, limits) for limits in (thresholds, None))
+    given, own = (left_alone_sizes(facts, Kind.DATA, limits) for limits in (thresholds, None))
     assert given is not None  # data files always have a band
     assert own is not None
     limits = (given[0], given[1] + 1)

@@ -34,7 +34,7 @@ def target_of(facts: TableFacts, kind: Kind) -> int | None:
     return None if kind is Kind.DELETION_VECTORS else facts.int_setting("write.delete.target-file-size-bytes")
 
 
-def left_alone(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None) -> tuple[int, int] | None:
+def left_alone_sizes(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None) -> tuple[int, int] | None:
     """The smallest and largest size that a rewrite leaves alone, in bytes; None for kinds without a size rule.
 
     Uses the given limits for data files, and Iceberg's own limits for position delete files.
@@ -67,12 +67,12 @@ def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class SizeClass:
-    """Data files in a range of sizes relative to the target; ``left_alone`` marks the range that no size rule selects."""
+    """Data files in a range of sizes relative to the target; ``is_left_alone`` marks the range that no size rule selects."""
 
     label: str
     file_count: int
     size_in_bytes: int
-    left_alone: bool = False
+    is_left_alone: bool = False
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
@@ -81,12 +81,12 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings reject others), so
     the counts are exact.
     """
-    band = left_alone(facts, Kind.DATA, thresholds)
+    band = left_alone_sizes(facts, Kind.DATA, thresholds)
     assert band is not None  # data files always have one
     limits, labels = class_limits(facts.target_bytes, band)
     bars = {bar.lower_bytes: (bar.file_count, bar.size_in_bytes) for bar in file_size_histogram(facts, Kind.DATA, limits)}
     return tuple(
-        SizeClass(label, *bars.get(limit, (0, 0)), left_alone=limit == band[0]) for limit, label in zip(limits, labels, strict=True)
+        SizeClass(label, *bars.get(limit, (0, 0)), is_left_alone=limit == band[0]) for limit, label in zip(limits, labels, strict=True)
     )
 
 
@@ -99,7 +99,7 @@ def size_bars(
     facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None, *, with_band: bool = False
 ) -> tuple[HistogramBar, ...]:
     """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty bars up to the band."""
-    band = left_alone(facts, kind, thresholds)
+    band = left_alone_sizes(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
 
@@ -139,7 +139,7 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
         "share_of_bytes": SHARE,
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
-    total, band = facts.total(kind), left_alone(facts, kind, thresholds)
+    total, band = facts.total(kind), left_alone_sizes(facts, kind, thresholds)
     rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),

@@ -77,3 +77,15 @@ def test_a_report_opens_offline_and_fits_its_window(
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+def test_a_report_shows_its_picture_before_a_person_scrolls_and_is_short_when_folded(chromium: Browser, reports: Path) -> None:
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((reports / "lab.equality_deletes.html").as_uri())
+    page.wait_for_load_state("load")
+
+    box = page.locator("svg[role=img]").first.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= 900
+    assert page.evaluate("() => document.documentElement.scrollHeight") <= 3500
+    page.close()

@@ -30,7 +30,7 @@ def with_manifests(properties: dict[str, str] | None = None, **overrides: Any) -
 
 
 def test_fragmented_manifests_are_told_with_how_many_would_do() -> None:
-    facts = with_manifests(data_count=200, undersized_data_count=200, data_bytes=12 * MIB)
+    facts = with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=12 * MIB)
 
     # Twelve MiB take two manifests of eight; forty entries lie in two hundred.
     assert told(facts, "fragmented_manifests") == (
@@ -44,7 +44,7 @@ def test_fragmented_manifests_are_told_with_how_many_would_do() -> None:
 
 
 def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
-    small: dict[str, Any] = {"data_count": 100, "undersized_data_count": 100, "data_bytes": 800 * KIB}
+    small: dict[str, Any] = {"data_count": 100, "undersized_data_manifest_count": 100, "data_bytes": 800 * KIB}
     on = named(with_manifests(**small), "fragmented_manifests")
     found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
 
@@ -58,7 +58,7 @@ def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
 
 def test_manifests_are_fragmented_when_more_than_twice_as_many_as_needed() -> None:
     def some(count: int) -> TableFacts:
-        return with_manifests(data_count=count, undersized_data_count=count, data_bytes=400 * MIB)
+        return with_manifests(data_count=count, undersized_data_manifest_count=count, data_bytes=400 * MIB)
 
     assert named(some(100), "fragmented_manifests") is None
     assert named(some(101), "fragmented_manifests") is not None

@@ -34,16 +34,22 @@ def with_manifests(**overrides: object) -> TableFacts:
 
 
 def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
-    assert found(with_manifests(data_count=100, undersized_data_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests") is not None
-    assert found(with_manifests(data_count=99, undersized_data_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
+    assert (
+        found(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
+        is not None
+    )
+    assert found(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
 
 
 def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
-    assert found(with_manifests(data_count=5000, undersized_data_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests") is None
+    assert (
+        found(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
+        is None
+    )
 
 
 def test_merging_that_is_turned_off_is_part_of_the_remedy() -> None:
-    facts = with_manifests(data_count=100, undersized_data_count=100, data_bytes=MIB)
+    facts = with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=MIB)
     off = dataclasses.replace(table_facts(properties={"commit.manifest-merge.enabled": "false"}), manifests=facts.manifests)
 
     assert [len(f.sql) for f in (found(facts, "fragmented_manifests"), found(off, "fragmented_manifests")) if f] == [1, 2]
@@ -178,7 +184,7 @@ def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_pa
 
 def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None:
     facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_count=200, data_bytes=MIB),
+        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=MIB),
         history=history(snapshot_count=500, metadata_log_count=100),
     )
 
@@ -187,7 +193,8 @@ def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None
 
 def test_of_equal_bytes_the_finding_with_more_files_comes_first() -> None:
     facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_count=200, data_bytes=0), history=history(snapshot_count=500, metadata_log_count=0)
+        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=0),
+        history=history(snapshot_count=500, metadata_log_count=0),
     )
 
     assert [(f.name, f.files_at_stake) for f in diagnose(facts)] == [("snapshots_piling_up", 500), ("fragmented_manifests", 200)]

@@ -42,7 +42,7 @@ def sick(**overrides: Any) -> Any:
         "groups": groups,
         "properties": {"write.delete.granularity": "partition"},
         "manifests": manifest_facts(
-            groups, data_count=100, data_bytes=10 * MIB, undersized_data_count=100, delete_count=20, delete_bytes=MIB
+            groups, data_count=100, data_bytes=10 * MIB, undersized_data_manifest_count=100, delete_count=20, delete_bytes=MIB
         ),
         "storage": StorageFacts(NOW_MS, 7, ("s3://bucket/db/events/data/lost.parquet",)),
     }

@@ -90,10 +90,10 @@ def test_deletes_save_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> 
 
 def test_manifests_go_only_where_a_finding_asks_for_it() -> None:
     groups = (file_group(*[500 * MIB] * 4),)
-    many = manifest_facts(groups, data_count=200, data_bytes=200 * 4096, data_entry_count=200, undersized_data_count=200)
+    many = manifest_facts(groups, data_count=200, data_bytes=200 * 4096, data_entry_count=200, undersized_data_manifest_count=200)
 
     assert won(table_facts(groups=groups, manifests=many)).manifests_gone == 199
-    few = dataclasses.replace(many, data_count=20, undersized_data_count=20)
+    few = dataclasses.replace(many, data_count=20, undersized_data_manifest_count=20)
     assert won(table_facts(groups=groups, manifests=few)).manifests_gone == 0
 
 
@@ -151,7 +151,9 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     assert savings_told(facts, found) == {"small_files": "Saves a full scan 8 of 9 file opens, 25 % of its cost, for 90 MiB rewritten."}
     both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
     assert both[""] == "Together, the remedies save a full scan 8 of 9 file opens, 25 % of its cost, for 90 MiB rewritten."
-    many = table_facts(manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_count=150))
+    many = table_facts(
+        manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_manifest_count=150)
+    )
     assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
     assert savings_told(table_facts(), Findings((finding("distribution_mode"),))) == {}
 

@@ -74,6 +74,17 @@ def test_the_sizes_that_a_rewrite_leaves_alone_are_marked() -> None:
     )
 
 
+def test_undersized_files_are_counted_over_all_ranges_and_by_the_limits_in_force() -> None:
+    groups = (make.file_group(*[make.MIB] * 5, *[100 * make.MIB] * 7, *[500 * make.MIB] * 2),)
+    facts = make.table_facts(groups=groups)
+
+    assert "; 12 undersized (under 384 MiB)" in card(facts, Findings(), width=None)
+    assert "undersized" not in card(make.table_facts(), Findings(), width=None)
+    low = Thresholds(min_file_size_ratio=0.125)
+    lower = make.table_facts(groups=(make.file_group(*[make.MIB] * 5, *[100 * make.MIB] * 7, ratios=low.size_ratios),))
+    assert "; 5 undersized (under 64 MiB)" in card(lower, Findings(), low, width=None)
+
+
 def test_sizes_are_counted_in_five_ranges() -> None:
     sizes = (make.MIB, 32 * make.MIB, 200 * make.MIB, 384 * make.MIB, int(1.8 * make.TARGET), 4 * make.GIB)
 
@@ -89,7 +100,7 @@ def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> No
     chosen = Thresholds().with_changes(**limits)
 
     classes = size_classes(facts, chosen)
-    (band,) = (c for c in classes if c.left_alone)
+    (band,) = (c for c in classes if c.is_left_alone)
 
     context = Context(facts, chosen)
     assert band.file_count == sum(context.min_file_size <= s <= context.max_file_size for s in sizes)

@@ -26,6 +26,7 @@ from icekit.show.card import lines
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.history_charts import outlook as outlook_grid
 from icekit.show.history_charts import sizes_at_one, sizes_through_time, trends
+from icekit.show.sizes_picture import sizes_picture
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, size
@@ -514,7 +515,8 @@ class ThresholdsExplorer(Explorer):
         facts = self.view.facts
         snapshot = dict(lines(facts))["snapshot"]
         context = [f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."]
-        return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context)
+        picture = sizes_picture(facts, self.view.thresholds)
+        return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context, picture=picture)
 
     def _at_given(self) -> Findings:
         from icekit.diagnose import diagnose
